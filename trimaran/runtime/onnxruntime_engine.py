@@ -1,0 +1,31 @@
+"""An ONNX file in ONNX Runtime on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+
+class Engine:
+    def __init__(self, path: str, *, threads: int, options: Mapping[str, Any] | None = None) -> None:
+        import onnxruntime as ort
+
+        ort.set_default_logger_severity(3)
+        settings = ort.SessionOptions()
+        settings.intra_op_num_threads = threads
+        settings.inter_op_num_threads = 1
+        settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+        for key, value in (options or {}).items():
+            settings.add_session_config_entry(key, str(value))
+        self._session = ort.InferenceSession(path, settings, providers=["CPUExecutionProvider"])
+        self._outputs = [output.name for output in self._session.get_outputs()]
+
+    def infer(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        return dict(zip(self._outputs, self._session.run(self._outputs, dict(inputs)), strict=True))
+
+    def close(self) -> None:
+        self._session = None

@@ -1,0 +1,122 @@
+"""Where artifacts live: made in a temporary sibling, hashed, the manifest last, one rename to publish."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from trimaran.artifact import MANIFEST, Artifact, Draft, Recipe, file_entries, load_artifact
+from trimaran.environment import capture
+from trimaran.errors import UsageError
+
+HOME_VARIABLE = "TRIMARAN_HOME"
+_TEMPORARY = ".making-"
+
+
+def default_home() -> Path:
+    """`$TRIMARAN_HOME`, or `trimaran` in the user's cache folder."""
+    if given := os.environ.get(HOME_VARIABLE):
+        return Path(given).expanduser().absolute()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "trimaran"
+
+
+class Store:
+    """A folder of artifacts, one sub-folder each, named by step and recipe digest."""
+
+    def __init__(self, root: Path, *, force: bool = False) -> None:
+        self.root = root
+        self.force = force
+
+    def path_of(self, recipe: Recipe) -> Path:
+        return self.root / f"{recipe.step}-{recipe.digest[:16]}"
+
+    def find(self, recipe: Recipe) -> Artifact | None:
+        """The artifact of this recipe, its files compared with the manifest, or None."""
+        path = self.path_of(recipe)
+        return load_artifact(path) if (path / MANIFEST).is_file() else None
+
+    def produce(self, recipe: Recipe, make: Callable[[Path], Draft]) -> Artifact:
+        """Runs `make` in a temporary folder and publishes it whole; an equal earlier result is reused."""
+        if not self.force and (found := self.find(recipe)):
+            return found
+        with temporary_sibling(self.path_of(recipe)) as folder:
+            draft = make(folder)
+            artifact = Artifact(**draft.model_dump(), recipe=recipe, files=file_entries(folder), environment=capture())
+            (folder / MANIFEST).write_text(artifact.manifest_json(), encoding="utf-8")
+            publish(folder, self.path_of(recipe))
+        return load_artifact(self.path_of(recipe), verify=False)
+
+    def open(self, reference: str) -> Artifact:
+        """An artifact by its folder, its name in the store, or the beginning of its recipe's digest."""
+        if Path(reference).is_dir():
+            return load_artifact(Path(reference).absolute())
+        matches = [artifact for artifact in self.artifacts() if _answers_to(artifact, reference)]
+        if len(matches) == 1:
+            return load_artifact(matches[0].directory)
+        known = ", ".join(sorted(path.name for path in self._folders())) or "none"
+        found = f"{len(matches)} artifacts match" if matches else "nothing matches"
+        raise UsageError(f"No single artifact {reference!r}: {found}.", hint=f"In {self.root}: {known}.")
+
+    def artifacts(self) -> list[Artifact]:
+        return [load_artifact(path, verify=False) for path in self._folders()]
+
+    def _folders(self) -> list[Path]:
+        if not self.root.is_dir():
+            return []
+        return sorted(
+            path for path in self.root.iterdir() if not path.name.startswith(".") and (path / MANIFEST).is_file()
+        )
+
+
+@contextlib.contextmanager
+def temporary_sibling(target: Path) -> Iterator[Path]:
+    """A folder beside `target` on the same file system; gone afterwards unless it was published."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    sweep(target.parent)
+    folder = target.parent / f"{_TEMPORARY}{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    folder.mkdir()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def publish(folder: Path, target: Path) -> None:
+    """One rename. A whole artifact already there gives way only to another whole one."""
+    _sync(folder)
+    try:
+        folder.rename(target)
+    except OSError:
+        if not target.exists():
+            raise
+        retired = target.parent / f"{_TEMPORARY}{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        target.rename(retired)
+        folder.rename(target)
+        shutil.rmtree(retired, ignore_errors=True)
+
+
+def sweep(parent: Path) -> None:
+    """Removes what runs that were killed left behind: temporary folders whose process is gone."""
+    for path in parent.glob(f"{_TEMPORARY}*"):
+        process = path.name.removeprefix(_TEMPORARY).split("-", 1)[0]
+        if process.isdigit() and not Path(f"/proc/{process}").exists():
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _answers_to(artifact: Artifact, reference: str) -> bool:
+    return artifact.directory.name == reference or (len(reference) >= 6 and artifact.digest.startswith(reference))
+
+
+def _sync(folder: Path) -> None:
+    for path in (*folder.rglob("*"), folder):
+        if path.is_symlink():
+            continue
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
