@@ -87,7 +87,7 @@ def open_session(artifact: Artifact, *, threads: int) -> Iterator[Session]:
         raise UsageError(f"{row.name} opens {', '.join(row.formats)}, not {artifact.format}.")
     if reason := row.available():
         raise UnavailableError(f"{row.name} cannot run here: {reason}.", hint=row.hint())
-    engine: Any = _load(row.engine)(str(artifact.entry_path), threads=threads, options=artifact.engine_options)
+    engine: Any = engine_class(row.name)(str(artifact.entry_path), threads=threads, options=artifact.engine_options)
     session = Session(engine, artifact.signature)
     try:
         yield session
@@ -104,6 +104,7 @@ def driver_present() -> bool:
     return True
 
 
-def _load(dotted: str) -> Any:
-    module, _, name = dotted.partition(":")
+def engine_class(name: str) -> Any:
+    """The class of a backend's engines, called as `engine(path, threads=…, options=…)`."""
+    module, _, name = backend(name).engine.partition(":")
     return getattr(importlib.import_module(module), name)

@@ -69,7 +69,8 @@ def embedding_fidelity(reference: Outputs, candidate: Outputs) -> dict[str, floa
 def embedding_change(reference: Outputs, candidate: Outputs) -> float:
     """Worst 1−cos of one text's vector between two ways of running the same engine."""
     name = next(iter(reference))
-    return max(0.0, float(cosine_distances(reference[name], candidate[name]).max()))
+    worst = float(cosine_distances(reference[name], candidate[name]).max())
+    return float("inf") if np.isnan(worst) else max(0.0, worst)
 
 
 def classification_fidelity(reference: Outputs, candidate: Outputs) -> dict[str, float]:

@@ -142,6 +142,7 @@ class ModelRef(Frozen):
     positions: int
     layers: int
     hidden: int
+    heads: int
     pooling: Pooling | None = None
     labels: tuple[str, ...] = ()
     default_sequence: int | None = None

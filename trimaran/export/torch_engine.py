@@ -1,0 +1,49 @@
+"""Eager PyTorch fp32 as an engine: the reference that every other engine is proven against and measured beside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from trimaran.errors import IntegrityError
+from trimaran.export.locate import locate
+from trimaran.families import family
+from trimaran.spec import ModelRef
+from trimaran.tasks import task
+
+Array = npt.NDArray[Any]
+
+
+class Engine:
+    """`path` is the reference artifact's `model_ref.json`; the weights stay where the user keeps them."""
+
+    def __init__(self, path: str, *, threads: int, options: Mapping[str, Any] | None = None) -> None:
+        import torch
+
+        from trimaran.export.wrappers import complete_module
+
+        torch.set_num_threads(threads)
+        ref = ModelRef.model_validate_json(Path(path).read_text(encoding="utf-8"))
+        found = locate(ref.directory, task_name=ref.task, family_name=ref.family).digest
+        if found != ref.digest:
+            raise IntegrityError(
+                f"The model in {ref.directory} has changed since it was exported.", hint="Run `trimaran export` again."
+            )
+        self._torch = torch
+        self._module = complete_module(ref, attention=str((options or {}).get("attention", "sdpa")))
+        self._inputs = family(ref.family).inputs
+        self._outputs = [spec.name for spec in task(ref.task).outputs(ref.hidden, len(ref.labels))]
+
+    def infer(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        with self._torch.inference_mode():
+            tensors = [self._torch.from_numpy(np.ascontiguousarray(inputs[name])) for name in self._inputs]
+            found = self._module(*tensors)
+        values = (found,) if isinstance(found, self._torch.Tensor) else found
+        return dict(zip(self._outputs, (value.numpy() for value in values), strict=True))
+
+    def close(self) -> None:
+        self._module = None

@@ -1,0 +1,22 @@
+"""Candidates in full precision: the graph as it is, for ONNX Runtime and for OpenVINO."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from trimaran.artifact import Artifact
+from trimaran.quantize.settings import Made, Settings
+
+
+def onnx_copy(parent: Artifact, folder: Path, settings: Settings) -> Made:
+    shutil.copy(parent.entry_path, folder / "model.onnx")
+    return Made(entry="model.onnx")
+
+
+def openvino_ir(parent: Artifact, folder: Path, settings: Settings) -> Made:
+    import openvino as ov
+
+    # compress_to_fp16 is OpenVINO's default when saving; it would silently change the weights.
+    ov.save_model(ov.convert_model(str(parent.entry_path)), folder / "model.xml", compress_to_fp16=False)
+    return Made(entry="model.xml")

@@ -1,0 +1,81 @@
+"""One candidate from its parent graph: made, run on real text, published; by itself or inside a child process."""
+
+from __future__ import annotations
+
+import importlib
+import shutil
+from pathlib import Path
+from typing import Any
+
+from trimaran.artifact import Artifact, Draft, Recipe, load_artifact
+from trimaran.backends import backend
+from trimaran.candidates import Candidate, candidate
+from trimaran.corpus import digest_of_texts
+from trimaran.environment import tools
+from trimaran.errors import UnavailableError, UsageError
+from trimaran.progress import Progress, SilentProgress
+from trimaran.quantize.optimize import ATOL
+from trimaran.quantize.proof import prove_against_parent
+from trimaran.quantize.settings import Made, Settings
+from trimaran.store import Store
+
+
+def to_precision(parent: Artifact, row: Candidate, settings: Settings, *, store: Store, progress: Progress) -> Artifact:
+    """The candidate `row` of an exported (or, where the row asks for it, fused) fp32 graph."""
+    if parent.format != "onnx" or parent.precision != "fp32":
+        raise UsageError(f"{row.name} is made from an fp32 ONNX graph, not from {parent.format} {parent.precision}.")
+    if row.fused != (parent.recipe.step == "fused"):
+        wanted = "fused graph (`trimaran optimize`)" if row.fused else "plain exported graph"
+        raise UsageError(f"{row.name} is made from the {wanted}, found one of step {parent.recipe.step!r}.")
+    if reason := backend(row.backend).available():
+        raise UnavailableError(f"{row.name} cannot be made here: {reason}.", hint=backend(row.backend).hint())
+
+    def make(folder: Path) -> Draft:
+        module, _, name = row.maker.partition(":")
+        made: Made = getattr(importlib.import_module(module), name)(parent, folder, settings)
+        shutil.copy(parent.directory / "tokenizer.json", folder / "tokenizer.json")
+        draft = Draft(
+            **{
+                **parent.model_dump(include=set(Draft.model_fields)),
+                "format": row.format,
+                "precision": row.precision,
+                "backend": row.backend,
+                "entry": made.entry,
+                "engine_options": dict(row.engine_options),
+                "execution_environment": settings.execution_environment,
+                "details": {**parent.details, "candidate": row.name, **made.details},
+            }
+        )
+        limit = ATOL if row.precision == "fp32" else None
+        proof = prove_against_parent(parent, draft, folder, limit=limit, threads=settings.threads)
+        return draft.model_copy(update={"checks": (*made.checks, proof)})
+
+    with progress.stage(row.name) as step:
+        artifact = store.produce(recipe_of(parent, row, settings), make)
+        step.outcome(f"{artifact.checks[-1]}, {artifact.size_bytes / 1e6:.0f} MB")
+    return artifact
+
+
+def make_in_child(parent: str, name: str, store: str, force: bool, settings: dict[str, Any]) -> str:
+    """`to_precision` with JSON arguments, for `isolation.Worker`; returns the artifact's folder."""
+    artifact = to_precision(
+        load_artifact(Path(parent)),
+        candidate(name),
+        Settings.model_validate(settings),
+        store=Store(Path(store), force=force),
+        progress=SilentProgress(),
+    )
+    return str(artifact.directory)
+
+
+def recipe_of(parent: Artifact, row: Candidate, settings: Settings) -> Recipe:
+    return Recipe(
+        step=row.name,
+        parents=(parent.digest,),
+        parameters={
+            "engine_options": dict(row.engine_options),
+            "calibration": digest_of_texts(settings.calibration) if row.calibrated else None,
+            "execution_environment": settings.execution_environment,
+        },
+        tools=tools("onnxruntime", "openvino", "nncf"),
+    )
