@@ -123,15 +123,38 @@ class ShapeProfile(Frozen):
         return max(self.sequence.minimum, min(sequence, self.sequence.maximum))
 
 
-class Pooling(Frozen):
-    """How token vectors become one vector, inside the graph."""
+PoolingMode = Literal["mean", "cls", "max", "mean-sqrt-length", "weighted-mean", "last-token"]
+Activation = Literal["softmax", "sigmoid", "none"]
 
-    mode: Literal["mean", "cls", "max"] = "mean"
+
+class Pooling(Frozen):
+    """How token vectors become one vector, inside the graph: layers, pooling, `modules`, whitening, cut, norm.
+
+    `layers` are indices of hidden states (-1 is the last); several are averaged. `modules` are what a
+    sentence-transformers folder puts after its pooling, in order: `normalize`, or a folder with a Dense layer.
+    """
+
+    mode: PoolingMode = "mean"
     normalize: bool = True
+    layers: tuple[int, ...] = (-1,)
+    modules: tuple[str, ...] = ()
+    whitening: str | None = None
+    dimensions: int | None = None
+
+
+class Sparse(Frozen):
+    """How token logits become SPLADE weights over the vocabulary, inside the graph."""
+
+    strategy: Literal["max", "sum"] = "max"
+    activation: Literal["relu", "log1p_relu"] = "relu"
 
 
 class ModelRef(Frozen):
-    """A trained model, found and identified; nothing of it is loaded yet."""
+    """A trained model, found and identified; nothing of it is loaded yet.
+
+    `root` is the folder that was given, `directory` the one in it with the encoder's config and weights. `width` is
+    the length of an embedding. `module` is the factory `package.module:function` of a model that is no folder.
+    """
 
     source: str
     directory: str
@@ -146,6 +169,15 @@ class ModelRef(Frozen):
     pooling: Pooling | None = None
     labels: tuple[str, ...] = ()
     default_sequence: int | None = None
+    root: str = ""
+    inputs: tuple[str, ...] = ()
+    vocabulary: int = 0
+    width: int = 0
+    activation: Activation = "softmax"
+    sparse: Sparse | None = None
+    extras: tuple[str, ...] = ()
+    top_k: int = 0
+    module: str | None = None
 
 
 class TokenizerSpec(Frozen):

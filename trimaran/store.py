@@ -8,6 +8,10 @@ import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel
+from pydantic import ValidationError as SchemaError
 
 from trimaran.artifact import MANIFEST, Artifact, Draft, Recipe, file_entries, load_artifact
 from trimaran.environment import capture
@@ -15,6 +19,7 @@ from trimaran.errors import UsageError
 
 HOME_VARIABLE = "TRIMARAN_HOME"
 _TEMPORARY = ".making-"
+Fact = TypeVar("Fact", bound=BaseModel)
 
 
 def default_home() -> Path:
@@ -50,6 +55,16 @@ class Store:
             publish(folder, self.path_of(recipe))
         return load_artifact(self.path_of(recipe), verify=False)
 
+    def remember(self, recipe: Recipe, kind: type[Fact], compute: Callable[[], Fact]) -> tuple[Fact, bool]:
+        """A small result that is no artifact (a quality, a measurement), and whether it was known already."""
+        path = self.root / "records" / f"{recipe.step}-{recipe.digest[:16]}.json"
+        if not self.force and path.is_file():
+            with contextlib.suppress(SchemaError):
+                return kind.model_validate_json(path.read_text(encoding="utf-8")), True
+        fact = compute()
+        write_atomically(path, fact.model_dump_json(by_alias=True) + "\n")
+        return fact, False
+
     def open(self, reference: str) -> Artifact:
         """An artifact by its folder, its name in the store, or the beginning of its recipe's digest."""
         if Path(reference).is_dir():
@@ -61,6 +76,14 @@ class Store:
         found = f"{len(matches)} artifacts match" if matches else "nothing matches"
         raise UsageError(f"No single artifact {reference!r}: {found}.", hint=f"In {self.root}: {known}.")
 
+    def lineage(self, artifact: Artifact) -> list[Artifact]:
+        """The artifact and what it was made from, oldest last; ends early where a parent is no longer stored."""
+        known = {found.digest: found for found in self.artifacts()}
+        line = [artifact]
+        while line[-1].recipe.parents and (parent := known.get(line[-1].recipe.parents[0])):
+            line.append(parent)
+        return line
+
     def artifacts(self) -> list[Artifact]:
         return [load_artifact(path, verify=False) for path in self._folders()]
 
@@ -70,6 +93,20 @@ class Store:
         return sorted(
             path for path in self.root.iterdir() if not path.name.startswith(".") and (path / MANIFEST).is_file()
         )
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """The whole file or none of it, whatever happens in between."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with temporary.open("w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

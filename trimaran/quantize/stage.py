@@ -1,19 +1,18 @@
-"""One candidate from its parent graph: made, run on real text, published; by itself or inside a child process."""
+"""One candidate from its parent graph: made, run on real text, published."""
 
 from __future__ import annotations
 
 import importlib
 import shutil
 from pathlib import Path
-from typing import Any
 
-from trimaran.artifact import Artifact, Draft, Recipe, load_artifact
+from trimaran.artifact import Artifact, Draft, Recipe
 from trimaran.backends import backend
-from trimaran.candidates import Candidate, candidate
+from trimaran.candidates import Candidate
 from trimaran.corpus import digest_of_texts
 from trimaran.environment import tools
 from trimaran.errors import UnavailableError, UsageError
-from trimaran.progress import Progress, SilentProgress
+from trimaran.progress import Progress
 from trimaran.quantize.optimize import ATOL
 from trimaran.quantize.proof import prove_against_parent
 from trimaran.quantize.settings import Made, Settings
@@ -54,18 +53,6 @@ def to_precision(parent: Artifact, row: Candidate, settings: Settings, *, store:
         artifact = store.produce(recipe_of(parent, row, settings), make)
         step.outcome(f"{artifact.checks[-1]}, {artifact.size_bytes / 1e6:.0f} MB")
     return artifact
-
-
-def make_in_child(parent: str, name: str, store: str, force: bool, settings: dict[str, Any]) -> str:
-    """`to_precision` with JSON arguments, for `isolation.Worker`; returns the artifact's folder."""
-    artifact = to_precision(
-        load_artifact(Path(parent)),
-        candidate(name),
-        Settings.model_validate(settings),
-        store=Store(Path(store), force=force),
-        progress=SilentProgress(),
-    )
-    return str(artifact.directory)
 
 
 def recipe_of(parent: Artifact, row: Candidate, settings: Settings) -> Recipe:

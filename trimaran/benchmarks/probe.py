@@ -1,0 +1,158 @@
+"""One artifact, opened inside a child process, that answers texts and times itself."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trimaran.artifact import Artifact, load_artifact
+from trimaran.backends import Arrays, Session, open_session
+from trimaran.benchmarks.invariance import NEIGHBOURS, equal_length_groups, padded_groups
+from trimaran.runtime.text import Row, Text, TextEncoder, infer_rows
+
+_GROUPINGS = {"padded": padded_groups, "equal-length": equal_length_groups}
+
+
+class Probe:
+    """Lives in an `isolation.Worker`, so its arguments and results are JSON; arrays travel as .npz files."""
+
+    def __init__(self, directory: str, threads: int) -> None:
+        self._artifact = load_artifact(Path(directory))
+        begun_s = time.perf_counter()
+        self._stack = contextlib.ExitStack()
+        self._session: Session = self._stack.enter_context(open_session(self._artifact, threads=threads))
+        self._load_s = time.perf_counter() - begun_s
+        self._encoder = encoder_for(self._artifact)
+
+    def load_s(self) -> float:
+        """Seconds to open the engine; imports and the comparison with the manifest are not the model's doing."""
+        return self._load_s
+
+    def answers(self, texts_path: str, result_path: str, rows: str) -> int:
+        """Writes the outputs for the texts, in order, run under a rows policy; returns how many."""
+        tokens = self._encoder.rows(read_texts(Path(texts_path)))
+        outputs = infer_rows(
+            self._session.infer,
+            self._encoder,
+            tokens,
+            policy=rows,
+            maximum_batch=self._artifact.profile.batch.maximum,
+        )
+        np.savez(result_path, **outputs)
+        return len(tokens)
+
+    def among_neighbours(self, texts_path: str, result_path: str, rows: str, seed: int) -> list[int]:
+        """Writes the outputs of sampled texts run in full batches; returns which texts, in the same order."""
+        tokens = self._encoder.rows(read_texts(Path(texts_path)))
+        size = min(NEIGHBOURS + 1, self._artifact.profile.batch.maximum)
+        indices: list[int] = []
+        parts: dict[str, list[Any]] = {}
+        for group in _GROUPINGS[rows](tokens, size=size, seed=seed):
+            outputs = self._session.infer(self._encoder.batch(group.rows))
+            indices.extend(group.indices)
+            for name, array in outputs.items():
+                parts.setdefault(name, []).append(array[: len(group.indices)].copy())
+        np.savez(result_path, **{name: np.concatenate(found) for name, found in parts.items()})
+        return indices
+
+    def measure(
+        self,
+        *,
+        batch: int,
+        sequence: int,
+        rows: str,
+        minimum_samples: int,
+        minimum_time_s: float,
+        warmup_samples: int,
+        warmup_time_s: float = 0.0,
+    ) -> dict[str, list[int]]:
+        """Times one shape of full-length random token ids, as it would be served under the rows policy."""
+        inputs = self._random_inputs(batch, sequence)
+        return timed_calls(
+            serving_call(self._session.infer, inputs, rows),
+            minimum_samples=minimum_samples,
+            minimum_time_s=minimum_time_s,
+            warmup_samples=warmup_samples,
+            warmup_time_s=warmup_time_s,
+        )
+
+    def rest(self, limit_s: float) -> float:
+        """Waits until this process uses no CPU: thread pools spin on after a call and would slow the next process."""
+        begun_s = time.monotonic()
+        while time.monotonic() - begun_s < limit_s:
+            before_s = time.process_time()
+            time.sleep(0.02)
+            if time.process_time() - before_s < 0.002:
+                break
+        return time.monotonic() - begun_s
+
+    def _random_inputs(self, batch: int, sequence: int) -> Arrays:
+        from tokenizers import Tokenizer
+
+        vocabulary = Tokenizer.from_file(str(self._artifact.directory / "tokenizer.json")).get_vocab_size()
+        ids = np.random.default_rng(0).integers(vocabulary, size=(batch, sequence))
+        pad = self._artifact.tokenizer.pad_id
+        # RoBERTa counts positions by what is not padding, so a random padding id would change the work.
+        ids[ids == pad] = (pad + 1) % vocabulary
+        return self._encoder.batch([Row(list(map(int, row)), [0] * sequence) for row in ids])
+
+
+def serving_call(infer: Callable[[Arrays], Arrays], inputs: Arrays, rows: str) -> Callable[[], object]:
+    """One sample: a single call, or where rows must run alone, as many calls of one row as the batch has."""
+    if rows != "alone":
+        return lambda: infer(inputs)
+    batch = len(next(iter(inputs.values())))
+    singles: list[Mapping[str, Any]] = [
+        {name: np.ascontiguousarray(array[index : index + 1]) for name, array in inputs.items()}
+        for index in range(batch)
+    ]
+    return lambda: [infer(single) for single in singles]
+
+
+def timed_calls(
+    call: Callable[[], object],
+    *,
+    minimum_samples: int,
+    minimum_time_s: float,
+    warmup_samples: int,
+    warmup_time_s: float = 0.0,
+    clock: Callable[[], int] = time.perf_counter_ns,
+) -> dict[str, list[int]]:
+    """Nanoseconds of each call, until there are enough samples AND enough time; warm-ups apart."""
+    return {
+        "warmup_ns": _timed_until(call, warmup_samples, warmup_time_s, clock),
+        "samples_ns": _timed_until(call, minimum_samples, minimum_time_s, clock),
+    }
+
+
+def _timed_until(call: Callable[[], object], samples: int, time_s: float, clock: Callable[[], int]) -> list[int]:
+    found: list[int] = []
+    spent_ns = 0
+    while len(found) < samples or spent_ns < time_s * 1e9:
+        begun_ns = clock()
+        call()
+        found.append(clock() - begun_ns)
+        spent_ns += found[-1]
+    return found
+
+
+def encoder_for(artifact: Artifact) -> TextEncoder:
+    return TextEncoder(
+        str(artifact.directory / "tokenizer.json"),
+        inputs=artifact.tokenizer.inputs,
+        minimum=artifact.profile.sequence.minimum,
+        maximum=artifact.profile.sequence.maximum,
+        pad_id=artifact.tokenizer.pad_id,
+        pad_type_id=artifact.tokenizer.pad_type_id,
+        pad_side=artifact.tokenizer.pad_side,
+    )
+
+
+def read_texts(path: Path) -> list[Text]:
+    return [text if isinstance(text, str) else (text[0], text[1]) for text in json.loads(path.read_text("utf-8"))]

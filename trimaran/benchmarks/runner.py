@@ -1,0 +1,226 @@
+"""Times candidates so that they can be compared: own process each, interleaved rounds, one busy at a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from pydantic import model_validator
+
+from trimaran.artifact import Artifact
+from trimaran.benchmarks.probe_process import ProbeProcess
+from trimaran.benchmarks.report import Measurement, Round, Shape
+from trimaran.errors import TrimaranError, UsageError
+from trimaran.progress import Step
+from trimaran.spec import Frozen, Rows
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One contender. `rows` is how its answers were proven; eager PyTorch is given its best, `padded`."""
+
+    name: str
+    artifact: Artifact
+    rows: Rows = "padded"
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+class Effort(Frozen):
+    """How much to measure. A round starts only while the budget lasts, but `minimum_rounds` always run."""
+
+    rounds: int = 7
+    minimum_rounds: int = 3
+    minimum_samples: int = 2
+    minimum_time_s: float = 0.15
+    warmup_samples: int = 1
+    warmup_time_s: float = 0.05
+    budget_s: float = 45.0
+    deadline_s: float = 180.0
+    seed: int = 0
+
+    @model_validator(mode="after")
+    def _possible(self) -> Effort:
+        if not 1 <= self.minimum_rounds <= self.rounds or self.minimum_samples < 1 or self.warmup_samples < 0:
+            raise UsageError(
+                f"Measuring wants 1 <= minimum rounds <= rounds and at least one sample, found "
+                f"{self.minimum_rounds} <= {self.rounds} and {self.minimum_samples}."
+            )
+        return self
+
+
+class Outcome(Frozen):
+    """How one contender's process fared; `failure` says why it did not get to the end."""
+
+    candidate: str
+    failure: str | None
+    peak_memory_bytes: int
+    load_s: float | None
+
+
+class Measured(Frozen):
+    """A contender that failed keeps the rounds it finished; its outcome marks them."""
+
+    measurements: tuple[Measurement, ...]
+    outcomes: tuple[Outcome, ...]
+
+    def outcome(self, candidate: str) -> Outcome:
+        return next(outcome for outcome in self.outcomes if outcome.candidate == candidate)
+
+
+class Timing(Protocol):
+    """What measuring needs of an opened contender; `ProbeProcess` is one."""
+
+    @property
+    def peak_memory_bytes(self) -> int: ...
+
+    load_s: float
+
+    def measure(
+        self,
+        shape: Shape,
+        rows: Rows,
+        *,
+        minimum_samples: int,
+        minimum_time_s: float,
+        warmup_samples: int,
+        warmup_time_s: float,
+    ) -> Round: ...
+
+    def rest(self) -> None: ...
+
+
+Opener = Callable[[Entry], AbstractContextManager[Timing]]
+
+
+def measure(
+    entries: Sequence[Entry],
+    shapes: Sequence[Shape],
+    *,
+    threads: int,
+    effort: Effort | None = None,
+    step: Step | None = None,
+    open_probe: Opener | None = None,
+    clock_s: Callable[[], float] = time.monotonic,
+) -> Measured:
+    """Raw samples of every contender at every shape. One that dies is reported and the others go on."""
+    effort = effort or Effort()
+    names = [entry.name for entry in entries]
+    if len(set(names)) != len(names) or not entries or not shapes:
+        raise UsageError(f"Measuring wants contenders with distinct names and at least one shape, found {names}.")
+    race = _Race(entries, shapes, threads, effort, step)
+    opener = open_probe or (
+        lambda entry: ProbeProcess(
+            entry.artifact, threads=threads, environment=entry.environment, deadline_s=effort.deadline_s
+        )
+    )
+    begun_s = clock_s()
+    with ExitStack() as stack:
+        race.open_all(lambda entry: stack.enter_context(opener(entry)))
+        generator = np.random.default_rng(effort.seed)
+        for done in range(effort.rounds):
+            round_begun_s = clock_s()
+            race.run_round(done, [names[index] for index in generator.permutation(len(names))])
+            now_s = clock_s()
+            would_end_s = now_s - begun_s + (now_s - round_begun_s)
+            if done + 1 >= effort.minimum_rounds and would_end_s > effort.budget_s:
+                break
+    return race.result()
+
+
+class _Race:
+    """The contenders that still run, and what each has shown so far."""
+
+    def __init__(
+        self, entries: Sequence[Entry], shapes: Sequence[Shape], threads: int, effort: Effort, step: Step | None
+    ) -> None:
+        self._entries = {entry.name: entry for entry in entries}
+        self._shapes, self._threads, self._effort, self._step = shapes, threads, effort, step
+        self._running: dict[str, Timing] = {}
+        self._ended: dict[str, Outcome] = {}
+        self._rounds: dict[tuple[str, Shape], list[Round]] = {(name, s): [] for name in self._entries for s in shapes}
+        self._turns_done = 0
+
+    def open_all(self, open_probe: Callable[[Entry], Timing]) -> None:
+        for name, entry in self._entries.items():
+            self._advance(f"opening {name}")
+            try:
+                self._running[name] = open_probe(entry)
+                # The first call at a shape builds its kernels; it belongs to no round, nor to its warm-up.
+                for shape in self._shapes:
+                    self._turn(name, shape, samples=1, time_s=0.0, warmups=0)
+                self._running[name].rest()
+            except TrimaranError as error:
+                self._end(name, error)
+
+    def run_round(self, number: int, order: Sequence[str]) -> None:
+        for name in order:
+            if name not in self._running:
+                continue
+            self._advance(f"round {number + 1}, {name}")
+            effort = self._effort
+            try:
+                # All shapes or none: a contender that dies half-way has no half round.
+                found = {
+                    shape: self._turn(
+                        name,
+                        shape,
+                        samples=effort.minimum_samples,
+                        time_s=effort.minimum_time_s,
+                        warmups=effort.warmup_samples,
+                        warmup_time_s=effort.warmup_time_s,
+                    )
+                    for shape in self._shapes
+                }
+                self._running[name].rest()
+            except TrimaranError as error:
+                self._end(name, error)
+                continue
+            for shape, turn in found.items():
+                self._rounds[name, shape].append(turn)
+            self._turns_done += 1
+
+    def result(self) -> Measured:
+        for name, probe in self._running.items():
+            self._ended[name] = Outcome(
+                candidate=name, failure=None, peak_memory_bytes=probe.peak_memory_bytes, load_s=probe.load_s
+            )
+        return Measured(
+            measurements=tuple(
+                Measurement(
+                    candidate=name,
+                    artifact=self._entries[name].artifact.digest,
+                    shape=shape,
+                    threads=self._threads,
+                    rows=self._entries[name].rows,
+                    rounds=tuple(rounds),
+                )
+                for (name, shape), rounds in self._rounds.items()
+                if rounds
+            ),
+            outcomes=tuple(self._ended[name] for name in self._entries),
+        )
+
+    def _turn(
+        self, name: str, shape: Shape, *, samples: int, time_s: float, warmups: int, warmup_time_s: float = 0.0
+    ) -> Round:
+        return self._running[name].measure(
+            shape,
+            self._entries[name].rows,
+            minimum_samples=samples,
+            minimum_time_s=time_s,
+            warmup_samples=warmups,
+            warmup_time_s=warmup_time_s,
+        )
+
+    def _end(self, name: str, error: TrimaranError) -> None:
+        probe = self._running.pop(name, None)
+        peak, load_s = (probe.peak_memory_bytes, probe.load_s) if probe else (0, None)
+        self._ended[name] = Outcome(candidate=name, failure=str(error), peak_memory_bytes=peak, load_s=load_s)
+
+    def _advance(self, what: str) -> None:
+        if self._step:
+            self._step.advance(self._turns_done, self._effort.rounds * len(self._entries), what)

@@ -1,0 +1,135 @@
+"""How numbers and names are written for people: the same words in the terminal, Markdown and HTML."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from trimaran.artifact import Check
+from trimaran.benchmarks.stats import Ratio
+from trimaran.tasks import Gate
+
+ROWS_WORDS = {
+    "padded": "rows padded together",
+    "equal-length": "only rows of equal length together",
+    "alone": "each row by itself",
+}
+SIGNS = {"<=": "≤", ">=": "≥"}
+VERDICT_MARKS = {"reference": "●", "chosen": "★", "passed": "✓", "rejected": "✕", "failed": "⚠"}
+
+
+@dataclass(frozen=True)
+class MetricWords:
+    short: str
+    meaning: str
+
+
+METRICS: dict[str, MetricWords] = {
+    "mean_cosine_distance": MetricWords("mean 1−cos", "mean cosine distance of a text's vector to eager's"),
+    "worst_cosine_distance": MetricWords("worst 1−cos", "cosine distance of the text that moved most"),
+    "rank_correlation": MetricWords("rank correlation", "Spearman correlation of all pair similarities"),
+    "neighbour_overlap": MetricWords("top-10 overlap", "share of each text's ten nearest that stay the same"),
+    "max_abs_difference": MetricWords("max |Δ|", "largest difference of one output number"),
+    "label_agreement": MetricWords("same label", "share of texts that get eager's label"),
+    "mean_probability_change": MetricWords("mean |Δp|", "mean change of a label's probability"),
+    "worst_probability_change": MetricWords("worst |Δp|", "largest change of a label's probability"),
+    "batch_change": MetricWords(
+        "batch change", "worst change of one text's answer by the texts in its batch, as served"
+    ),
+}
+
+
+def metric_name(name: str) -> str:
+    return METRICS[name].short if name in METRICS else name.replace("_", " ")
+
+
+def number(value: float | int | str | None, *, digits: int = 3) -> str:
+    """A few significant digits, without an exponent where people would not write one."""
+    if value is None:
+        return "–"
+    if isinstance(value, str):
+        return value
+    if not math.isfinite(value):
+        return "not finite"
+    if 0.9 < value < 1:
+        # What is left to 1 is the news: 0.9988 and 0.9999 are not "0.999" and "1".
+        digits = min(7, max(digits, math.ceil(-math.log10(1 - value)) + 1))
+    if value == 0 or 1e-3 <= abs(value) < 1e5:
+        return f"{value:.{digits}g}"
+    mantissa, _, exponent = f"{value:.{digits - 1}e}".partition("e")
+    if "." in mantissa:
+        mantissa = mantissa.rstrip("0").rstrip(".")
+    return f"{mantissa}e{int(exponent)}"
+
+
+def gate_words(check: Check) -> str:
+    """`top-10 overlap 0.971 ≥ 0.97`, or `… < 0.97` when broken, with digits enough to tell the two apart."""
+    observed, limit = _told_apart(check)
+    signs = {"<=": ("≤", ">"), ">=": ("≥", "<"), "==": ("=", "≠")}
+    sign = signs[check.comparison][0 if check.holds else 1]
+    if isinstance(check.observed, str):
+        return f"{metric_name(check.name)} {observed} (limit {limit})"
+    return f"{metric_name(check.name)} {observed} {sign} {limit}"
+
+
+def limit_words(gate: Gate) -> str:
+    return f"{SIGNS[gate.comparison]} {number(gate.limit, digits=6)}"
+
+
+def gates_words(gates: tuple[Gate, ...]) -> str:
+    return "; ".join(f"{metric_name(gate.metric)} {limit_words(gate)}" for gate in gates)
+
+
+def environment_words(variables: Mapping[str, str]) -> str:
+    return " ".join(f"{name}={value}" for name, value in variables.items())
+
+
+def broken_words(check: Check) -> str:
+    """`top-10 overlap 0.913 is below its limit 0.97`."""
+    observed, limit = _told_apart(check)
+    relation = {"<=": "above", ">=": "below", "==": "not"}[check.comparison]
+    if isinstance(check.observed, str):
+        return f"{metric_name(check.name)} is {observed}, its limit is {limit}"
+    return f"{metric_name(check.name)} {observed} is {relation} its limit {limit}"
+
+
+def times(ratio: Ratio | float) -> str:
+    return f"{ratio.median if isinstance(ratio, Ratio) else ratio:.2f}×"
+
+
+def interval(ratio: Ratio) -> str:
+    return f"{ratio.low:.2f}–{ratio.high:.2f}"
+
+
+def milliseconds(value_ns: float) -> str:
+    value = value_ns / 1e6
+    return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:.0f}"
+
+
+def megabytes(size_bytes: int | None) -> str:
+    if not size_bytes:
+        return "–"
+    value = size_bytes / 1e6
+    return f"{value:.2g} MB" if value < 1 else f"{value:.1f} MB" if value < 10 else f"{value:.0f} MB"
+
+
+def gigabytes(size_bytes: int) -> str:
+    return f"{size_bytes / 2**30:.1f} GiB"
+
+
+def count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def listed(parts: list[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}" if parts else "none"
+
+
+def _told_apart(check: Check) -> tuple[str, str]:
+    limit = number(check.limit, digits=6)
+    for digits in range(3, 12):
+        observed = number(check.observed, digits=digits)
+        if observed != limit or check.observed == check.limit:
+            return observed, limit
+    return str(check.observed), limit

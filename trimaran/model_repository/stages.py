@@ -1,0 +1,202 @@
+"""Which Triton models stand for an artifact: the text stage to call, and the plain tensors beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from pydantic import Field
+
+from trimaran.artifact import Artifact
+from trimaran.errors import UsageError
+from trimaran.model_repository.model_config import (
+    DataType,
+    DynamicBatching,
+    ModelConfig,
+    QueuePolicy,
+    Tensor,
+    Warmup,
+    WarmupInput,
+)
+from trimaran.spec import Frozen, Rows, ShapeProfile, TensorSpec, TokenizerSpec
+
+SERVING_FILE = "serving.json"
+
+# Names that the official container's backends look for when the configuration gives none.
+DEFAULT_FILE = {"onnxruntime": "model.onnx", "openvino": "model.xml"}
+_SERVED_ENTRY = {"onnx": "model.onnx", "openvino": "model.xml"}
+_THREADS: Mapping[str, Mapping[str, str]] = {
+    "onnxruntime": {"intra_op_thread_count": "{threads}", "inter_op_thread_count": "1"},
+    "openvino": {"INFERENCE_NUM_THREADS": "{threads}", "NUM_STREAMS": "1"},
+}
+_DATA_TYPES: Mapping[str, DataType] = {
+    "int64": "TYPE_INT64",
+    "int32": "TYPE_INT32",
+    "float32": "TYPE_FP32",
+    "float16": "TYPE_FP16",
+    "bfloat16": "TYPE_BF16",
+}
+
+# An idle engine starts at once: while it works the queue fills by itself, so waiting for company would only add
+# latency. Requests beyond the queue, or older than the timeout, are refused rather than answered too late.
+_QUEUE_DELAY_US = 0
+_QUEUE_TIMEOUT_US = 10_000_000
+_QUEUED_BATCHES = 8
+_SMALLEST_QUEUE = 64
+
+
+class Serving(Frozen):
+    """`serving.json`: what a stage must know at run time, as it was proven."""
+
+    schema_version: Literal[1] = Field(default=1, alias="schema")
+    task: str
+    backend: str
+    entry: str
+    rows: Rows
+    threads: int
+    labels: tuple[str, ...]
+    tokenizer: TokenizerSpec
+    profile: ShapeProfile
+    engine_options: dict[str, Any]
+    execution_environment: dict[str, str]
+
+    @classmethod
+    def of(cls, artifact: Artifact, *, rows: Rows, threads: int) -> Serving:
+        return cls(
+            task=artifact.task,
+            backend=artifact.backend,
+            entry=served_names(artifact)[artifact.entry],
+            rows=rows,
+            threads=threads,
+            labels=artifact.labels,
+            tokenizer=artifact.tokenizer,
+            profile=artifact.profile,
+            engine_options=artifact.engine_options,
+            execution_environment=artifact.execution_environment,
+        )
+
+    def to_json(self) -> str:
+        return self.model_dump_json(by_alias=True, indent=2) + "\n"
+
+
+def _embedding(artifact: Artifact) -> tuple[Tensor, ...]:
+    return (Tensor(name="EMBEDDING", data_type="TYPE_FP32", dims=_without_batch(artifact.signature.outputs[0])),)
+
+
+def _labels_and_scores(artifact: Artifact) -> tuple[Tensor, ...]:
+    dims = _without_batch(artifact.signature.outputs[0])
+    return (
+        Tensor(name="LABELS", data_type="TYPE_STRING", dims=dims),
+        Tensor(name="SCORES", data_type="TYPE_FP32", dims=dims),
+    )
+
+
+TEXT_INPUTS = (
+    Tensor(name="TEXT", data_type="TYPE_STRING", dims=(1,)),
+    Tensor(name="TEXT_PAIR", data_type="TYPE_STRING", dims=(1,), optional=True),
+)
+TEXT_OUTPUTS: dict[str, Callable[[Artifact], tuple[Tensor, ...]]] = {
+    "embedding": _embedding,
+    "text-classification": _labels_and_scores,
+}
+
+
+def text_stage(name: str, artifact: Artifact) -> ModelConfig:
+    """Tokenises, runs the engine in process and post-processes: one hop, no padding waste."""
+    if artifact.task not in TEXT_OUTPUTS:
+        raise UsageError(f"No text stage for task {artifact.task!r}.", hint=f"Known: {', '.join(TEXT_OUTPUTS)}.")
+    return ModelConfig(
+        name=name,
+        backend="python",
+        max_batch_size=artifact.profile.batch.maximum,
+        inputs=TEXT_INPUTS,
+        outputs=TEXT_OUTPUTS[artifact.task](artifact),
+        dynamic_batching=_batching(artifact.profile),
+        warmups=tuple(
+            Warmup(
+                name=f"{words} words",
+                inputs=(WarmupInput(name="TEXT", data_type="TYPE_STRING", dims=(1,), file=f"{words}-words"),),
+            )
+            for words in _warmup_lengths(artifact.profile)
+        ),
+        parameters={"task": artifact.task, "artifact": artifact.digest},
+    )
+
+
+def tensor_stage(name: str, artifact: Artifact, *, rows: Rows, threads: int) -> ModelConfig:
+    """The engine by itself, for callers who tokenise; `backend` as the official container knows it."""
+    parameters = {key: value.format(threads=threads) for key, value in _THREADS[artifact.backend].items()}
+    if rows != "padded":
+        parameters["batching"] = (
+            f"Off: this engine answers the same alone and in a batch only with rows {rows}, "
+            "which a batcher of unlike requests cannot promise."
+        )
+    entry = served_names(artifact)[artifact.entry]
+    return ModelConfig(
+        name=tensor_stage_name(name, artifact.backend),
+        backend=artifact.backend,
+        max_batch_size=artifact.profile.batch.maximum,
+        inputs=tuple(tensor_from_spec(spec) for spec in artifact.signature.inputs),
+        outputs=tuple(tensor_from_spec(spec) for spec in artifact.signature.outputs),
+        default_model_filename="" if entry == DEFAULT_FILE[artifact.backend] else entry,
+        dynamic_batching=_batching(artifact.profile) if rows == "padded" else None,
+        warmups=tuple(
+            Warmup(
+                name=f"{tokens} tokens",
+                inputs=tuple(_warmup_tokens(spec, tokens) for spec in artifact.signature.inputs),
+            )
+            for tokens in _warmup_lengths(artifact.profile)
+        ),
+        parameters={**parameters, "artifact": artifact.digest},
+    )
+
+
+def tensor_stage_name(name: str, backend: str) -> str:
+    return f"{name}_{backend}"
+
+
+def tensor_from_spec(spec: TensorSpec) -> Tensor:
+    return Tensor(name=spec.name, data_type=_DATA_TYPES[spec.dtype], dims=_without_batch(spec))
+
+
+def warmup_files(artifact: Artifact) -> dict[str, bytes]:
+    """File name to content, for both stages: texts with Triton's length prefix, and masks of ones."""
+    files: dict[str, bytes] = {}
+    for length in _warmup_lengths(artifact.profile):
+        text = ("the " * length).strip().encode()
+        files[f"{length}-words"] = len(text).to_bytes(4, "little") + text
+        files[f"{length}-ones"] = (1).to_bytes(8, "little") * length
+    return files
+
+
+def served_names(artifact: Artifact) -> dict[str, str]:
+    """Each file of the artifact to its name in a version folder; weights beside an IR follow its new stem."""
+    entry = _SERVED_ENTRY[artifact.format]
+    renamed = {artifact.entry: entry}
+    if artifact.format == "openvino":
+        renamed[artifact.entry.removesuffix(".xml") + ".bin"] = "model.bin"
+    return {file.name: renamed.get(file.name, file.name) for file in artifact.files}
+
+
+def _without_batch(spec: TensorSpec) -> tuple[int, ...]:
+    return tuple(dim if isinstance(dim, int) else -1 for dim in spec.dims[1:])
+
+
+def _batching(profile: ShapeProfile) -> DynamicBatching:
+    return DynamicBatching(
+        max_queue_delay_us=_QUEUE_DELAY_US,
+        queue=QueuePolicy(
+            max_queue_size=max(_SMALLEST_QUEUE, _QUEUED_BATCHES * profile.batch.maximum), timeout_us=_QUEUE_TIMEOUT_US
+        ),
+    )
+
+
+def _warmup_lengths(profile: ShapeProfile) -> tuple[int, ...]:
+    return tuple(dict.fromkeys((profile.clamp_sequence(8), profile.sequence.typical)))
+
+
+def _warmup_tokens(spec: TensorSpec, tokens: int) -> WarmupInput:
+    dims = tuple(tokens if dim == -1 else dim for dim in _without_batch(spec))
+    # Zeros are a token of every vocabulary, but an all-zero mask attends to nothing.
+    file = f"{tokens}-ones" if spec.name == "attention_mask" else None
+    return WarmupInput(name=spec.name, data_type=_DATA_TYPES[spec.dtype], dims=dims, file=file)

@@ -1,0 +1,473 @@
+"""The straight line: a trained model goes in, a proven, measured and served one comes out."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import trimaran
+from trimaran import isolation
+from trimaran.artifact import Artifact, Recipe, load_artifact
+from trimaran.backends import Array
+from trimaran.benchmarks.choice import choose, failed_row, judged_row
+from trimaran.benchmarks.figures import grid
+from trimaran.benchmarks.quality import assess, reference_answers
+from trimaran.benchmarks.report import REFERENCE, CandidateRow, Objective, Quality, Report, Shape
+from trimaran.benchmarks.report_files import write_reports
+from trimaran.benchmarks.runner import Effort, Entry, Measured, measure
+from trimaran.candidates import Candidate, candidate, candidates
+from trimaran.config import DeployConfig, deploy_config
+from trimaran.corpus import digest_of_texts, read_texts, shipped_texts
+from trimaran.environment import capture, tools, usable_cores
+from trimaran.errors import QualityError, TrimaranError, UnavailableError, UsageError
+from trimaran.export.locate import locate
+from trimaran.export.to_onnx import check_profile, model_ref_of
+from trimaran.export.validate import ATOL
+from trimaran.model_repository.layout import Deployment, lay_out
+from trimaran.progress import Progress
+from trimaran.runtime.text import Text
+from trimaran.serving.check import serve_and_verify
+from trimaran.spec import ModelRef, ShapeProfile
+from trimaran.store import Store
+from trimaran.tasks import Gate, Level, gates_for
+
+EXPORT_DEADLINE_S = 1800.0
+MAKE_DEADLINE_S = 1800.0
+ASSESS_DEADLINE_S = 900.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that is decided before any work: `--dry-run` prints it."""
+
+    config: DeployConfig
+    ref: ModelRef
+    profile: ShapeProfile
+    gates: tuple[Gate, ...]
+    candidates: tuple[Candidate, ...]
+    calibration: tuple[str, ...]
+    judging: tuple[str, ...]
+    shapes: tuple[Shape, ...]
+    name: str
+    repository: Path
+    report: Path
+
+
+@dataclass(frozen=True)
+class Deployed:
+    deployment: Deployment
+    report: Report
+    report_paths: Mapping[str, Path]
+    served: Mapping[str, float] | None
+    reused: tuple[str, ...] = ()
+
+
+@dataclass
+class Contender:
+    """A candidate on its way: what was made of it, how true it is, or why it fell out."""
+
+    row: Candidate
+    artifact: Artifact | None = None
+    quality: Quality | None = None
+    failure: TrimaranError | None = None
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+def deploy(config: DeployConfig, *, store: Store, progress: Progress, command: Sequence[str]) -> Deployed:
+    """Walks the whole line. Nothing is laid out unless it was proven, and served here where Triton is there."""
+    plan = plan_deployment(config)
+    _require_writable(plan.repository, plan.report)
+    reference, graph = export_stage(plan.ref, plan.profile, store=store, progress=progress)
+    answers = _eager_answers(plan, reference, progress)
+    contenders = try_candidates(plan, graph, answers, store=store, progress=progress)
+    measured = measure_stage(plan, reference, contenders, store=store, progress=progress)
+    report = write_up(plan, reference, contenders, measured, command)
+    paths = write_reports(report, plan.report)
+    winner = next((c for c in contenders if c.row.name == report.verdict.chosen), None)
+    if winner is None or winner.artifact is None or winner.quality is None:
+        raise QualityError(
+            str(report.verdict), hint=f"The report is {paths['html']}. A looser level is --fidelity balanced."
+        )
+    served = serve_stage(plan, winner.artifact, winner.quality, answers, progress)
+    with progress.stage("model repository") as step:
+        deployment = lay_out(
+            winner.artifact,
+            repository=plan.repository,
+            name=plan.name,
+            rows=winner.quality.rows,
+            threads=config.threads,
+            report=paths["json"],
+        )
+        step.outcome(f"{deployment.name} version {deployment.version} in {deployment.repository}")
+    return Deployed(deployment, report, paths, served)
+
+
+def plan_deployment(config: DeployConfig) -> Plan:
+    """Checks the whole request, reading files but making none."""
+    rows = candidates(config.candidates)
+    ref = locate(
+        config.model, task_name=config.task, family_name=config.family, hub=config.hub, revision=config.revision
+    )
+    profile = config.profile_for(ref)
+    check_profile(ref, profile)
+    calibration = read_texts(Path(config.calibration)) if config.calibration else shipped_texts("calibration")
+    judging = read_texts(Path(config.judging)) if config.judging else shipped_texts("judging")
+    if shared := set(calibration) & set(judging):
+        raise UsageError(
+            f"{len(shared)} texts are in both the calibration and the judging set, such as {min(shared)[:40]!r}.",
+            hint="Nothing may be judged on what it was calibrated on: take them out of one of the two.",
+        )
+    name = config.name or ref.name
+    return Plan(
+        config=config,
+        ref=ref,
+        profile=profile,
+        gates=gates_for(ref.task, config.fidelity, config.gates),
+        candidates=rows,
+        calibration=calibration,
+        judging=judging,
+        shapes=grid(profile),
+        name=name,
+        repository=Path(config.output),
+        report=Path(config.report) if config.report else Path("reports") / name,
+    )
+
+
+def export_stage(
+    ref: ModelRef, profile: ShapeProfile, *, store: Store, progress: Progress, atol: float = ATOL
+) -> tuple[Artifact, Artifact]:
+    """Eager PyTorch as an artifact, and its computation as a proven ONNX graph."""
+    with progress.stage("export") as step:
+        folders = isolation.run(
+            "trimaran.stages:export_model",
+            deadline_s=EXPORT_DEADLINE_S,
+            ref=ref.model_dump(mode="json"),
+            profile=profile.model_dump(mode="json"),
+            store=str(store.root),
+            force=store.force,
+            atol=atol,
+        )
+        reference, graph = (load_artifact(Path(folders[key])) for key in ("reference", "export"))
+        step.outcome(f"{ref.family}, {ref.task}, {graph.checks[0]}")
+    return reference, graph
+
+
+def try_candidates(
+    plan: Plan, graph: Artifact, answers: Mapping[str, Array], *, store: Store, progress: Progress
+) -> list[Contender]:
+    """Makes and judges every candidate in child processes; one that dies is a rejection, never the end."""
+    fused: Artifact | TrimaranError | None = None
+    contenders = []
+    for row in plan.candidates:
+        if row.fused and fused is None:
+            fused = _fuse(plan, graph, store=store, progress=progress)
+        parent = fused if row.fused else graph
+        if isinstance(parent, TrimaranError):
+            contenders.append(Contender(row, failure=parent))
+            continue
+        assert parent is not None
+        with progress.stage(row.name) as step:
+            contender = _try(plan, row, parent, answers, store=store)
+            step.outcome(_outcome_words(contender))
+        contenders.append(contender)
+    return contenders
+
+
+def candidate_stage(
+    reference: str, name: str, calibration: Path | None, threads: int | None, *, store: Store, progress: Progress
+) -> Artifact:
+    """One candidate by itself, made in a child process under the first instruction set that runs."""
+    row = candidate(name)
+    parent = store.open(reference)
+    texts = read_texts(calibration) if calibration else shipped_texts("calibration")
+    with progress.stage(row.name) as step:
+        artifact, restriction = isolation.first_restriction_that_runs(
+            lambda restriction: _make(
+                row, parent, texts, threads=threads or usable_cores(), restriction=restriction, store=store
+            )
+        )
+        step.outcome("; ".join(str(check) for check in artifact.checks) + (f", {restriction}" if restriction else ""))
+    return artifact
+
+
+def bench(
+    references: Sequence[str],
+    *,
+    fidelity: Level,
+    objective: Objective,
+    threads: int | None,
+    judging: Path | None,
+    report: Path | None,
+    store: Store,
+    progress: Progress,
+    command: Sequence[str],
+) -> tuple[Report, Mapping[str, Path]]:
+    """Judges and times artifacts of one model beside the eager PyTorch that they descend from."""
+    artifacts = [store.open(name) for name in references]
+    ancestors = {line[-1].digest: line[-1] for line in map(store.lineage, artifacts)}
+    eager = next(iter(ancestors.values()))
+    if len(ancestors) != 1 or eager.format != "torch":
+        raise UsageError(
+            "The artifacts do not descend from one model whose reference is in the store.",
+            hint="Name artifacts of one `trimaran export`, and keep its store.",
+        )
+    ref = model_ref_of(eager)
+    settings = {"model": ref.source, "fidelity": fidelity, "objective": objective, "threads": threads}
+    plan = plan_deployment(
+        deploy_config(
+            {
+                **settings,
+                "task": ref.task,
+                "family": ref.family,
+                "batch": eager.profile.batch,
+                "sequence": eager.profile.sequence,
+                "judging": judging and str(judging),
+                "report": report and str(report),
+            }
+        )
+    )
+    _require_writable(plan.report)
+    answers = _eager_answers(plan, eager, progress)
+    contenders = []
+    for artifact in artifacts:
+        row = candidate(artifact.details["candidate"]) if "candidate" in artifact.details else _plain_row(artifact)
+        with progress.stage(row.name) as step:
+            try:
+                quality = _judge(plan, artifact, answers, store=store)
+                contender = Contender(row, artifact, quality, environment=artifact.execution_environment)
+            except TrimaranError as error:
+                contender = Contender(row, failure=error)
+            step.outcome(_outcome_words(contender))
+        contenders.append(contender)
+    measured = measure_stage(plan, eager, contenders, store=store, progress=progress)
+    found = write_up(plan, eager, contenders, measured, command)
+    return found, write_reports(found, plan.report)
+
+
+def measure_stage(
+    plan: Plan, reference: Artifact, contenders: Sequence[Contender], *, store: Store, progress: Progress
+) -> Measured:
+    """Eager and every candidate that kept its gates, interleaved; earlier measurements of the same are reused."""
+    entries = [Entry(REFERENCE, reference)]
+    for contender in contenders:
+        if contender.artifact and contender.quality and contender.quality.holds:
+            entries.append(Entry(contender.row.name, contender.artifact, contender.quality.rows, contender.environment))
+    effort = Effort()
+    recipe = Recipe(
+        step="measure",
+        parents=tuple(entry.artifact.digest for entry in entries),
+        parameters={
+            "entries": [[entry.name, entry.rows, entry.environment] for entry in entries],
+            "shapes": [str(shape) for shape in plan.shapes],
+            "threads": plan.config.threads,
+            "effort": effort.model_dump(mode="json"),
+            "environment": capture().model_dump(mode="json"),
+        },
+        tools=tools("torch", "onnxruntime", "openvino"),
+    )
+    with progress.stage("measure") as step:
+        measured, known = store.remember(
+            recipe,
+            Measured,
+            lambda: measure(entries, plan.shapes, threads=plan.config.threads, effort=effort, step=step),
+        )
+        rounds = max((len(found.rounds) for found in measured.measurements), default=0)
+        step.outcome(
+            f"{'reused, ' if known else ''}{len(entries)} contenders, {len(plan.shapes)} shapes, "
+            f"{rounds} interleaved rounds"
+        )
+    return measured
+
+
+def write_up(
+    plan: Plan, reference: Artifact, contenders: Sequence[Contender], measured: Measured, command: Sequence[str]
+) -> Report:
+    base = judged_row(REFERENCE, reference, None, outcome=measured.outcome(REFERENCE))
+    measured_names = {outcome.candidate for outcome in measured.outcomes}
+    choice = choose(
+        [_row(contender, measured, measured_names) for contender in contenders],
+        measured.measurements,
+        reference=base,
+        model=plan.ref.name,
+        level=plan.config.fidelity,
+        objective=plan.config.objective,
+        profile=plan.profile,
+    )
+    return Report(
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        trimaran=trimaran.__version__,
+        model=plan.ref.name,
+        task=plan.ref.task,
+        family=plan.ref.family,
+        level=plan.config.fidelity,
+        gates=plan.gates,
+        objective=plan.config.objective,
+        threads=plan.config.threads,
+        profile=plan.profile,
+        environment=capture(),
+        command=tuple(command),
+        reference=base,
+        candidates=choice.rows,
+        measurements=measured.measurements,
+        verdict=choice.verdict,
+        notes=_restriction_notes(contenders),
+    )
+
+
+def serve_stage(
+    plan: Plan, artifact: Artifact, quality: Quality, answers: Mapping[str, Array], progress: Progress
+) -> Mapping[str, float] | None:
+    """Serves the winner from a scratch repository and holds its answers over the wire against the same gates."""
+    if not plan.config.serve_check:
+        return None
+    with progress.stage("served check") as step, tempfile.TemporaryDirectory(prefix="trimaran-serve-") as scratch:
+        repository = Path(scratch) / "model_repository"
+        lay_out(artifact, repository=repository, name=plan.name, rows=quality.rows, threads=plan.config.threads)
+        try:
+            metrics = serve_and_verify(repository, plan.name, plan.ref.task, plan.judging, answers, gates=plan.gates)
+        except UnavailableError as error:
+            step.outcome(f"not done: {error}")
+            return None
+        step.outcome(", ".join(f"{name} {value:.3g}" for name, value in metrics.items()))
+    return metrics
+
+
+def _fuse(plan: Plan, graph: Artifact, *, store: Store, progress: Progress) -> Artifact | TrimaranError:
+    with progress.stage("optimize") as step:
+        try:
+            folder = isolation.run(
+                "trimaran.stages:fuse",
+                deadline_s=MAKE_DEADLINE_S,
+                parent=str(graph.directory),
+                store=str(store.root),
+                force=store.force,
+                allow_partial=plan.config.allow_partial_fusion,
+            )
+        except TrimaranError as error:
+            step.outcome(str(error))
+            return error
+        fused = load_artifact(Path(folder))
+        step.outcome(", ".join(f"{name} {count}" for name, count in fused.details["fused_nodes"].items()))
+    return fused
+
+
+def _eager_answers(plan: Plan, reference: Artifact, progress: Progress) -> dict[str, Array]:
+    with progress.stage("eager answers") as step:
+        answers = reference_answers(reference, plan.judging, threads=plan.config.threads)
+        step.outcome(f"{len(plan.judging)} judging texts")
+    return answers
+
+
+def _plain_row(artifact: Artifact) -> Candidate:
+    """An artifact that is no candidate of the table (an exported or fused graph), as a contender of its own name."""
+    return Candidate(artifact.recipe.step, artifact.backend, artifact.precision, artifact.format, maker="")
+
+
+def _make(
+    row: Candidate,
+    parent: Artifact,
+    calibration: Sequence[str],
+    *,
+    threads: int,
+    restriction: dict[str, str],
+    store: Store,
+) -> Artifact:
+    folder = isolation.run(
+        "trimaran.stages:make_candidate",
+        deadline_s=MAKE_DEADLINE_S,
+        environment=restriction,
+        parent=str(parent.directory),
+        name=row.name,
+        store=str(store.root),
+        force=store.force,
+        settings={
+            "calibration": list(calibration) if row.calibrated else [],
+            "threads": threads,
+            "execution_environment": restriction,
+        },
+    )
+    return load_artifact(Path(folder))
+
+
+def _try(plan: Plan, row: Candidate, parent: Artifact, answers: Mapping[str, Array], *, store: Store) -> Contender:
+    def attempt(restriction: dict[str, str]) -> tuple[Artifact, Quality]:
+        artifact = _make(
+            row, parent, plan.calibration, threads=plan.config.threads, restriction=restriction, store=store
+        )
+        return artifact, _judge(plan, artifact, answers, store=store)
+
+    try:
+        (artifact, quality), restriction = isolation.first_restriction_that_runs(attempt)
+    except TrimaranError as error:
+        return Contender(row, failure=error)
+    return Contender(row, artifact, quality, environment=restriction)
+
+
+def _judge(plan: Plan, artifact: Artifact, answers: Mapping[str, Array], *, store: Store) -> Quality:
+    recipe = Recipe(
+        step="assess",
+        parents=(artifact.digest,),
+        parameters={
+            "texts": digest_of_texts(plan.judging),
+            "gates": [[gate.metric, gate.comparison, gate.limit] for gate in plan.gates],
+            "threads": plan.config.threads,
+            "cpu": capture().cpu,
+        },
+        tools=tools("torch", "transformers", "onnxruntime", "openvino"),
+    )
+    texts: Sequence[Text] = plan.judging
+    quality, _ = store.remember(
+        recipe,
+        Quality,
+        lambda: assess(
+            artifact, answers, texts, gates=plan.gates, threads=plan.config.threads, deadline_s=ASSESS_DEADLINE_S
+        ),
+    )
+    return quality
+
+
+def _row(contender: Contender, measured: Measured, names: set[str]) -> CandidateRow:
+    if contender.artifact is None:
+        reason = contender.failure or "It was not made."
+        return failed_row(contender.row.name, contender.row.backend, contender.row.precision, reason)
+    outcome = measured.outcome(contender.row.name) if contender.row.name in names else None
+    return judged_row(
+        contender.row.name,
+        contender.artifact,
+        contender.quality,
+        outcome=outcome,
+        environment=contender.environment,
+    )
+
+
+def _outcome_words(contender: Contender) -> str:
+    if contender.failure:
+        return f"failed: {contender.failure}"
+    assert contender.quality is not None
+    broken = contender.quality.broken
+    return f"rejected: {'; '.join(str(check) for check in broken)}" if broken else "keeps its gates"
+
+
+def _restriction_notes(contenders: Sequence[Contender]) -> tuple[str, ...]:
+    return tuple(
+        f"{contender.row.name} died of SIGILL with the instructions this CPU advertises; it was made, judged, measured "
+        f"and will be served with {', '.join(f'{key}={value}' for key, value in contender.environment.items())}."
+        for contender in contenders
+        if contender.environment
+    )
+
+
+def _require_writable(*folders: Path) -> None:
+    """Fails before the work rather than after it, and leaves no empty folder behind."""
+    for folder in folders:
+        standing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+        try:
+            with tempfile.NamedTemporaryFile(dir=standing, prefix=".trimaran-"):
+                pass
+        except OSError as error:
+            raise UsageError(
+                f"{folder} cannot be written to: {error.strerror}.", hint="Choose another folder."
+            ) from error

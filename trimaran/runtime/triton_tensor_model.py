@@ -1,0 +1,63 @@
+"""A python-based Triton backend that serves an engine file as the official onnxruntime and openvino backends do.
+
+It is copied as `model.py` into a backend folder of that name, beside the engine's file, for the local server only.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+DEFAULT_FILE = {"onnxruntime": "model.onnx", "openvino": "model.xml"}
+
+
+class TritonPythonModel:
+    def initialize(self, args: Mapping[str, str]) -> None:
+        import triton_python_backend_utils
+
+        self._triton: Any = triton_python_backend_utils
+        config = json.loads(args["model_config"])
+        folder = Path(args["model_repository"]) / args["model_version"]
+        settings = self._settings(folder)
+        # The engine's library reads these once, when it is first imported.
+        os.environ.update(settings["execution_environment"])
+        backend = config["backend"]
+        # Triton imports a backend's model.py by its bare name, so its neighbours are not on the path.
+        sys.path.insert(0, str(Path(__file__).parent))
+        engine = importlib.import_module(f"{backend}_engine")
+        self._engine = engine.Engine(
+            str(folder / (config["default_model_filename"] or DEFAULT_FILE[backend])),
+            threads=settings["threads"],
+            options=settings["engine_options"],
+        )
+        self._inputs = [tensor["name"] for tensor in config["input"]]
+        self._outputs = [tensor["name"] for tensor in config["output"]]
+
+    def execute(self, requests: Sequence[Any]) -> list[Any]:
+        """Runs each request by itself: on a CPU, joined rows cost what they cost apart, and padding comes on top."""
+        return [self._respond(request) for request in requests]
+
+    def finalize(self) -> None:
+        self._engine.close()
+
+    def _respond(self, request: Any) -> Any:
+        find = self._triton.get_input_tensor_by_name
+        try:
+            outputs = self._engine.infer({name: find(request, name).as_numpy() for name in self._inputs})
+        except Exception as error:  # whatever the engine says of this request's values, the others are answered
+            return self._triton.InferenceResponse(error=self._triton.TritonError(str(error)))
+        tensors = [self._triton.Tensor(name, outputs[name]) for name in self._outputs]
+        return self._triton.InferenceResponse(output_tensors=tensors)
+
+    @staticmethod
+    def _settings(folder: Path) -> dict[str, Any]:
+        """What trimaran proved the engine with; plain defaults for a model that came from elsewhere."""
+        path = folder / "serving.json"
+        if path.is_file():
+            return dict(json.loads(path.read_text(encoding="utf-8")))
+        return {"execution_environment": {}, "threads": len(os.sched_getaffinity(0)), "engine_options": {}}

@@ -1,0 +1,212 @@
+"""A running Triton: started on the loopback, proven by canaries, and ended for certain."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from pathlib import Path
+from types import TracebackType
+
+from trimaran.errors import NotReady, ToolError, UsageError
+from trimaran.serving import installation, keeper, ports, readiness
+from trimaran.store import default_home, sweep
+
+EXIT_TIMEOUT_S = 10
+_PORT_ATTEMPTS = 5
+_POLL_S = 0.05
+_KEPT_LOGS = 20
+_FAILURE = re.compile(
+    r"failed to load '[^']*' version \d+: (?P<reason>.*)|^error: (?P<error>.*)|Poll failed (?P<poll>.*)"
+)
+
+log = logging.getLogger(__name__)
+
+
+class Server:
+    """Made by `launch`. A context manager; closing it answers the requests in flight first."""
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], lifeline: int, *, repository: Path, chosen: ports.Ports, log_file: Path
+    ) -> None:
+        self._process = process
+        self._lifeline: int | None = lifeline
+        self.repository = repository
+        self.ports = chosen
+        self.log = log_file
+        self.models: tuple[str, ...] = ()
+
+    @property
+    def http_url(self) -> str:
+        return f"{ports.HOST}:{self.ports.http}"
+
+    @property
+    def grpc_url(self) -> str:
+        return f"{ports.HOST}:{self.ports.grpc}"
+
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def prove(self) -> None:
+        """A canary through every loaded model. Raises NotReady."""
+        self.models = readiness.loaded_models(self.ports.http)
+        for model in self.models:
+            readiness.sing(self.ports.http, model)
+
+    def close(self) -> None:
+        """Drains, then ends the server with all its processes and shared memory; closing twice is harmless."""
+        if self._lifeline is not None:
+            os.close(self._lifeline)
+            self._lifeline = None
+        try:
+            self._process.wait(timeout=EXIT_TIMEOUT_S + 20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def failure(self, what: str) -> ToolError:
+        """The error for a server that did not do `what`, with the reason its log gives."""
+        return ToolError(
+            f"Triton {what}: {_reason(self.log)}",
+            hint=f"The log is {self.log}.",
+            log=str(self.log),
+            command=self._process.args,
+        )
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def launch(
+    repository: Path,
+    *,
+    http_port: int | None = None,
+    grpc_port: int | None = None,
+    metrics_port: int | None = None,
+    log_file: Path | None = None,
+    deadline_s: float = 120.0,
+) -> Server:
+    """Starts Triton over the repository and returns when every model has answered a canary.
+
+    A port that is not given is picked. Raises UsageError (a given port in use, no models), UnavailableError (no
+    Triton here) or ToolError (it did not start; its log stays). The server ends when this process does.
+    """
+    repository = repository.absolute()
+    if not any(repository.glob("*/config.pbtxt")):
+        raise UsageError(f"{repository} holds no models to serve.", hint="`trimaran deploy` fills a repository.")
+    found = installation.find()
+    sweep(repository)
+    log_file = log_file or _new_log()
+    log_file.parent.mkdir(parents=True, exist_ok=True)
+    for _ in range(_PORT_ATTEMPTS):
+        chosen = ports.choose(http=http_port, grpc=grpc_port, metrics=metrics_port)
+        server = _start(found, repository, chosen, log_file)
+        try:
+            if _wait(server, deadline_s):
+                log.info("Triton serves %s on http %s, grpc %s", repository, server.http_url, server.grpc_url)
+                return server
+        except BaseException:
+            server.close()
+            raise
+        server.close()
+    raise server.failure(f"found no free ports in {_PORT_ATTEMPTS} attempts")
+
+
+def _start(found: installation.Installation, repository: Path, chosen: ports.Ports, log_file: Path) -> Server:
+    folder = Path(tempfile.mkdtemp(prefix="trimaran-triton-"))
+    try:
+        found.place_backends(folder / "backends")
+        process, lifeline = _spawn(found, repository, chosen, log_file, folder)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return Server(process, lifeline, repository=repository, chosen=chosen, log_file=log_file)
+
+
+def _spawn(
+    found: installation.Installation, repository: Path, chosen: ports.Ports, log_file: Path, folder: Path
+) -> tuple[subprocess.Popen[bytes], int]:
+    """The keeper with Triton under it, and the lifeline that ends both when it closes."""
+    shm_prefix = f"trimaran-{os.getpid()}-{uuid.uuid4().hex[:8]}-"
+    command = [
+        str(found.binary),
+        *("--model-repository", str(repository)),
+        *("--backend-directory", str(folder / "backends")),
+        *("--cache-directory", str(found.caches)),
+        *("--http-address", ports.HOST, "--http-port", str(chosen.http)),
+        *("--grpc-address", ports.HOST, "--grpc-port", str(chosen.grpc)),
+        *("--metrics-address", ports.HOST, "--metrics-port", str(chosen.metrics)),
+        "--disable-auto-complete-config",
+        *("--exit-timeout-secs", str(EXIT_TIMEOUT_S)),
+        *("--backend-config", f"python,shm-region-prefix-name={shm_prefix}"),
+    ]
+    watched, lifeline = os.pipe()
+    # By its path and isolated: the keeper must start fast and owe nothing to this environment.
+    guard = [sys.executable, "-I", str(Path(keeper.__file__)), str(watched), str(EXIT_TIMEOUT_S + 5), shm_prefix]
+    try:
+        with log_file.open("ab") as stream:
+            process = subprocess.Popen(
+                [*guard, str(folder), *command],
+                env=found.environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+                pass_fds=(watched,),
+                start_new_session=True,
+            )
+    except BaseException:
+        os.close(lifeline)
+        raise
+    finally:
+        os.close(watched)
+    return process, lifeline
+
+
+def _wait(server: Server, deadline_s: float) -> bool:
+    """Whether it came up; False when it lost the race for a port."""
+    end = time.monotonic() + deadline_s
+    while not readiness.is_ready(server.ports.http):
+        if not server.alive():
+            if "already in use" in _read(server.log):
+                return False
+            raise server.failure("did not start")
+        if time.monotonic() > end:
+            raise server.failure(f"was not ready within {deadline_s:g} s")
+        time.sleep(_POLL_S)
+    try:
+        server.prove()
+    except NotReady as error:
+        raise server.failure(f"started, but {error.message}") from error
+    return True
+
+
+def _new_log() -> Path:
+    """In the home's `logs`, which keeps the last few."""
+    folder = default_home() / "logs"
+    found = sorted(folder.glob("triton-*.log"), key=lambda path: path.stat().st_mtime)
+    for path in found[: -_KEPT_LOGS + 1]:
+        path.unlink(missing_ok=True)
+    return folder / f"triton-{uuid.uuid4().hex[:12]}.log"
+
+
+def _reason(log_file: Path) -> str:
+    """The sentences of the log that say what went wrong, or else its last lines."""
+    lines = _read(log_file).splitlines()
+    found = [match.group(match.lastgroup or 0) for line in lines if (match := _FAILURE.search(line))]
+    chosen = found[:3] or [line.strip() for line in lines if line.strip()][-5:]
+    return " | ".join(line.replace("\\n", " ").strip()[:400] for line in chosen) or "its log is empty."
+
+
+def _read(path: Path) -> str:
+    return path.read_bytes()[-65536:].decode("utf-8", "replace") if path.is_file() else ""

@@ -1,0 +1,43 @@
+"""The stages that load heavy libraries, with JSON in and folders out, so that a child process can run them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from trimaran.artifact import load_artifact
+from trimaran.candidates import candidate
+from trimaran.export.to_onnx import export, reference
+from trimaran.progress import SilentProgress
+from trimaran.quantize.optimize import optimize
+from trimaran.quantize.settings import Settings
+from trimaran.quantize.stage import to_precision
+from trimaran.spec import ModelRef, ShapeProfile
+from trimaran.store import Store
+
+
+def export_model(ref: dict[str, Any], profile: dict[str, Any], store: str, force: bool, atol: float) -> dict[str, str]:
+    """The reference and the exported graph, as folders."""
+    shelf = Store(Path(store), force=force)
+    eager = reference(
+        ModelRef.model_validate(ref), ShapeProfile.model_validate(profile), store=shelf, progress=SilentProgress()
+    )
+    graph = export(eager, store=shelf, progress=SilentProgress(), atol=atol)
+    return {"reference": str(eager.directory), "export": str(graph.directory)}
+
+
+def fuse(parent: str, store: str, force: bool, allow_partial: bool) -> str:
+    shelf = Store(Path(store), force=force)
+    graph = load_artifact(Path(parent))
+    return str(optimize(graph, store=shelf, progress=SilentProgress(), allow_partial=allow_partial).directory)
+
+
+def make_candidate(parent: str, name: str, store: str, force: bool, settings: dict[str, Any]) -> str:
+    artifact = to_precision(
+        load_artifact(Path(parent)),
+        candidate(name),
+        Settings.model_validate(settings),
+        store=Store(Path(store), force=force),
+        progress=SilentProgress(),
+    )
+    return str(artifact.directory)
