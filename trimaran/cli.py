@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from trimaran.errors import TrimaranError, UnavailableError, UsageError
+from trimaran.errors import TrimaranError, UsageError
 
 app = typer.Typer(
     name="trimaran",
@@ -24,7 +24,6 @@ each against eager PyTorch, **measures** each beside it, and serves the fastest 
 Start with `trimaran doctor`, then `trimaran deploy -m MODEL`.""",
 )
 
-_NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
 _NO_WRITE = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
@@ -65,11 +64,11 @@ def _register_commands() -> None:
 
 
 def _translated(error: OSError) -> TrimaranError:
+    from trimaran.store import NO_SPACE, disk_full
+
     where = f"{error.filename}: " if error.filename else ""
-    if error.errno in _NO_SPACE:
-        return UnavailableError(
-            f"{where}the disk is full.", hint="Free some space, or set TRIMARAN_HOME to another disk."
-        )
+    if error.errno in NO_SPACE:
+        return disk_full(error.filename or "Writing failed")
     if error.errno in _NO_WRITE:
         return UsageError(f"{where}{error.strerror}.", hint="Choose a folder that you may write to.")
     raise error
@@ -80,7 +79,3 @@ def _fail(error: TrimaranError, *, as_json: bool) -> None:
     if as_json:
         sys.stdout.write(json.dumps({"error": error.as_json()}) + "\n")
     sys.exit(error.exit_code)
-
-
-if __name__ == "__main__":
-    main()

@@ -18,9 +18,7 @@ FEWEST = 16
 
 def shipped_texts(part: Part) -> tuple[str, ...]:
     """Single texts of one half of the shipped corpus; no text is in both halves."""
-    rows = _shipped_rows(part)
-    texts = [text for row in rows for text in (row["text"], row["pair"]) if text]
-    return tuple(dict.fromkeys(texts))
+    return tuple(row["text"] for row in _shipped_rows(part))
 
 
 def shipped_pairs(part: Part) -> tuple[tuple[str, str], ...]:

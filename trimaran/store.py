@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import uuid
@@ -15,10 +16,12 @@ from pydantic import ValidationError as SchemaError
 
 from trimaran.artifact import MANIFEST, Artifact, Draft, Recipe, file_entries, load_artifact
 from trimaran.environment import capture
-from trimaran.errors import UsageError
+from trimaran.errors import TrimaranError, UnavailableError, UsageError
 
 HOME_VARIABLE = "TRIMARAN_HOME"
+NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
 _TEMPORARY = ".making-"
+_TOO_LITTLE_BYTES = 64 << 10
 Fact = TypeVar("Fact", bound=BaseModel)
 
 
@@ -48,7 +51,7 @@ class Store:
         """Runs `make` in a temporary folder and publishes it whole; an equal earlier result is reused."""
         if not self.force and (found := self.find(recipe)):
             return found
-        with temporary_sibling(self.path_of(recipe)) as folder:
+        with _full_disk_named(self.root), temporary_sibling(self.path_of(recipe)) as folder:
             draft = make(folder)
             artifact = Artifact(**draft.model_dump(), recipe=recipe, files=file_entries(folder), environment=capture())
             (folder / MANIFEST).write_text(artifact.manifest_json(), encoding="utf-8")
@@ -120,6 +123,25 @@ def temporary_sibling(target: Path) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _full_disk_named(folder: Path) -> Iterator[None]:
+    """Exporters written in C++ say «write failed» or less when the disk is full; the disk itself is asked."""
+    try:
+        yield
+    except Exception as error:
+        full = isinstance(error, OSError) and error.errno in NO_SPACE
+        standing = next(path for path in (folder, *folder.parents) if path.exists())
+        if full or (not isinstance(error, TrimaranError) and shutil.disk_usage(standing).free < _TOO_LITTLE_BYTES):
+            raise disk_full(folder) from error
+        raise
+
+
+def disk_full(where: object) -> UnavailableError:
+    return UnavailableError(
+        f"{where}: the disk is full.", hint=f"Free some space, or set {HOME_VARIABLE} to another disk."
+    )
 
 
 def publish(folder: Path, target: Path) -> None:

@@ -140,7 +140,7 @@ def _speed_sentence(
     objective: Objective,
 ) -> str:
     threads = measurements[0].threads
-    where = listed([f"{times(ratios[shape])} at {shape} ({interval(ratios[shape])})" for shape in shapes])
+    where = listed([_at(shape, ratios[shape]) for shape in shapes])
     found = find(measurements, best, shapes[0])
     rate = f", {rows_per_second(found):.0f} rows/s" if found and objective == "throughput" else ""
     on = f"on {count(threads, 'thread')}"
@@ -156,6 +156,11 @@ def _speed_sentence(
         f"Nothing that keeps the {level} gates is measurably faster than eager PyTorch here; "
         f"{best} is the best of them: {where}{rate}, {on}."
     )
+
+
+def _at(shape: Shape, ratio: Ratio) -> str:
+    doubt = ", unclear" if separated(ratio) == "no difference" else ""
+    return f"{times(ratio)} at {shape} ({interval(ratio)}{doubt})"
 
 
 def _truth_sentence(rows: Sequence[CandidateRow], best: str, level: Level) -> str:

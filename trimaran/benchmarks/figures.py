@@ -65,3 +65,23 @@ def rows_per_second(measurement: Measurement) -> float:
 
 def percentiles(measurement: Measurement, shares: Sequence[float] = (50, 90, 99)) -> tuple[int, ...]:
     return tuple(percentile(measurement.samples_ns, share) for share in shares)
+
+
+def unsteady(measurements: Sequence[Measurement], *, tolerance: float = 1.25) -> str:
+    """A sentence when rounds of one candidate disagree with each other, which an idle machine does not do."""
+    seen, total = 0, 0
+    worst, worst_at = 1.0, ""
+    for measurement in measurements:
+        middle = median(measurement.samples_ns)
+        for turn in measurement.rounds:
+            ratio = median(turn.samples_ns) / middle
+            apart = max(ratio, 1 / ratio)
+            seen, total = seen + (apart > tolerance), total + 1
+            if apart > worst:
+                worst, worst_at = apart, f"{measurement.candidate} at {measurement.shape}"
+    if not seen:
+        return ""
+    return (
+        f"The machine was not quiet: {seen} of {total} turns differ by more than {tolerance:g} times from their "
+        f"candidate's median, the worst {worst:.1f} times ({worst_at}). The intervals are as wide as that makes them."
+    )

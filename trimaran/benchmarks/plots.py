@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from trimaran.benchmarks.figures import decisive, find, shapes_of, speedups
 from trimaran.benchmarks.report import CandidateRow, Measurement, Report, Shape
 from trimaran.benchmarks.stats import Ratio, ecdf
@@ -115,15 +117,13 @@ def speed_against_fidelity(report: Report) -> str | None:
         (row, row.quality.metrics[headline], ratio.median)
         for row in report.candidates
         if row.quality
-        and headline in row.quality.metrics
+        and math.isfinite(row.quality.metrics.get(headline, math.nan))
         and (ratio := speedups(report.measurements, row.name, reference=report.reference.name).get(shape))
     ]
     if not points or shape not in shapes_of(report.measurements):
         return None
     limit = next((gate.limit for gate in report.gates if gate.metric == headline), None)
-    lowest = min([value for _, value, _ in points] + ([limit] if limit is not None else []))
-    room = max(1.0 - lowest, 0.01) * 0.12
-    x = Scale(lowest - room, 1.0 + room * 0.7, 34.0, WIDTH - 8.0)
+    x = _truth_scale([value for _, value, _ in points], limit, falling=_falls(report.task, headline))
     y = Scale(0.0, max([1.2, *(speed for *_, speed in points)]) * 1.12, 244.0, 12.0)
     parts = [
         line(x.start, y(tick), x.end, y(tick), class_="baseline" if tick == 1 else "grid")
@@ -133,7 +133,8 @@ def speed_against_fidelity(report: Report) -> str | None:
     parts += [
         label(number(tick), x(tick), y.start + 15, text_anchor="middle", class_="tick")
         + line(x(tick), y.start, x(tick), y.end, class_="grid")
-        for tick in round_ticks(x.low, min(1.0, x.high), about=5)
+        for tick in round_ticks(min(x.low, x.high), max(x.low, x.high), about=5)
+        if 0 <= tick <= max(1.0, x.low)
     ]
     if limit is not None:
         parts.append(
@@ -149,6 +150,20 @@ def speed_against_fidelity(report: Report) -> str | None:
         label(f"{metric_name(headline)} with eager (right is truer)", (x.start + x.end) / 2, 276, text_anchor="middle")
     )
     return picture(WIDTH, 284.0, f"Speed-up at {shape} against {metric_name(headline)}", *parts)
+
+
+def _falls(task_name: str, metric: str) -> bool:
+    """Whether less of this metric is truer, as the gates of any level say."""
+    gates = [gate for gates in task(task_name).gates.values() for gate in gates if gate.metric == metric]
+    return any(gate.comparison == "<=" for gate in gates)
+
+
+def _truth_scale(values: list[float], limit: float | None, *, falling: bool) -> Scale:
+    """From the worst on the left to perfect (1, or 0 for a distance) on the right."""
+    seen = values if limit is None else [*values, limit]
+    worst, perfect = (max(seen), 0.0) if falling else (min(seen), 1.0)
+    room = (perfect - worst or (-1e-9 if falling else 0.01)) * 0.12
+    return Scale(worst - room, perfect + room * 0.7, 34.0, WIDTH - 8.0)
 
 
 def _point(row: CandidateRow, cx: float, cy: float, label_y: float) -> str:

@@ -72,7 +72,7 @@ def assess(
         else ProbeProcess(artifact, threads=threads, environment=environment, deadline_s=deadline_s)
     )
     changes: dict[Rows, float] = {"alone": 0.0}
-    batched = 0
+    counts: dict[Rows, int] = {"alone": len(texts)}
     with opened as probe:
         advance(0, 3, "each text alone")
         alone = probe.answers(texts, "alone")
@@ -81,7 +81,7 @@ def assess(
             advance(done, 3, f"rows {policy}")
             indices, answers = probe.among_neighbours(texts, policy, _SEED)
             changes[policy] = row.change({name: array[indices] for name, array in alone.items()}, answers)
-            batched = max(batched, len(indices))
+            counts[policy] = len(indices)
         peak = probe.peak_memory_bytes
     rows = widest_rows(changes, gates)
     metrics[CHANGE] = changes[rows]
@@ -94,7 +94,7 @@ def assess(
         neighbours=min(NEIGHBOURS, artifact.profile.batch.maximum - 1),
         checks=tuple(held_against(gate, metrics) for gate in gates),
         n=len(texts),
-        n_batched=batched,
+        n_batched=counts[rows],
         texts=digest_of([list(text) if isinstance(text, tuple) else text for text in texts]),
         peak_memory_bytes=peak,
     )

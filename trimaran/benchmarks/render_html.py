@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from trimaran.benchmarks.figures import decisive, find, percentiles, rows_per_second, shapes_of, speedups
+from trimaran.benchmarks.figures import decisive, find, percentiles, rows_per_second, shapes_of, speedups, unsteady
 from trimaran.benchmarks.html_style import STYLE
 from trimaran.benchmarks.html_tables import candidates_table, invariance_table, scrolling, table
 from trimaran.benchmarks.plots import drawn_rows, latency_ecdf, series_class, speed_against_fidelity, speedup_bars
@@ -218,6 +218,7 @@ def _machine(report: Report) -> str:
         ("Instruction sets", "; ".join(restricted)),
         ("Libraries", ", ".join(f"{name} {version}" for name, version in found.libraries.items())),
         ("Trimaran", report.trimaran),
+        ("Steadiness", unsteady(report.measurements)),
         ("Notes", " ".join(report.notes)),
     ]
     items = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in pairs if value)

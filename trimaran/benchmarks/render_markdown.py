@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from trimaran.benchmarks.figures import shapes_of, speedups
+from trimaran.benchmarks.figures import shapes_of, speedups, unsteady
 from trimaran.benchmarks.report import CandidateRow, Report
 from trimaran.benchmarks.stats import CONFIDENCE, MARGIN
 from trimaran.benchmarks.wording import (
@@ -94,7 +94,7 @@ def _details(report: Report) -> list[str]:
         f"- Objective {report.objective}; level {report.level}: {_text(gates_words(report.gates))}.",
         *served,
         *restricted,
-        *(f"- {_text(note)}" for note in report.notes),
+        *(f"- {_text(note)}" for note in (*report.notes, unsteady(report.measurements)) if note),
         f"- A difference below {MARGIN:.0%}, or one that the interval does not separate, counts as none.",
         "",
         "```",

@@ -55,7 +55,7 @@ class Quality(Frozen):
     """How true one artifact is to eager PyTorch, and how its rows must be run to stay so.
 
     `changes` is the worst change of one text's answer between running alone and each policy; the metric
-    `batch_change` is that of the policy in `rows`, which is the one to serve with.
+    `batch_change` is that of the policy in `rows`, which is the one to serve with; `n_batched` texts showed it.
     """
 
     # A broken engine can answer NaN; JSON has no infinity, so it travels as a string.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -30,11 +30,13 @@ class Entry:
 
 
 class Effort(Frozen):
-    """How much to measure. A round starts only while the budget lasts, but `minimum_rounds` always run."""
+    """How much to measure. `minimum_rounds` always run; after them, a shape whose turn no longer fits the budget
+    sits out, the costliest first, so that what is left of it goes to the shapes that are cheap to repeat.
+    """
 
     rounds: int = 7
     minimum_rounds: int = 3
-    minimum_samples: int = 2
+    minimum_samples: int = 1
     minimum_time_s: float = 0.15
     warmup_samples: int = 1
     warmup_time_s: float = 0.05
@@ -121,14 +123,26 @@ def measure(
     with ExitStack() as stack:
         race.open_all(lambda entry: stack.enter_context(opener(entry)))
         generator = np.random.default_rng(effort.seed)
+        turn_shapes = tuple(shapes)
         for done in range(effort.rounds):
-            round_begun_s = clock_s()
-            race.run_round(done, [names[index] for index in generator.permutation(len(names))])
-            now_s = clock_s()
-            would_end_s = now_s - begun_s + (now_s - round_begun_s)
-            if done + 1 >= effort.minimum_rounds and would_end_s > effort.budget_s:
+            order = [names[index] for index in generator.permutation(len(names))]
+            costs_s = race.run_round(done, order, turn_shapes, clock_s)
+            if done + 1 >= effort.minimum_rounds:
+                turn_shapes = affordable(costs_s, effort.budget_s - (clock_s() - begun_s))
+            if not turn_shapes:
                 break
     return race.result()
+
+
+def affordable(costs_s: Mapping[Shape, float], left_s: float) -> tuple[Shape, ...]:
+    """The shapes, in order, that together fit into the time left when the costliest give way."""
+    kept: set[Shape] = set()
+    for shape, cost_s in sorted(costs_s.items(), key=lambda pair: pair[1]):
+        if cost_s > left_s:
+            break
+        left_s -= cost_s
+        kept.add(shape)
+    return tuple(shape for shape in costs_s if shape in kept)
 
 
 class _Race:
@@ -149,39 +163,34 @@ class _Race:
             self._advance(f"opening {name}")
             try:
                 self._running[name] = open_probe(entry)
-                # The first call at a shape builds its kernels; it belongs to no round, nor to its warm-up.
-                for shape in self._shapes:
-                    self._turn(name, shape, samples=1, time_s=0.0, warmups=0)
                 self._running[name].rest()
             except TrimaranError as error:
                 self._end(name, error)
 
-    def run_round(self, number: int, order: Sequence[str]) -> None:
+    def run_round(
+        self, number: int, order: Sequence[str], shapes: Sequence[Shape], clock_s: Callable[[], float]
+    ) -> dict[Shape, float]:
+        """One turn for each that still runs; returns the seconds that each shape took of all."""
+        costs_s = dict.fromkeys(shapes, 0.0)
         for name in order:
             if name not in self._running:
                 continue
             self._advance(f"round {number + 1}, {name}")
-            effort = self._effort
+            found: dict[Shape, Round] = {}
             try:
-                # All shapes or none: a contender that dies half-way has no half round.
-                found = {
-                    shape: self._turn(
-                        name,
-                        shape,
-                        samples=effort.minimum_samples,
-                        time_s=effort.minimum_time_s,
-                        warmups=effort.warmup_samples,
-                        warmup_time_s=effort.warmup_time_s,
-                    )
-                    for shape in self._shapes
-                }
+                for shape in shapes:
+                    begun_s = clock_s()
+                    found[shape] = self._turn(name, shape)
+                    costs_s[shape] += clock_s() - begun_s
                 self._running[name].rest()
             except TrimaranError as error:
+                # All shapes or none: a contender that dies half-way has no half round.
                 self._end(name, error)
                 continue
             for shape, turn in found.items():
                 self._rounds[name, shape].append(turn)
             self._turns_done += 1
+        return costs_s
 
     def result(self) -> Measured:
         for name, probe in self._running.items():
@@ -204,16 +213,15 @@ class _Race:
             outcomes=tuple(self._ended[name] for name in self._entries),
         )
 
-    def _turn(
-        self, name: str, shape: Shape, *, samples: int, time_s: float, warmups: int, warmup_time_s: float = 0.0
-    ) -> Round:
+    def _turn(self, name: str, shape: Shape) -> Round:
+        effort = self._effort
         return self._running[name].measure(
             shape,
             self._entries[name].rows,
-            minimum_samples=samples,
-            minimum_time_s=time_s,
-            warmup_samples=warmups,
-            warmup_time_s=warmup_time_s,
+            minimum_samples=effort.minimum_samples,
+            minimum_time_s=effort.minimum_time_s,
+            warmup_samples=effort.warmup_samples,
+            warmup_time_s=effort.warmup_time_s,
         )
 
     def _end(self, name: str, error: TrimaranError) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from trimaran.benchmarks.figures import shapes_of, speedups
+from trimaran.benchmarks.figures import shapes_of, speedups, unsteady
 from trimaran.benchmarks.report import CandidateRow, Report
-from trimaran.benchmarks.wording import VERDICT_MARKS, interval, megabytes, metric_name, number, times
+from trimaran.benchmarks.wording import VERDICT_MARKS, megabytes, metric_name, number, times
 from trimaran.tasks import task
 
 if TYPE_CHECKING:
@@ -55,36 +55,36 @@ def _quality_json(row: CandidateRow) -> dict[str, Any] | None:
 
 
 def summary_table(report: Report) -> Table:
-    """One row a candidate; the reasons of those that are not served follow in `report.md`."""
+    """One row a candidate, narrow enough for eighty columns; intervals and memory are in the report."""
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
     headline = task(report.task).headline
     shapes = shapes_of(report.measurements)
-    table = Table(title=f"{report.model}, speed-up over eager PyTorch", title_justify="left", header_style="bold")
+    title = f"{report.model}, speed-up over eager PyTorch"
+    table = Table(title=title, title_justify="left", header_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("candidate", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
-    for head in (*map(str, shapes), metric_name(headline), "batch change", "size", "memory"):
-        table.add_column(head, justify="right")
+    for head in (*map(str, shapes), metric_name(headline), "size"):
+        table.add_column(head, justify="right", no_wrap=True)
     for row in (report.reference, *report.candidates):
         ratios = speedups(report.measurements, row.name, reference=report.reference.name)
         metrics = row.quality.metrics if row.quality else {}
-        speeds = [f"{times(ratio)} {interval(ratio)}" if (ratio := ratios.get(shape)) else "–" for shape in shapes]
+        speeds = [times(ratio) if (ratio := ratios.get(shape)) else "–" for shape in shapes]
         cells = [
             row.name,
             f"{VERDICT_MARKS[row.verdict]} {row.verdict}",
             *(["1×"] * len(shapes) if row.verdict == "reference" else speeds),
             number(metrics.get(headline)),
-            number(metrics.get("batch_change")),
             megabytes(row.size_bytes),
-            megabytes(row.peak_memory_bytes),
         ]
         table.add_row(*(Text(cell) for cell in cells), style=_STYLES[row.verdict])
     return table
 
 
 def summary_reasons(report: Report) -> tuple[str, ...]:
-    """One line for each candidate that is not served for another cause than speed."""
-    return tuple(
-        f"{row.name} {row.verdict}: {row.reason}" for row in report.candidates if row.verdict in ("rejected", "failed")
-    )
+    """A line for each candidate that is not served for another cause than speed, and one if times were unsteady."""
+    unserved = [row for row in report.candidates if row.verdict in ("rejected", "failed")]
+    noise = unsteady(report.measurements)
+    return (*(f"{row.name} {row.verdict}: {row.reason}" for row in unserved), *([noise] if noise else []))

@@ -67,14 +67,15 @@ class TextEncoder:
 def groups_of(lengths: Sequence[int], policy: str, maximum_batch: int) -> Iterator[list[int]]:
     """Which rows go through the engine together. Policies: `alone`, `equal-length`, `padded`.
 
-    Rows are taken in order of length: on a CPU a padded token costs as much as a real one.
+    Rows are taken in order of length, and `padded` rows share a call only while the longest has at most an eighth
+    more tokens than the shortest: on a CPU a padded token costs as much as a real one, and a call little.
     """
     order = sorted(range(len(lengths)), key=lengths.__getitem__)
     limit = 1 if policy == "alone" else maximum_batch
+    stretch = 1.0 if policy == "equal-length" else 1.125
     group: list[int] = []
     for index in order:
-        unequal = policy == "equal-length" and group and lengths[group[0]] != lengths[index]
-        if len(group) == limit or unequal:
+        if len(group) == limit or (group and lengths[index] > stretch * lengths[group[0]]):
             yield group
             group = []
         group.append(index)

@@ -39,7 +39,7 @@ class TritonPythonModel:
         self._outputs = [tensor["name"] for tensor in config["output"]]
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:
-        """Runs each request by itself: on a CPU, joined rows cost what they cost apart, and padding comes on top."""
+        """Runs each request by itself: on a CPU, joining rows gains little, and padding comes on top."""
         return [self._respond(request) for request in requests]
 
     def finalize(self) -> None:

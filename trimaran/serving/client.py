@@ -95,7 +95,15 @@ class Client:
 
     def _model(self, name: str) -> _Model:
         if name not in self._models:
-            found = self._call(self._connection.get_model_config, name, **self._as_json())
+            try:
+                found = self._call(self._connection.get_model_config, name, **self._as_json())
+            except RequestFailed as error:
+                known = self.models()
+                if name in known:
+                    raise
+                raise RequestFailed(
+                    f"{self.url} serves no model {name!r}.", hint=f"Ready there: {', '.join(known) or 'none'}."
+                ) from error
             config = found.get("config", found)
             outputs = {item["name"]: tuple(int(dim) for dim in item["dims"]) for item in config["output"]}
             self._models[name] = _Model(int(config.get("max_batch_size", 0)), outputs)

@@ -38,7 +38,7 @@ class Installation:
         }
 
     def place_backends(self, folder: Path) -> None:
-        """Copies, since Triton takes what is beside a link's target for the backend's own files."""
+        """Copies and not links: that is the arrangement which was tried and found to work."""
         python = folder / "python"
         python.mkdir(parents=True)
         for source in (*self.python_backend.glob("*.so"), *self.python_backend.glob("*.py"), self.stub):

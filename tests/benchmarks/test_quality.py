@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from tests.tiny import LABELS, tiny_artifact
+from trimaran.artifact import Artifact
+from trimaran.benchmarks.quality import assess, reference_answers, widest_rows
+from trimaran.benchmarks.report import Quality
+from trimaran.errors import UsageError
+from trimaran.runtime.text import Text
+from trimaran.spec import Rows
+from trimaran.tasks import Gate, gates_for
+
+TEXTS = ["the cat sat", "good", "the dog ran bad", "the good cat sat", "bad dog", "ran", "the the the dog", "sat good"]
+GATES = gates_for("embedding", "strict", {})
+
+
+@pytest.fixture(scope="module")
+def artifact(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
+    return tiny_artifact(tmp_path_factory.mktemp("store"))
+
+
+class FakeAnswering:
+    """Answers that move by a given amount under each policy."""
+
+    peak_memory_bytes = 7
+
+    def __init__(self, alone: np.ndarray, moved: dict[Rows, np.ndarray]) -> None:
+        self._alone, self._moved = alone, moved
+
+    def answers(self, texts: Sequence[Text], rows: Rows) -> dict[str, np.ndarray]:
+        assert rows == "alone"
+        return {"embedding": self._alone}
+
+    def among_neighbours(self, texts: Sequence[Text], rows: Rows, seed: int) -> tuple[list[int], dict[str, np.ndarray]]:
+        indices = list(range(len(texts)))[::-1]
+        return indices, {"embedding": self._moved[rows][indices]}
+
+
+def judged(artifact: Artifact, *, candidate: np.ndarray, moved: dict[Rows, np.ndarray]) -> Quality:
+    fake = FakeAnswering(candidate, moved)
+    return assess(
+        artifact, {"embedding": VECTORS}, TEXTS, gates=GATES, threads=1, open_probe=lambda: contextlib.nullcontext(fake)
+    )
+
+
+VECTORS = np.random.default_rng(0).standard_normal((len(TEXTS), 6)).astype(np.float32)
+OTHERS = np.random.default_rng(1).standard_normal((len(TEXTS), 6)).astype(np.float32)
+
+
+def test_a_true_engine_keeps_every_gate_and_may_pad(
+    artifact: Artifact, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    candidate = tiny_artifact(tmp_path_factory.mktemp("other"), backend="openvino")
+    answers = reference_answers(artifact, TEXTS, threads=1)
+    quality = assess(candidate, answers, TEXTS, gates=GATES, threads=1)
+    assert quality.holds
+    assert quality.rows == "padded"
+    assert quality.neighbours == 3, "the profile's largest batch is four"
+    assert quality.n == len(TEXTS)
+    assert quality.metrics["batch_change"] == quality.changes["padded"] <= 1e-5
+    assert quality.peak_memory_bytes > 1_000_000
+
+
+def test_a_classifier_is_judged_by_its_labels(tmp_path_factory: pytest.TempPathFactory) -> None:
+    classifier = tiny_artifact(tmp_path_factory.mktemp("store"), task="text-classification")
+    answers = reference_answers(classifier, TEXTS, threads=1)
+    assert answers["logits"].shape == (len(TEXTS), len(LABELS))
+    gates = gates_for("text-classification", "exact", {})
+    assert assess(classifier, answers, TEXTS, gates=gates, threads=1).holds
+    turned = {"logits": -answers["logits"]}
+    broken = assess(classifier, turned, TEXTS, gates=gates, threads=1).broken
+    assert {check.name for check in broken} == {"label_agreement", "mean_probability_change"}
+
+
+def test_an_engine_that_padding_disturbs_is_served_with_rows_of_equal_length(artifact: Artifact) -> None:
+    quality = judged(artifact, candidate=VECTORS, moved={"padded": OTHERS, "equal-length": VECTORS})
+    assert quality.rows == "equal-length"
+    assert quality.changes["padded"] > 1e-5
+    assert quality.metrics["batch_change"] <= 1e-5
+    assert quality.holds
+
+
+def test_an_engine_that_any_neighbour_disturbs_is_served_alone(artifact: Artifact) -> None:
+    quality = judged(artifact, candidate=VECTORS, moved={"padded": OTHERS, "equal-length": OTHERS})
+    assert (quality.rows, quality.metrics["batch_change"]) == ("alone", 0.0)
+
+
+def test_a_broken_gate_is_a_fact_and_not_an_error(artifact: Artifact) -> None:
+    quality = judged(artifact, candidate=OTHERS, moved={"padded": OTHERS, "equal-length": OTHERS})
+    assert not quality.holds
+    assert {"mean_cosine_distance", "rank_correlation"} <= {check.name for check in quality.broken}
+
+
+def test_an_engine_that_answers_nan_passes_nothing_and_can_still_be_stored(artifact: Artifact) -> None:
+    nothing = np.full_like(VECTORS, np.nan)
+    quality = judged(artifact, candidate=nothing, moved={"padded": nothing, "equal-length": nothing})
+    assert "mean_cosine_distance" in {check.name for check in quality.broken}
+    assert quality.rows == "alone"
+    again = Quality.model_validate_json(quality.model_dump_json())
+    assert again.changes == quality.changes
+    assert again.broken == quality.broken
+
+
+def test_nan_only_when_padded_forbids_padding(artifact: Artifact) -> None:
+    nothing = np.full_like(VECTORS, np.nan)
+    quality = judged(artifact, candidate=VECTORS, moved={"padded": nothing, "equal-length": VECTORS})
+    assert quality.rows == "equal-length"
+
+
+def test_without_a_gate_on_it_rows_are_padded() -> None:
+    changes: dict[Rows, float] = {"alone": 0.0, "equal-length": 0.1, "padded": 0.2}
+    assert widest_rows(changes, []) == "padded"
+    assert widest_rows(changes, [Gate("batch_change", "<=", 0.15)]) == "equal-length"
+
+
+def test_no_texts_are_refused(artifact: Artifact) -> None:
+    with pytest.raises(UsageError, match="there are none"):
+        reference_answers(artifact, [], threads=1)

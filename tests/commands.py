@@ -1,0 +1,35 @@
+"""The command line as a user runs it: a process of its own, with a home of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+COMMAND = [sys.executable, "-m", "trimaran"]
+
+
+def environment(home: Path) -> dict[str, str]:
+    return {**os.environ, "TRIMARAN_HOME": str(home), "COLUMNS": "120", "HF_HUB_OFFLINE": "1"}
+
+
+def trimaran(*arguments: object, home: Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *map(str, arguments)],
+        env=environment(home),
+        cwd=cwd or home.parent,
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+
+
+def trimaran_json(*arguments: object, home: Path, cwd: Path | None = None) -> Any:
+    """What the command printed, which must be one JSON object and nothing else."""
+    done = trimaran(*arguments, "--json", home=home, cwd=cwd)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)

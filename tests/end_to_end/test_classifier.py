@@ -1,0 +1,41 @@
+"""A real fine-tuned classifier through the whole line."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.commands import trimaran_json
+from tests.end_to_end.conftest import World
+from trimaran.corpus import shipped_texts
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+NAMES = ("Mary", "John", "Alexander", "Isabella", "Tuesday", "a house by the sea")
+
+
+def test_labels_and_scores_are_those_of_eager(classifier: World, classifier_folder: object) -> None:
+    import torch
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    running = trimaran_json("serve", classifier.repository, "--free-ports", "--detach", home=classifier.home)
+    try:
+        url = f"127.0.0.1:{running['grpc_port']}"
+        said = trimaran_json("query", "gender", *NAMES, "--url", url, home=classifier.home)
+    finally:
+        trimaran_json("stop", classifier.repository, home=classifier.home)
+    model = AutoModelForSequenceClassification.from_pretrained(classifier_folder).eval()
+    tokenizer = AutoTokenizer.from_pretrained(classifier_folder)
+    for text, answer in zip(NAMES, said["answers"], strict=True):
+        with torch.inference_mode():
+            eager = model(**tokenizer(text, return_tensors="pt")).logits.softmax(-1)[0].numpy()
+        best, score = answer[0]
+        assert best == model.config.id2label[int(eager.argmax())]
+        assert score == pytest.approx(float(eager.max()), abs=0.02)
+        assert np.isclose(sum(score for _, score in answer), 1.0, atol=1e-5)
+
+
+def test_int8_keeps_the_labels(classifier: World) -> None:
+    rows = {row["name"]: row for row in classifier.said["candidates"]}
+    agreement = rows["openvino-int8-static"]["quality"]["label_agreement"]
+    assert agreement >= 0.99
+    assert rows["openvino-int8-static"]["quality"]["n"] == len(shipped_texts("judging"))

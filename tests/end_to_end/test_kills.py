@@ -1,0 +1,52 @@
+"""Runs that are killed at each stage leave nothing that a later run would take for whole."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.commands import COMMAND, environment, trimaran_json
+from trimaran.artifact import load_artifact
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+CANDIDATES = "onnxruntime-fused,openvino-fp32"
+# Killed a moment after this stage was reported as done, that is, inside the one that follows.
+STAGES = ("", "export", "eager answers", "optimize", "onnxruntime-fused", "openvino-fp32", "measure", "served check")
+
+
+def run_and_kill(arguments: list[str], home: Path, cwd: Path, after: str) -> None:
+    process = subprocess.Popen(
+        [*COMMAND, *arguments], env=environment(home), cwd=cwd, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    for line in process.stderr if after else ():
+        if line.startswith(f"{after}:"):
+            break
+    time.sleep(1.0 if after else 3.0)
+    children = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stderr.close()
+    _, alive = psutil.wait_procs(children, timeout=30)
+    assert not alive, "children outlived the killed run"
+
+
+def test_a_run_killed_at_each_stage_is_followed_by_a_good_one(tiny_model: Path, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    arguments = ["deploy", "-m", str(tiny_model), "--name", "tiny", "--candidates", CANDIDATES]
+    for stage in STAGES:
+        run_and_kill(arguments, home, tmp_path, stage)
+        published = [path for path in (home / "store").glob("*-*") if not path.name.startswith(".")]
+        for folder in published:
+            load_artifact(folder)
+    said = trimaran_json(*arguments, home=home, cwd=tmp_path)
+    assert said["winner"]
+    assert not list((home / "store").glob(".making-*")), "what the killed runs left is swept"
+    assert trimaran_json("repository", "check", tmp_path / "model_repository", home=home)["problems"] == []
+    assert not [name for name in os.listdir("/dev/shm") if name.startswith("trimaran")]  # noqa: PTH208

@@ -1,0 +1,282 @@
+"""Tiny seeded models of every family, each with a small trained tokenizer of its own kind, saved as users bring them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from trimaran.corpus import shipped_texts
+
+LABELS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
+NLI = ("contradiction", "neutral", "entailment")
+VOCABULARY = 400
+HEADS = {
+    "embedding": "AutoModel",
+    "feature-extraction": "AutoModel",
+    "text-classification": "AutoModelForSequenceClassification",
+    "token-classification": "AutoModelForTokenClassification",
+    "question-answering": "AutoModelForQuestionAnswering",
+    "fill-mask": "AutoModelForMaskedLM",
+    "rerank": "AutoModelForSequenceClassification",
+    "sparse-embedding": "AutoModelForMaskedLM",
+    "zero-shot-classification": "AutoModelForSequenceClassification",
+}
+TASK_CONFIG: dict[str, dict[str, Any]] = {
+    "text-classification": {"id2label": dict(enumerate(("good", "bad", "odd")))},
+    "token-classification": {"id2label": dict(enumerate(LABELS))},
+    "rerank": {"id2label": {0: "relevance"}, "problem_type": "regression"},
+    "zero-shot-classification": {"id2label": dict(enumerate(NLI))},
+}
+
+_SIZES = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+    "max_position_embeddings": 64,
+}
+_ROBERTA = {**_SIZES, "max_position_embeddings": 66, "type_vocab_size": 1, "pad_token_id": 1}
+_XLM = {
+    "emb_dim": 32,
+    "n_layers": 2,
+    "n_heads": 4,
+    "max_position_embeddings": 64,
+    "pad_index": 0,
+    "unk_index": 1,
+    "bos_index": 2,
+    "eos_index": 3,
+    "mask_index": 4,
+}
+# Family -> (kind of tokenizer, config).
+ZOO: dict[str, tuple[str, dict[str, Any]]] = {
+    "bert": ("wordpiece", _SIZES),
+    "electra": ("wordpiece", {**_SIZES, "embedding_size": 16}),
+    "ernie": ("wordpiece", {**_SIZES, "type_vocab_size": 4}),
+    "distilbert": ("wordpiece", {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 64, "max_position_embeddings": 64}),
+    "mobilebert": (
+        "wordpiece",
+        {**_SIZES, "embedding_size": 16, "intra_bottleneck_size": 16, "true_hidden_size": 16, "num_feedforward_networks": 2},
+    ),
+    "mpnet": ("mpnet", {**_SIZES, "max_position_embeddings": 66, "pad_token_id": 1}),
+    "roformer": ("wordpiece", {**_SIZES, "embedding_size": 32}),
+    "squeezebert": ("wordpiece", {**_SIZES, "embedding_size": 32}),
+    "nomic_bert": ("wordpiece", _SIZES),
+    "roberta": ("bpe", _ROBERTA),
+    "data2vec-text": ("bpe", _ROBERTA),
+    "ibert": ("bpe", _ROBERTA),
+    "deberta": ("deberta", {**_SIZES, "type_vocab_size": 0, "relative_attention": True, "pos_att_type": ["c2p", "p2c"]}),
+    "modernbert": (
+        "modernbert",
+        {**_SIZES, "global_attn_every_n_layers": 2, "local_attention": 8, "classifier_pooling": "mean"},
+    ),
+    "gpt2": ("gpt2", {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}),
+    "xlm": ("xlm", _XLM),
+    "flaubert": ("xlm", _XLM),
+    "albert": ("albert", {**_SIZES, "embedding_size": 16, "num_hidden_layers": 4}),
+    "xlm-roberta": ("xlm-roberta", _ROBERTA),
+    "camembert": ("camembert", _ROBERTA),
+    "xlnet": ("xlnet", {"d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 64}),
+    "deberta-v2": (
+        "deberta-v2",
+        {
+            **_SIZES,
+            "type_vocab_size": 0,
+            "relative_attention": True,
+            "position_buckets": 16,
+            "norm_rel_ebd": "layer_norm",
+            "share_att_key": True,
+            "pos_att_type": ["p2c", "c2p"],
+            "position_biased_input": False,
+        },
+    ),
+    "big_bird": ("big_bird", {**_SIZES, "block_size": 8, "num_random_blocks": 2}),
+    "t5": ("t5", {"d_model": 32, "num_layers": 2, "num_heads": 4, "d_ff": 64, "d_kv": 8}),
+}  # fmt: skip
+
+
+def saved_model(folder: Path, family: str, task: str, *, seed: int = 0, **changes: Any) -> Path:
+    """A model folder for the family with the task's head. Weights are scaled so that answers differ between texts."""
+    import torch
+    import transformers
+
+    kind, sizes = ZOO[family]
+    tokenizer = tokenizer_of(kind)
+    special = {
+        name: value
+        for name in ("pad_token_id", "bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")
+        if (value := getattr(tokenizer, name, None)) is not None
+    }
+    config = transformers.AutoConfig.for_model(
+        family, **{"vocab_size": len(tokenizer), **special, **sizes, **TASK_CONFIG.get(task, {}), **changes}
+    )
+    torch.manual_seed(seed)
+    model = model_class(family, task).from_config(config) if family != "t5" else _t5(task)(config)
+    with torch.no_grad():
+        for value in model.parameters():
+            if value.ndim > 1 and family != "t5":
+                value.mul_(1.5)
+    model.eval().save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def model_class(family: str, task: str) -> Any:
+    import transformers
+
+    return getattr(transformers, HEADS[task])
+
+
+def _t5(task: str) -> Any:
+    import transformers
+
+    return transformers.T5ForTokenClassification if task == "token-classification" else transformers.T5EncoderModel
+
+
+def tokenizer_of(kind: str) -> Any:
+    """The family's own transformers class around a vocabulary trained on the shipped corpus."""
+    return _MAKERS[kind]()
+
+
+@functools.cache
+def wordpiece_vocabulary() -> dict[str, int]:
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=VOCABULARY,
+        limit_alphabet=120,
+        special_tokens=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"],
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(shipped_texts("calibration"), trainer)
+    vocabulary = tokenizer.get_vocab()
+    return dict(sorted(vocabulary.items(), key=lambda item: item[1]))
+
+
+@functools.cache
+def byte_pairs(special: tuple[str, ...]) -> tuple[dict[str, int], list[tuple[str, str]]]:
+    import json
+
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY,
+        special_tokens=list(special),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(shipped_texts("calibration"), trainer)
+    model = json.loads(tokenizer.to_str())["model"]
+    return model["vocab"], [tuple(pair) for pair in model["merges"]]
+
+
+@functools.cache
+def unigram_vocabulary(special: tuple[str, ...]) -> list[tuple[str, float]]:
+    import json
+
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    unknown = next(index for index, token in enumerate(special) if token.lower().strip("<[]>") == "unk")
+    trainer = trainers.UnigramTrainer(
+        vocab_size=VOCABULARY, special_tokens=list(special), unk_token=special[unknown], show_progress=False
+    )
+    texts = [text for text in shipped_texts("calibration") if text.isascii()]
+    tokenizer.train_from_iterator(texts, trainer)
+    return [(piece, score) for piece, score in json.loads(tokenizer.to_str())["model"]["vocab"]]
+
+
+def _wordpiece() -> Any:
+    import transformers
+
+    return transformers.BertTokenizer(vocab=wordpiece_vocabulary(), do_lower_case=True)
+
+
+def _mpnet() -> Any:
+    import transformers
+
+    words = [word for word in wordpiece_vocabulary() if not word.startswith("[") or len(word) == 1]
+    special = ["<s>", "<pad>", "</s>", "[UNK]"]
+    vocabulary = {word: index for index, word in enumerate([*special, *words, "<mask>"])}
+    return transformers.MPNetTokenizer(vocab=vocabulary)
+
+
+def _bpe(name: str, special: tuple[str, ...], **tokens: str) -> Any:
+    import transformers
+
+    vocabulary, merges = byte_pairs(special)
+    return getattr(transformers, name)(vocab=vocabulary, merges=merges, **tokens)
+
+
+def _unigram(name: str, special: tuple[str, ...]) -> Any:
+    import transformers
+
+    return getattr(transformers, name)(vocab=unigram_vocabulary(special))
+
+
+def _gpt2() -> Any:
+    tokenizer = _bpe("GPT2Tokenizer", ("<|endoftext|>",))
+    tokenizer.pad_token = "<|endoftext|>"
+    return tokenizer
+
+
+def _generic(vocabulary: dict[str, int], merges: list[tuple[str, str]], tokens: Mapping[str, str]) -> Any:
+    """A byte BPE with `cls A sep` and `cls A sep B sep`, for families whose own class is slow or generic."""
+    import transformers
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+
+    tokenizer = Tokenizer(models.BPE(vocabulary, merges))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    cls, sep = tokens["cls_token"], tokens["sep_token"]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{cls} $A {sep}",
+        pair=f"{cls} $A {sep} $B {sep}",
+        special_tokens=[(cls, vocabulary[cls]), (sep, vocabulary[sep])],
+    )
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, model_input_names=["input_ids", "attention_mask"], **tokens
+    )
+
+
+def _xlm() -> Any:
+    tokens = {
+        "pad_token": "<pad>",
+        "unk_token": "<unk>",
+        "cls_token": "<s>",
+        "sep_token": "</s>",
+        "mask_token": "<mask>",
+    }
+    return _generic(*byte_pairs(("<pad>", "<unk>", "<s>", "</s>", "<mask>")), tokens)  # fmt: skip
+
+
+def _modernbert() -> Any:
+    names = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+    tokens = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), names, strict=True))
+    return _generic(*byte_pairs(names), tokens)
+
+
+_FAIRSEQ = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
+_MAKERS = {
+    "wordpiece": _wordpiece,
+    "mpnet": _mpnet,
+    "bpe": lambda: _bpe("RobertaTokenizer", _FAIRSEQ),
+    "deberta": lambda: _bpe("DebertaTokenizer", ("[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]")),
+    "modernbert": _modernbert,
+    "gpt2": _gpt2,
+    "xlm": _xlm,
+    "albert": lambda: _unigram("AlbertTokenizer", ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")),
+    "xlm-roberta": lambda: _unigram("XLMRobertaTokenizer", _FAIRSEQ),
+    "camembert": lambda: _unigram("CamembertTokenizer", _FAIRSEQ),
+    "xlnet": lambda: _unigram("XLNetTokenizer", ("<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>", "<eod>", "<eop>")),
+    "deberta-v2": lambda: _unigram("DebertaV2Tokenizer", ("[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]")),
+    "big_bird": lambda: _unigram("BigBirdTokenizer", ("<pad>", "</s>", "<s>", "<unk>", "[CLS]", "[SEP]", "[MASK]")),
+    "t5": lambda: _unigram("T5Tokenizer", ("<pad>", "</s>", "<unk>")),
+}  # fmt: skip

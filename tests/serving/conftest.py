@@ -1,0 +1,26 @@
+"""A home for logs and state files, and small things that the tests of serving share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from trimaran.serving import installation
+from trimaran.store import HOME_VARIABLE
+
+
+@pytest.fixture(scope="module", autouse=True)
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(HOME_VARIABLE, str(folder))
+        yield folder
+
+
+@pytest.fixture(scope="session")
+def triton() -> None:
+    """The tests that need it run the real Triton; where there is none they say why they did not."""
+    if reason := installation.why_not():
+        pytest.skip(reason)

@@ -1,0 +1,5 @@
+"""`python -m trimaran`."""
+
+from trimaran.cli import main
+
+main()
