@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy.typing as npt
 
 from trimaran.artifact import Artifact
+from trimaran.environment import version_of
 from trimaran.errors import UnavailableError, UsageError
 from trimaran.spec import Signature
 
@@ -50,11 +51,17 @@ class Backend:
     module: str
     extra: str
     needs_driver: bool = False
+    # `module:function(artifact)` that refuses what must not be opened here, before the engine's library sees it.
+    guard: str = ""
+    # The distribution that must own the module, where several do.
+    distribution: str = ""
 
     def available(self) -> str | None:
         """None, or the reason why this backend cannot run here."""
         if importlib.util.find_spec(self.module) is None:
             return f"the Python module {self.module} is not installed"
+        if self.distribution and version_of(self.distribution) is None:
+            return f"{self.distribution} is not installed, whose {self.module} is another one"
         if self.needs_driver and not driver_present():
             return "no NVIDIA driver (libcuda.so.1) on this machine"
         return None
@@ -63,14 +70,32 @@ class Backend:
         return f"pip install 'trimaran[{self.extra}]' -c constraints.txt" if self.extra else "pip install trimaran"
 
 
+_FOREIGN = "trimaran.quantize.engine_identity:refuse_foreign"
+
 BACKENDS: dict[str, Backend] = {
     row.name: row
     for row in (
         Backend("torch", "trimaran.export.torch_engine:Engine", ("torch",), "torch", ""),
         Backend("onnxruntime", "trimaran.runtime.onnxruntime_engine:Engine", ("onnx",), "onnxruntime", "cpu"),
         Backend("openvino", "trimaran.runtime.openvino_engine:Engine", ("openvino", "onnx"), "openvino", "cpu"),
+        Backend(
+            "tensorrt", "trimaran.runtime.tensorrt_engine:Engine", ("tensorrt",), "tensorrt", "gpu",
+            needs_driver=True, guard=_FOREIGN,
+        ),
+        Backend(
+            "tensorrt_rtx", "trimaran.runtime.tensorrt_engine:Engine", ("tensorrt",), "tensorrt_rtx", "rtx",
+            needs_driver=True, guard=_FOREIGN,
+        ),
+        Backend(
+            "onnxruntime_cuda", "trimaran.runtime.onnxruntime_gpu_engine:CudaEngine", ("onnx",), "onnxruntime", "gpu",
+            needs_driver=True, distribution="onnxruntime-gpu",
+        ),
+        Backend(
+            "onnxruntime_tensorrt", "trimaran.runtime.onnxruntime_gpu_engine:TensorrtEngine", ("onnx",), "onnxruntime",
+            "gpu", needs_driver=True, distribution="onnxruntime-gpu",
+        ),
     )
-}
+}  # fmt: skip
 
 
 def backend(name: str) -> Backend:
@@ -87,6 +112,8 @@ def open_session(artifact: Artifact, *, threads: int) -> Iterator[Session]:
         raise UsageError(f"{row.name} opens {', '.join(row.formats)}, not {artifact.format}.")
     if reason := row.available():
         raise UnavailableError(f"{row.name} cannot run here: {reason}.", hint=row.hint())
+    if row.guard:
+        _resolve(row.guard)(artifact)
     engine: Any = engine_class(row.name)(str(artifact.entry_path), threads=threads, options=artifact.engine_options)
     session = Session(engine, artifact.signature)
     try:
@@ -106,5 +133,9 @@ def driver_present() -> bool:
 
 def engine_class(name: str) -> Any:
     """The class of a backend's engines, called as `engine(path, threads=…, options=…)`."""
-    module, _, name = backend(name).engine.partition(":")
+    return _resolve(backend(name).engine)
+
+
+def _resolve(target: str) -> Any:
+    module, _, name = target.partition(":")
     return getattr(importlib.import_module(module), name)

@@ -13,7 +13,7 @@ from trimaran.spec import Format, Precision
 @dataclass(frozen=True)
 class Candidate:
     """`maker` is `module:function(parent, folder, settings) -> (entry, checks, details)`; `fused` asks for the
-    graph with com.microsoft fusions as parent, which only ONNX Runtime can read.
+    graph with com.microsoft fusions as parent, which only ONNX Runtime can read; `default` rows compete unasked.
     """
 
     name: str
@@ -25,6 +25,7 @@ class Candidate:
     calibrated: bool = False
     engine_options: tuple[tuple[str, str], ...] = ()
     describe: str = ""
+    default: bool = True
 
 
 CANDIDATES: dict[str, Candidate] = {
@@ -53,10 +54,51 @@ CANDIDATES: dict[str, Candidate] = {
             describe="INT8 weights and activations, SmoothQuant, calibrated on real text",
         ),
         Candidate(
+            "openvino-int8-mixed", "openvino", "int8-static", "openvino",
+            "trimaran.quantize.int8_static:openvino_mixed", calibrated=True,
+            describe="the same, with the feed-forward's narrowing products kept in float",
+        ),
+        Candidate(
             "openvino-int8-weights", "openvino", "int8-weights", "openvino",
             "trimaran.quantize.int8_weights:openvino_weights",
-            engine_options=(("DYNAMIC_QUANTIZATION_GROUP_SIZE", "64"),),
+            engine_options=(("DYNAMIC_QUANTIZATION_GROUP_SIZE", "32"),),
             describe="INT8 weights, activations scaled per token group at run time",
+        ),
+        Candidate(
+            "onnx-fp16", "onnxruntime", "fp16", "onnx", "trimaran.quantize.fp16:onnx_fp16", calibrated=True,
+            describe="FP16 but for what overflows on real text; the graph for TensorRT", default=False,
+        ),
+        Candidate(
+            "onnx-bf16", "openvino", "bf16", "onnx", "trimaran.quantize.fp16:onnx_bf16", calibrated=True,
+            describe="BF16; the graph for TensorRT, which ONNX Runtime's CPU kernels lack", default=False,
+        ),
+        Candidate(
+            "onnx-int8-qdq", "onnxruntime", "int8-static", "onnx", "trimaran.quantize.qdq:tensorrt_int8",
+            calibrated=True, describe="symmetric Q/DQ on linear layers, the rest FP16; the graph for TensorRT",
+            default=False,
+        ),
+        Candidate(
+            "onnx-int8-qdq-attention", "onnxruntime", "int8-static", "onnx",
+            "trimaran.quantize.qdq:tensorrt_int8_attention", calibrated=True,
+            describe="symmetric Q/DQ on linear layers and attention, the rest FP16; the graph for TensorRT",
+            default=False,
+        ),
+        Candidate(
+            "onnx-int8-qdq-full", "onnxruntime", "int8-static", "onnx", "trimaran.quantize.qdq:tensorrt_int8_full",
+            calibrated=True, describe="symmetric Q/DQ on linear layers, attention and residual sums; for TensorRT",
+            default=False,
+        ),
+        Candidate(
+            "onnxruntime-cuda-fp32", "onnxruntime_cuda", "fp32", "onnx", "trimaran.quantize.plain:onnx_copy",
+            describe="ONNX Runtime on a GPU, nothing on the CPU", default=False,
+        ),
+        Candidate(
+            "onnxruntime-cuda-fp16", "onnxruntime_cuda", "fp16", "onnx", "trimaran.quantize.fp16:onnx_fp16",
+            calibrated=True, describe="ONNX Runtime on a GPU in FP16, nothing on the CPU", default=False,
+        ),
+        Candidate(
+            "onnxruntime-tensorrt-fp16", "onnxruntime_tensorrt", "fp16", "onnx", "trimaran.quantize.fp16:onnx_fp16",
+            calibrated=True, describe="TensorRT inside ONNX Runtime in FP16, nothing on the CPU", default=False,
         ),
     )
 }  # fmt: skip
@@ -71,5 +113,6 @@ def candidate(name: str) -> Candidate:
 
 
 def candidates(names: Sequence[str]) -> tuple[Candidate, ...]:
-    """The named rows in the order asked for, each once; all of them when none is named."""
-    return tuple(candidate(name) for name in dict.fromkeys(names or CANDIDATES))
+    """The named rows in the order asked for, each once; all that compete unasked when none is named."""
+    defaults = [row.name for row in CANDIDATES.values() if row.default]
+    return tuple(candidate(name) for name in dict.fromkeys(names or defaults))

@@ -1,0 +1,59 @@
+"""An ONNX file in ONNX Runtime on a GPU, through its CUDA or TensorRT provider, and never on the CPU instead."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+# ONNX Runtime puts what a provider cannot run on the CPU and says nothing; with this it raises instead.
+NO_FALLBACK = "session.disable_cpu_ep_fallback"
+_SESSION_PREFIX = "session."
+
+
+class CudaEngine:
+    """Provider options are the row's; keys that begin with `session.` go to the session."""
+
+    providers: tuple[str, ...] = ("CUDAExecutionProvider",)
+
+    def __init__(
+        self, path: str, *, threads: int, options: Mapping[str, Any] | None = None, onnxruntime: Any = None
+    ) -> None:
+        onnxruntime = onnxruntime or importlib.import_module("onnxruntime")
+        given = {key: str(value) for key, value in (options or {}).items()}
+        wanted = self.providers[0]
+        # The list of available providers is what was compiled in, not what runs: only absence means something.
+        if wanted not in (compiled := onnxruntime.get_available_providers()):
+            raise RuntimeError(
+                f"{wanted} is wanted, this onnxruntime has {', '.join(compiled)}. "
+                "Install onnxruntime-gpu in place of onnxruntime: both own the same directory."
+            )
+        settings = onnxruntime.SessionOptions()
+        settings.intra_op_num_threads = threads
+        settings.inter_op_num_threads = 1
+        settings.add_session_config_entry(NO_FALLBACK, "1")
+        for key, value in given.items():
+            if key.startswith(_SESSION_PREFIX):
+                settings.add_session_config_entry(key, value)
+        provider = {key: value for key, value in given.items() if not key.startswith(_SESSION_PREFIX)}
+        chosen = [(name, provider if name == wanted else {}) for name in self.providers]
+        self._session = onnxruntime.InferenceSession(path, settings, providers=chosen)
+        # A provider that could not be loaded (no driver, no cuDNN) is dropped with a log line only.
+        if (running := list(self._session.get_providers()))[:1] != [wanted]:
+            raise RuntimeError(f"{wanted} is wanted, the session took {', '.join(running)}: see onnxruntime's log.")
+        self._outputs = [output.name for output in self._session.get_outputs()]
+
+    def infer(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        return dict(zip(self._outputs, self._session.run(self._outputs, dict(inputs)), strict=True))
+
+    def close(self) -> None:
+        self._session = None
+
+
+class TensorrtEngine(CudaEngine):
+    """TensorRT for the subgraphs that it takes, CUDA for the rest; `trt_engine_cache_path` keeps built engines."""
+
+    providers = ("TensorrtExecutionProvider", "CUDAExecutionProvider")

@@ -1,0 +1,228 @@
+"""A TensorRT plan on a GPU: pinned memory, device buffers, one execution context and CUDA graph a shape bucket."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .cuda_driver import Driver, machine_facts
+
+Array = npt.NDArray[Any]
+Shapes = dict[str, tuple[int, ...]]
+_FROM_AMPERE = 8
+
+
+class ForeignEngine(RuntimeError):
+    """The engine was built for another machine than this one."""
+
+
+class Engine:
+    """Synchronous and on host arrays. Inputs are padded to a bucket of the profile, outputs cut back."""
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        threads: int,
+        options: Mapping[str, Any] | None = None,
+        trt: Any = None,
+        driver: Driver | None = None,
+    ) -> None:
+        given = dict(options or {})
+        # The driver first: TensorRT without one hands out null pointers and then crashes.
+        self._driver = driver or Driver()
+        self._trt = trt or importlib.import_module(given.get("runtime", "tensorrt"))
+        here = machine_facts(self._trt.__version__, self._driver)
+        if "identity" in given and (unlike := differences(given["identity"], here)):
+            raise ForeignEngine(f"{path} was built for another machine: {'; '.join(unlike)}.")
+        self._runtime = self._trt.Runtime(self._trt.Logger(self._trt.Logger.WARNING))
+        self._engine = self._runtime.deserialize_cuda_engine(Path(path).read_bytes())
+        if self._engine is None:
+            raise RuntimeError(f"{self._trt.__name__} {self._trt.__version__} cannot read {path}.")
+        if self._engine.streamable_weights_size > 0:
+            self._engine.weight_streaming_budget_v2 = self._engine.get_weight_streaming_automatic_budget()
+        self._padding: Mapping[str, int] = given.get("padding", {})
+        self._pad_left = given.get("pad_side") == "left"
+        self._axes: Mapping[str, Sequence[int]] = given.get("sequence_axes", {})
+        self._graphs = bool(given.get("cuda_graphs", True))
+        names = [self._engine.get_tensor_name(index) for index in range(self._engine.num_io_tensors)]
+        mode = self._trt.TensorIOMode.INPUT
+        self._inputs = [name for name in names if self._engine.get_tensor_mode(name) == mode]
+        self._outputs = [name for name in names if name not in self._inputs]
+        self._stream = self._driver.stream()
+        # Buckets run one after another, so all of them share one scratch memory.
+        self._scratch_bytes = int(self._engine.device_memory_size_v2)
+        self._scratch = self._driver.allocate(self._scratch_bytes)
+        self._buckets: dict[tuple[int, int], Bucket] = {}
+
+    def infer(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        self._driver.make_current()
+        batch, sequence = next(iter(inputs.values())).shape[:2]
+        profile, lows, highs = self._profile_for(batch, sequence)
+        key = bucket_of(batch, lows[0], highs[0]), bucket_of(sequence, lows[1], highs[1])
+        if key not in self._buckets:
+            self._buckets[key] = self._bucket(profile, key)
+        bucket = self._buckets[key]
+        for name in self._inputs:
+            bucket.host[name][...] = padded(inputs[name], key, self._padding.get(name, 0), left=self._pad_left)
+        bucket.run()
+        return {
+            name: cut(bucket.host[name], batch, sequence, self._axes.get(name, ()), left=self._pad_left)
+            for name in self._outputs
+        }
+
+    def close(self) -> None:
+        for bucket in self._buckets.values():
+            bucket.close()
+        self._buckets.clear()
+        if self._engine is not None:
+            self._driver.free(self._scratch)
+            self._driver.end_stream(self._stream)
+        # Contexts before their engine, the engine before its runtime: TensorRT asks for this order.
+        self._engine = None
+        self._runtime = None
+
+    def _profile_for(self, batch: int, sequence: int) -> tuple[int, tuple[int, int], tuple[int, int]]:
+        ranges = []
+        for index in range(self._engine.num_optimization_profiles):
+            low, _, high = (tuple(shape) for shape in self._engine.get_tensor_profile_shape(self._inputs[0], index))
+            if low[0] <= batch <= high[0] and low[1] <= sequence <= high[1]:
+                return index, low, high
+            ranges.append(f"{low[0]}x{low[1]} to {high[0]}x{high[1]}")
+        raise ValueError(f"The engine takes {' and '.join(ranges)} (batch x sequence), found {batch}x{sequence}.")
+
+    def _bucket(self, profile: int, key: tuple[int, int]) -> Bucket:
+        context = self._engine.create_execution_context(self._trt.ExecutionContextAllocationStrategy.USER_MANAGED)
+        if context is None:
+            raise RuntimeError("TensorRT made no execution context; the GPU may be out of memory.")
+        context.set_device_memory(self._scratch, self._scratch_bytes)
+        context.set_optimization_profile_async(profile, self._stream)
+        for name in self._inputs:
+            if not context.set_input_shape(name, key):
+                raise ValueError(f"The engine refuses {name} of shape {key}.")
+        if missing := context.infer_shapes():
+            raise RuntimeError(f"TensorRT cannot infer the shapes of {', '.join(missing)}.")
+        return Bucket(
+            self._driver,
+            context,
+            self._stream,
+            inputs={name: self._empty(context, name) for name in self._inputs},
+            outputs={name: self._empty(context, name) for name in self._outputs},
+            graphs=self._graphs,
+        )
+
+    def _empty(self, context: Any, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
+        dtype = np.dtype(self._trt.nptype(self._engine.get_tensor_dtype(name)))
+        return tuple(context.get_tensor_shape(name)), dtype
+
+
+class Bucket:
+    """One shape: its buffers on both sides, and after the first run the CUDA graph of copies and kernels."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        context: Any,
+        stream: int,
+        *,
+        inputs: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]],
+        outputs: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]],
+        graphs: bool,
+    ) -> None:
+        self._driver, self._context, self._stream, self._graphs = driver, context, stream, graphs
+        self._inputs, self._outputs = list(inputs), list(outputs)
+        self._device: dict[str, int] = {}
+        self._pinned: dict[str, int] = {}
+        self.host: dict[str, Array] = {}
+        self._graph = 0
+        for name, (shape, dtype) in {**inputs, **outputs}.items():
+            size = int(np.prod(shape)) * dtype.itemsize
+            self._device[name] = driver.allocate(size)
+            self._pinned[name] = driver.allocate_pinned(size)
+            memory = (ctypes.c_uint8 * max(1, size)).from_address(self._pinned[name])
+            self.host[name] = np.frombuffer(memoryview(memory), dtype, count=int(np.prod(shape))).reshape(shape)
+            context.set_tensor_address(name, self._device[name])
+
+    def run(self) -> None:
+        if self._graph:
+            self._driver.launch(self._graph, self._stream)
+        else:
+            self._enqueue()
+        self._driver.synchronize(self._stream)
+        if self._graphs and not self._graph:
+            # The first run has made what TensorRT makes once a shape; only then may it be captured.
+            captured: dict[str, int] = {}
+            with self._driver.capturing(self._stream, captured):
+                self._enqueue()
+            self._graph = captured["graph"]
+
+    def _enqueue(self) -> None:
+        for name in self._inputs:
+            array = self.host[name]
+            self._driver.to_device(self._device[name], self._pinned[name], array.nbytes, self._stream)
+        if not self._context.execute_async_v3(self._stream):
+            raise RuntimeError("TensorRT could not put the engine on the stream; its log says why.")
+        for name in self._outputs:
+            array = self.host[name]
+            self._driver.to_host(self._pinned[name], self._device[name], array.nbytes, self._stream)
+
+    def close(self) -> None:
+        self._context = None
+        if self._graph:
+            self._driver.end_graph(self._graph)
+        self.host.clear()
+        for name in self._device:
+            self._driver.free(self._device[name])
+            self._driver.free_pinned(self._pinned[name])
+
+
+def bucket_of(size: int, low: int, high: int) -> int:
+    """The next power of two, inside the profile: few graphs, and at most twice the work."""
+    return max(low, min(high, 1 << (size - 1).bit_length()))
+
+
+def padded(array: Array, shape: tuple[int, int], value: int, *, left: bool) -> Array:
+    """Rows filled with the pad value; added rows repeat the first, whose mask is a real one."""
+    rows, width = shape[0] - array.shape[0], shape[1] - array.shape[1]
+    wide = np.pad(array, ((0, 0), (width, 0) if left else (0, width)), constant_values=value)
+    return np.concatenate([wide, np.repeat(wide[:1], rows, axis=0)]) if rows else wide
+
+
+def cut(array: Array, batch: int, sequence: int, axes: Sequence[int], *, left: bool) -> Array:
+    """A copy of the rows and tokens that were asked for; the buffer is overwritten by the next run."""
+    kept = [slice(None)] * array.ndim
+    kept[0] = slice(batch)
+    for axis in axes:
+        size = array.shape[axis]
+        kept[axis] = slice(size - sequence, size) if left else slice(sequence)
+    return array[tuple(kept)].copy()
+
+
+def differences(built: Mapping[str, Any], here: Mapping[str, Any]) -> tuple[str, ...]:
+    """Why an engine of the identity `built` must not be opened `here`; empty where it may."""
+    found = []
+    compatible = bool(built.get("version_compatible"))
+    wanted, version = str(built["version"]), str(here["version"])
+    same = _numbers(version)[:1] == _numbers(wanted)[:1] and _numbers(version) >= _numbers(wanted)
+    if not (same if compatible else version == wanted):
+        found.append(f"built with TensorRT {wanted}, here is {version}")
+    for_these = list(built.get("compute_capabilities") or ())
+    level, capability = built.get("hardware_compatible", "NONE"), here.get("compute_capability")
+    fits = capability in for_these or (level == "AMPERE_PLUS" and _numbers(str(capability or 0))[0] >= _FROM_AMPERE)
+    if for_these and not fits:
+        found.append(f"built for compute capability {', '.join(for_these)}, here is {capability or 'no GPU'}")
+    if built.get("gpu") and level == "NONE" and here.get("gpu") != built["gpu"]:
+        found.append(f"built on {built['gpu']}, here is {here.get('gpu') or 'no GPU'}")
+    if built.get("cuda") and here.get("cuda") != built["cuda"]:
+        found.append(f"built with CUDA {built['cuda']}, here is {here.get('cuda') or 'none'}")
+    return tuple(found)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".") if part.isdigit())
