@@ -43,8 +43,9 @@ check: $(VENV)/.tested ## Format, lint, types, architecture and the fast tests
 bench: $(VENV)/.installed ## Measure MiniLM at every level and keep the results
 	$(BIN)/python benchmarks/run.py
 
-schemas: $(VENV)/.installed ## Write the JSON schemas of the persisted types
+schemas: $(VENV)/.installed ## Write the generated pages: JSON schemas, table of families
 	$(BIN)/python -m trimaran.schemas docs/schemas
+	$(BIN)/python -m trimaran.export.families_page
 
 clean: ## Remove what was made, but not .venv
 	rm -rf .trimaran reports build *.egg-info

@@ -11,7 +11,17 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "trimaran"
 PARTS = ("export", "quantize", "model_repository", "serving", "benchmarks")
-ABOVE_THE_PARTS = ("pipeline", "stages", "schemas", "cli", "cli_stages", "cli_look", "cli_serving", "__main__")
+ABOVE_THE_PARTS = (
+    "pipeline",
+    "stages",
+    "schemas",
+    "cli",
+    "cli_stages",
+    "cli_make",
+    "cli_look",
+    "cli_serving",
+    "__main__",
+)
 HEAVY = {"torch", "transformers", "onnx", "onnxruntime", "openvino", "nncf", "tensorrt", "tensorrt_rtx", "tritonclient"}
 # Modules that exist only to subclass torch's own classes; they are imported inside functions by their callers.
 TORCH_MODULES = {

@@ -20,7 +20,7 @@ def test_flags_win_over_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('modle = "a"', "Did you mean 'model'?"),
+        ('fidelty = "strict"', "Did you mean 'fidelity'?"),
         ("model = ", "is not TOML"),
         ('model = "a"\nsequence = [9, 1, 2]', "minimum <= typical <= maximum"),
         ('model = "a"\nfidelity = "loose"', "The setting fidelity is not right"),

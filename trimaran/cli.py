@@ -60,7 +60,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _register_commands() -> None:
-    from trimaran import cli_look, cli_serving, cli_stages  # noqa: F401  (importing them adds their commands)
+    from trimaran import cli_look, cli_make, cli_serving, cli_stages  # noqa: F401  (importing them adds their commands)
 
 
 def _translated(error: OSError) -> TrimaranError:

@@ -1,4 +1,4 @@
-"""Commands that make, prove and measure artifacts."""
+"""The whole line as one command, and the options that every command shares."""
 
 from __future__ import annotations
 
@@ -48,6 +48,31 @@ TaskOption = Annotated[
     str | None, typer.Option("--task", help="What the model is asked for; `auto` reads it from the model.")
 ]
 FamilyOption = Annotated[str | None, typer.Option("--family", help="Model family, where the config names another.")]
+PoolingOption = Annotated[
+    str | None,
+    typer.Option(
+        "--pooling", help="mean, cls, max, mean-sqrt-length, weighted-mean or last-token; by default the model's."
+    ),
+]
+LayerOption = Annotated[
+    list[int] | None, typer.Option("--layer", help="Hidden layer to pool, -1 the last; repeat to average several.")
+]
+DimensionsOption = Annotated[
+    int | None, typer.Option("--dimensions", min=1, help="Keep the first numbers of a vector (Matryoshka).")
+]
+WhiteningOption = Annotated[
+    str | None, typer.Option("--whitening", help="A file made by `trimaran whiten`, put into the graph.")
+]
+NormalizeOption = Annotated[
+    bool | None, typer.Option("--normalize/--no-normalize", help="Unit vectors; by default as the model says.")
+]
+ModuleOption = Annotated[
+    bool | None,
+    typer.Option("--module", help="MODEL is `package.module:function`, which returns a module, tokenizer and inputs."),
+]
+ExporterOption = Annotated[
+    str | None, typer.Option("--exporter", help="torchscript or dynamo, instead of the one in the family's row.")
+]
 HubOption = Annotated[bool | None, typer.Option("--hub", help="Allow MODEL to be fetched from the hub.")]
 ReportOption = Annotated[Path | None, typer.Option("--report", help="Folder of the report; by default reports/NAME.")]
 
@@ -91,6 +116,13 @@ def deploy(
     report: Annotated[str | None, typer.Option("--report", help="Folder of the report.")] = None,
     config: Annotated[Path | None, typer.Option("--config", help="TOML file with the same keys as the flags.")] = None,
     family: FamilyOption = None,
+    module: ModuleOption = None,
+    pooling: PoolingOption = None,
+    layer: LayerOption = None,
+    dimensions: DimensionsOption = None,
+    whitening: WhiteningOption = None,
+    normalize: NormalizeOption = None,
+    exporter: ExporterOption = None,
     hub: HubOption = None,
     revision: Annotated[str | None, typer.Option("--revision", help="Revision of a hub id.")] = None,
     allow_partial_fusion: Annotated[
@@ -130,6 +162,13 @@ def deploy(
             "judging": judging,
             "report": report,
             "family": family,
+            "module": module,
+            "pooling": pooling,
+            "layers": tuple(layer) if layer else None,
+            "dimensions": dimensions,
+            "whitening": whitening,
+            "normalize": normalize,
+            "exporter": exporter,
             "hub": hub,
             "revision": revision,
             "allow_partial_fusion": allow_partial_fusion,
@@ -159,101 +198,6 @@ def deploy(
         )
         return
     _print_deployed(result)
-
-
-@app.command(rich_help_panel="Stages")
-def export(
-    model: ModelOption = None,
-    task: TaskOption = "auto",
-    batch: BatchOption = None,
-    sequence: SequenceOption = None,
-    family: FamilyOption = None,
-    hub: HubOption = False,
-    atol: Annotated[float, typer.Option("--atol", help="Largest |Δ| to eager PyTorch.")] = 1e-5,
-    store: StoreOption = None,
-    force: ForceOption = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Export a trained model to one ONNX graph, proven equal to eager PyTorch."""
-    from trimaran.config import deploy_config
-    from trimaran.export.locate import locate
-    from trimaran.pipeline import export_stage
-
-    settings = deploy_config({"model": model, "batch": batch, "sequence": sequence})
-    ref = locate(settings.model, task_name=task or "auto", family_name=family, hub=bool(hub))
-    _, graph = export_stage(
-        ref, settings.profile_for(ref), store=shelf_at(store, force=force), progress=progress_now(), atol=atol
-    )
-    emit_artifact(graph, as_json)
-
-
-@app.command(rich_help_panel="Stages")
-def optimize(
-    artifact: Annotated[str, typer.Argument(help="An exported artifact: folder, name or digest.")],
-    allow_partial_fusion: Annotated[bool, typer.Option("--allow-partial-fusion", help="Record a shortfall.")] = False,
-    store: StoreOption = None,
-    force: ForceOption = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Fuse attention, GELU and layer norms for ONNX Runtime; fewer fused nodes than expected is a failure."""
-    from trimaran.quantize.optimize import optimize as fuse
-
-    shelf = shelf_at(store, force=force)
-    fused = fuse(shelf.open(artifact), store=shelf, progress=progress_now(), allow_partial=allow_partial_fusion)
-    emit_artifact(fused, as_json)
-
-
-@app.command(rich_help_panel="Stages")
-def quantize(
-    artifact: Annotated[str, typer.Argument(help="An exported or optimised artifact: folder, name or digest.")],
-    to: Annotated[str, typer.Option("--to", help="The candidate to make, such as openvino-int8-static.")],
-    calibration: Annotated[Path | None, typer.Option("--calibration", help="Text file, one a line.")] = None,
-    threads: ThreadsOption = None,
-    store: StoreOption = None,
-    force: ForceOption = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Make one candidate (another precision or engine) from an exported graph."""
-    from trimaran.pipeline import candidate_stage
-
-    made = candidate_stage(
-        artifact, to, calibration, threads, store=shelf_at(store, force=force), progress=progress_now()
-    )
-    emit_artifact(made, as_json)
-
-
-@app.command(rich_help_panel="Stages")
-def bench(
-    artifacts: Annotated[list[str], typer.Argument(help="Artifacts of one model: folders, names or digests.")],
-    fidelity: Annotated[Level, typer.Option("--fidelity", help="The gates to judge by.")] = Level.strict,
-    objective: Annotated[Objective, typer.Option("--objective", help="What the fastest means.")] = Objective.latency,
-    threads: ThreadsOption = None,
-    judging: Annotated[Path | None, typer.Option("--judging", help="Text file, one a line.")] = None,
-    report: ReportOption = None,
-    store: StoreOption = None,
-    force: ForceOption = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Judge and time artifacts beside eager PyTorch: own process each, interleaved rounds, same threads."""
-    from trimaran.benchmarks.summary import summary_json
-    from trimaran.pipeline import bench as run
-
-    found, paths = run(
-        artifacts,
-        fidelity=fidelity.value,
-        objective=objective.value,
-        threads=threads,
-        judging=judging,
-        report=report,
-        store=shelf_at(store, force=force),
-        progress=progress_now(),
-        command=("trimaran", *sys.argv[1:]),
-    )
-    if as_json:
-        emit({**summary_json(found), "report": {kind: str(path) for kind, path in paths.items()}})
-        return
-    _print_summary(found)
-    typer.echo(f"Report: {paths['html']}", err=True)
 
 
 def shelf_at(folder: Path | None, *, force: bool = False) -> Store:
@@ -311,7 +255,7 @@ def _print_plan(plan: Any, as_json: bool) -> None:
 
 
 def _print_deployed(result: Any) -> None:
-    _print_summary(result.report)
+    print_summary(result.report)
     deployment = result.deployment
     lines = {
         "Report": result.report_paths["html"],
@@ -323,7 +267,7 @@ def _print_deployed(result: Any) -> None:
         typer.echo(f"{key:11} {value}", err=True)
 
 
-def _print_summary(report: Any) -> None:
+def print_summary(report: Any) -> None:
     from rich.console import Console
 
     from trimaran.benchmarks.summary import summary_reasons, summary_table

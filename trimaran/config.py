@@ -20,11 +20,23 @@ LONGEST_BY_DEFAULT = 256
 
 
 class DeployConfig(Frozen):
-    """Paths are as given; `None` means that the model or the machine decides."""
+    """Paths are as given; `None` means that the model or the machine decides.
+
+    With `module`, `model` names a function of the user's, `package.module:function`, that builds the model.
+    """
 
     model: str
     task: str = "auto"
     family: str | None = None
+    module: bool = False
+    pooling: str | None = None
+    layers: tuple[int, ...] | None = None
+    dimensions: int | None = Field(default=None, ge=1)
+    whitening: str | None = None
+    normalize: bool | None = None
+    extras: tuple[str, ...] = ()
+    top_k: int = Field(default=10, ge=1)
+    exporter: Literal["torchscript", "dynamo"] | None = None
     output: str = "model_repository"
     name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
     objective: Literal["latency", "throughput"] = "latency"
@@ -42,6 +54,17 @@ class DeployConfig(Frozen):
     allow_partial_fusion: bool = False
     serve_check: bool = True
     force: bool = False
+
+    def pooling_changes(self) -> dict[str, Any]:
+        """What was asked to differ from the model's own pooling."""
+        asked = {
+            "mode": self.pooling,
+            "layers": self.layers,
+            "dimensions": self.dimensions,
+            "whitening": self.whitening,
+            "normalize": self.normalize,
+        }
+        return {key: value for key, value in asked.items() if value is not None}
 
     def profile_for(self, ref: ModelRef) -> ShapeProfile:
         """The asked-for shapes; where none were asked for, what the model itself was trained for."""

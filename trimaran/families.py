@@ -24,7 +24,8 @@ class Family:
     `reserved_positions` are table entries that no token can use (RoBERTa counts from pad_id + 1).
     `longest` computes from the config how many tokens the exported graph is true for, where no table says it.
     `overrides` are set in the config before loading; `classes` replace a task's model class; `lacks` are tasks
-    that transformers has no head for, or whose head reads a decoder.
+    that transformers has no head for, or whose head reads a decoder; `unsupported` are config switches that are
+    refused, with the reason. `sdpa` says whether transformers has fused attention for the eager reference.
     """
 
     name: str
@@ -39,6 +40,8 @@ class Family:
     overrides: Mapping[str, Any] = field(default_factory=dict)
     classes: Mapping[str, str] = field(default_factory=dict)
     lacks: tuple[str, ...] = ()
+    unsupported: Mapping[str, str] = field(default_factory=dict)
+    sdpa: bool = True
     note: str = ""
 
 
@@ -54,54 +57,71 @@ def _full_attention_reach(config: Mapping[str, Any]) -> int:
     return min(table, (5 + 2 * int(config.get("num_random_blocks", 3))) * int(config.get("block_size", 64)))
 
 
-_BERT_FUSIONS = {
-    "EmbedLayerNormalization": (1, 0),
-    "Attention": (0, 1),
-    "BiasGelu": (0, 1),
-    "SkipLayerNormalization": (0, 2),
-}
-_OWN_EMBEDDING_FUSIONS = {"Attention": (0, 1), "BiasGelu": (0, 1), "SkipLayerNormalization": (0, 2)}
+_LAYER = {"Attention": (0, 1), "BiasGelu": (0, 1), "SkipLayerNormalization": (0, 2)}
+_WHOLE = {"EmbedLayerNormalization": (1, 0), **_LAYER}
+_NORMS = {"BiasGelu": (0, 1), "SkipLayerNormalization": (0, 2)}
+_EMBEDDED_NORMS = {"BiasGelu": (0, 1), "SkipLayerNormalization": (1, 2)}
 _NO_LM = ("fill-mask", "sparse-embedding")
 _DECODER_HEADS = ("text-classification", "question-answering", "rerank", "zero-shot-classification")
+_SLOW_TOKENIZER = "needs a tokenizer.json: its own tokenizer is slow"
 
 FAMILIES: dict[str, Family] = {
     row.name: row
     for row in (
-        Family("bert", _WITH_SEGMENTS, fused=_BERT_FUSIONS),
-        Family("electra", _WITH_SEGMENTS, fused=_OWN_EMBEDDING_FUSIONS),
-        Family("ernie", _WITH_SEGMENTS, fused=_OWN_EMBEDDING_FUSIONS),
-        Family("albert", _WITH_SEGMENTS, note="shared layers stay shared in the file"),
-        Family("distilbert", _PLAIN, fused=_OWN_EMBEDDING_FUSIONS),
+        Family("bert", _WITH_SEGMENTS, fused=_WHOLE),
+        Family("electra", _WITH_SEGMENTS, fused=_WHOLE),
+        Family("ernie", _WITH_SEGMENTS, fused=_WHOLE),
+        Family("albert", _WITH_SEGMENTS, fused=_LAYER, note="shared layers stay shared in the file"),
+        Family("distilbert", _PLAIN, fused=_WHOLE),
         Family("mobilebert", _WITH_SEGMENTS),
-        Family("squeezebert", _WITH_SEGMENTS),
-        Family("roformer", _WITH_SEGMENTS),
-        Family("nomic_bert", _WITH_SEGMENTS, lacks=("question-answering",)),
-        Family("mpnet", _PLAIN, reserved_positions=2),
-        Family("roberta", _PLAIN, fused=_OWN_EMBEDDING_FUSIONS, reserved_positions=2),
-        Family("xlm-roberta", _PLAIN, fused=_OWN_EMBEDDING_FUSIONS, reserved_positions=2),
-        Family("camembert", _PLAIN, fused=_OWN_EMBEDDING_FUSIONS, reserved_positions=2),
-        Family("data2vec-text", _PLAIN, reserved_positions=2),
-        Family("ibert", _PLAIN, reserved_positions=2, note="in float: quant_mode stays off"),
-        Family("deberta", _WITH_SEGMENTS),
-        Family("deberta-v2", _WITH_SEGMENTS, note="DeBERTa v2 and v3"),
-        Family("modernbert", _PLAIN),
         Family(
-            "big_bird", _WITH_SEGMENTS, longest=_full_attention_reach, overrides={"attention_type": "original_full"},
-            note="up to the length at which its own attention is still full",
+            "squeezebert", _WITH_SEGMENTS, fused={"Gelu": (0, 1), "SkipLayerNormalization": (1, 0)}, sdpa=False,
         ),
-        Family("xlm", _PLAIN, overrides={"use_cache": False}, note="needs a tokenizer.json: its own tokenizer is slow"),
-        Family("flaubert", _PLAIN, overrides={"use_cache": False}, note="needs a tokenizer.json: its own tokenizer is slow"),
+        Family("roformer", _WITH_SEGMENTS, fused=_EMBEDDED_NORMS, sdpa=False),
         Family(
-            "xlnet", _WITH_SEGMENTS, longest=_unbounded, pad_side="left", overrides={"use_mems_eval": False},
-            lacks=_NO_LM, note="padded on the left, <cls> on the right with segment 2",
+            "nomic_bert", _WITH_SEGMENTS, fused={"SkipLayerNormalization": (1, 2)}, lacks=("question-answering",),
+        ),
+        Family("mpnet", _PLAIN, fused=_EMBEDDED_NORMS, reserved_positions=2, sdpa=False),
+        Family("roberta", _PLAIN, fused=_LAYER, reserved_positions=2),
+        Family("xlm-roberta", _PLAIN, fused=_LAYER, reserved_positions=2),
+        Family("camembert", _PLAIN, fused=_LAYER, reserved_positions=2),
+        Family("data2vec-text", _PLAIN, fused=_LAYER, reserved_positions=2),
+        Family(
+            "ibert", _PLAIN, fused=_LAYER, reserved_positions=2, sdpa=False,
+            unsupported={"quant_mode": "I-BERT is exported in float; set it to false and quantise with trimaran"},
+            note="in float",
+        ),
+        Family("deberta", _WITH_SEGMENTS, fused={"BiasGelu": (0, 1)}, sdpa=False),
+        Family("deberta-v2", _WITH_SEGMENTS, fused=_NORMS, sdpa=False, note="DeBERTa v2 and v3"),
+        Family("modernbert", _PLAIN, fused={"Gelu": (0, 1), "SkipLayerNormalization": (0, 2)}),
+        Family(
+            "big_bird", _WITH_SEGMENTS, fused=_WHOLE, sdpa=False, longest=_full_attention_reach,
+            overrides={"attention_type": "original_full"}, note="up to the length at which its attention is still full",
+        ),
+        Family("xlm", _PLAIN, fused=_NORMS, sdpa=False, note=_SLOW_TOKENIZER),
+        Family(
+            "flaubert", _PLAIN, fused=_NORMS, sdpa=False, note=_SLOW_TOKENIZER,
+            unsupported={"pre_norm": "transformers 5 itself fails on pre-norm FlauBERT"},
         ),
         Family(
-            "t5", _PLAIN, fusion="t5", longest=_unbounded, overrides={"use_cache": False},
-            classes={"AutoModel": "T5EncoderModel"}, lacks=(*_DECODER_HEADS, *_NO_LM), note="the encoder alone",
+            "xlnet", _WITH_SEGMENTS, fused={"BiasGelu": (0, 1), "SkipLayerNormalization": (-1, 2)}, sdpa=False,
+            longest=_unbounded, pad_side="left", overrides={"use_mems_eval": False}, lacks=_NO_LM,
+            note="padded on the left; <cls> on the right, in segment 2",
         ),
-        Family("gpt2", _PLAIN, fusion="gpt2", overrides={"use_cache": False}, lacks=_NO_LM, note="as an encoder: last-token pooling"),
+        Family(
+            "t5", _PLAIN, fusion="t5", fused={"SkipSimplifiedLayerNormalization": (0, 2)}, longest=_unbounded,
+            overrides={"use_cache": False}, classes={"AutoModel": "T5EncoderModel"}, lacks=(*_DECODER_HEADS, *_NO_LM),
+            note="the encoder alone",
+        ),
+        Family(
+            "gpt2", _PLAIN, fusion="gpt2", fused={"FastGelu": (0, 1), "SkipLayerNormalization": (0, 2)},
+            overrides={"use_cache": False}, lacks=_NO_LM, note="as an encoder, pooled at its last token",
+        ),
     )
 }  # fmt: skip
+
+# A user's own PyTorch module: its inputs are its own, and no fusion is promised.
+MODULE = Family("module", _PLAIN, note="any PyTorch module, through --module")
 
 # What is known not to work, with the reason: refused at once rather than after minutes.
 REFUSED: dict[str, str] = {
@@ -113,6 +133,8 @@ REFUSED: dict[str, str] = {
 def family(name: str) -> Family:
     if name in REFUSED:
         raise UsageError(f"The family {name} cannot be exported: {REFUSED[name]}.")
+    if name == MODULE.name:
+        return MODULE
     if name not in FAMILIES:
         raise UsageError(f"Unknown model family {name!r}.", hint=f"Known: {', '.join(sorted(FAMILIES))}.")
     return FAMILIES[name]

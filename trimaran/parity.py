@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -39,12 +40,21 @@ def neighbour_overlap(reference: Floats, candidate: Floats, *, k: int = NEIGHBOU
     return float(np.mean(shared) / k)
 
 
-def similarity_rank_correlation(reference: Floats, candidate: Floats) -> float:
-    """Spearman correlation of all pair similarities on the two sides."""
+def similarity_rank_correlation(reference: Floats, candidate: Floats, *, k: int = NEIGHBOURS) -> float:
+    """Spearman correlation of pair similarities on the two sides, over related and unrelated pairs alike.
+
+    Each text is paired with its k nearest by the reference and with k drawn at random (seeded). Over *all* pairs the
+    metric would measure noise: nearly all of them are unrelated, and their order around zero means nothing to anyone.
+    """
     if len(reference) < 3:
         return 1.0
-    upper = np.triu_indices(len(reference), k=1)
-    return spearman(similarities(reference)[upper], similarities(candidate)[upper])
+    k = min(k, len(reference) - 1)
+    strangers = np.random.default_rng(0).integers(len(reference), size=(len(reference), k))
+    others = np.concatenate([_nearest(reference, k), strangers], axis=1)
+    firsts, seconds = np.repeat(np.arange(len(reference)), 2 * k), others.ravel()
+    apart = firsts != seconds
+    pairs = firsts[apart], seconds[apart]
+    return spearman(similarities(reference)[pairs], similarities(candidate)[pairs])
 
 
 def spearman(a: Floats, b: Floats) -> float:
@@ -74,18 +84,175 @@ def embedding_change(reference: Outputs, candidate: Outputs) -> float:
 
 
 def classification_fidelity(reference: Outputs, candidate: Outputs) -> dict[str, float]:
-    wanted, found = softmax(reference["logits"]), softmax(candidate["logits"])
+    """By what the graph gives: `logits` of one label among several, `label_probabilities` of labels that are
+    independent of one another, or the `values` of a regression (where the label is each pair of texts' order).
+    """
+    name = next(iter(reference))
+    wanted, found = _probabilities(name, reference[name]), _probabilities(name, candidate[name])
     return {
-        "label_agreement": float((wanted.argmax(-1) == found.argmax(-1)).mean()),
+        "label_agreement": _AGREEMENTS[name](wanted, found),
         "mean_probability_change": float(np.abs(wanted - found).mean()),
         "worst_probability_change": max_abs_difference(wanted, found),
-        "max_abs_difference": max_abs_difference(reference["logits"], candidate["logits"]),
+        "max_abs_difference": max_abs_difference(reference[name], candidate[name]),
     }
 
 
 def classification_change(reference: Outputs, candidate: Outputs) -> float:
     """Worst |Δ probability| of one text between two ways of running the same engine."""
-    return max_abs_difference(softmax(reference["logits"]), softmax(candidate["logits"]))
+    name = next(iter(reference))
+    return max_abs_difference(_probabilities(name, reference[name]), _probabilities(name, candidate[name]))
+
+
+def best_label_agreement(reference: Floats, candidate: Floats) -> float:
+    return float((reference.argmax(-1) == candidate.argmax(-1)).mean())
+
+
+def label_set_agreement(reference: Floats, candidate: Floats) -> float:
+    """Share of rows whose set of labels with probability above one half is the same."""
+    return float(((reference > 0.5) == (candidate > 0.5)).all(-1).mean())
+
+
+def order_agreement(reference: Floats, candidate: Floats) -> float:
+    """Share of the pairs of rows that both sides put in the same order, over all columns."""
+    if len(reference) < 2:
+        return 1.0
+    upper = np.triu_indices(len(reference), k=1)
+    signs = [
+        np.sign(rows[upper[0]].astype(np.float64) - rows[upper[1]].astype(np.float64))
+        for rows in (reference, candidate)
+    ]
+    return float((signs[0] == signs[1]).mean())
+
+
+def score_fidelity(reference: Outputs, candidate: Outputs) -> dict[str, float]:
+    wanted, found = reference["score"], candidate["score"]
+    return {
+        "rank_correlation": spearman(wanted.ravel(), found.ravel()) if len(wanted) > 2 else 1.0,
+        "mean_score_change": float(np.abs(wanted - found).mean()),
+        "max_abs_difference": max_abs_difference(wanted, found),
+    }
+
+
+def largest_change(reference: Outputs, candidate: Outputs) -> float:
+    """Worst |Δ| of any number of any row, absent tokens apart."""
+    return max(
+        max_abs_difference(*present(reference[name], candidate[name]))
+        for name in reference
+        if np.issubdtype(reference[name].dtype, np.floating)
+    )
+
+
+def token_vector_fidelity(reference: Outputs, candidate: Outputs) -> dict[str, float]:
+    wanted, found = present(reference["token_embeddings"], candidate["token_embeddings"])
+    distances = cosine_distances(wanted, found)
+    return {
+        "mean_cosine_distance": float(distances.mean()),
+        "worst_cosine_distance": float(distances.max()),
+        "max_abs_difference": max_abs_difference(wanted, found),
+    }
+
+
+def entity_fidelity(reference: Outputs, candidate: Outputs) -> dict[str, float]:
+    """`entity_agreement` is the F1 of maximal runs of one label in a text, found alike by both sides."""
+    wanted, found = reference["token_logits"], candidate["token_logits"]
+    same, mine, theirs = 0, 0, 0
+    for before, after in zip(wanted, found, strict=True):
+        runs, others = _runs(before), _runs(after)
+        same, mine, theirs = same + len(runs & others), mine + len(runs), theirs + len(others)
+    before, after = present(wanted, found)
+    return {
+        "entity_agreement": 2 * same / max(1, mine + theirs),
+        "token_agreement": float((before.argmax(-1) == after.argmax(-1)).mean()),
+        "mean_probability_change": float(np.abs(softmax(before) - softmax(after)).mean()),
+        "max_abs_difference": max_abs_difference(before, after),
+    }
+
+
+def span_fidelity(reference: Outputs, candidate: Outputs) -> dict[str, float]:
+    """`span_agreement` is the share of texts whose best span (start, end) is the same on both sides."""
+    best = [
+        [_best_span(start, end) for start, end in zip(side["start_logits"], side["end_logits"], strict=True)]
+        for side in (reference, candidate)
+    ]
+    pairs = [present(reference[name], candidate[name]) for name in ("start_logits", "end_logits")]
+    return {
+        "span_agreement": float(np.mean([a == b for a, b in zip(*best, strict=True)])),
+        "max_abs_difference": max(max_abs_difference(before, after) for before, after in pairs),
+    }
+
+
+def filling_fidelity(reference: Outputs, candidate: Outputs) -> dict[str, float]:
+    """Agreement of the most probable token at every position of every text."""
+    ids = present(reference["token_ids"], candidate["token_ids"])
+    scores = present(reference["token_scores"], candidate["token_scores"])
+    return {
+        "token_agreement": float((ids[0][..., 0] == ids[1][..., 0]).mean()),
+        "mean_probability_change": float(np.abs(scores[0] - scores[1]).mean()),
+        "max_abs_difference": max_abs_difference(*scores),
+    }
+
+
+def sparse_fidelity(reference: Outputs, candidate: Outputs) -> dict[str, float]:
+    wanted, found = reference["weights"], candidate["weights"]
+    distances = cosine_distances(wanted, found)
+    heaviest = min(NEIGHBOURS, wanted.shape[-1])
+    tops = [np.argpartition(-rows, heaviest - 1, axis=-1)[:, :heaviest] for rows in (wanted, found)]
+    shared = [len(np.intersect1d(a, b)) / heaviest for a, b in zip(*tops, strict=True)]
+    return {
+        "mean_cosine_distance": float(distances.mean()),
+        "heaviest_overlap": float(np.mean(shared)),
+        "rank_correlation": similarity_rank_correlation(wanted, found),
+        "max_abs_difference": max_abs_difference(wanted, found),
+    }
+
+
+def present(reference: Floats, candidate: Floats) -> tuple[Floats, Floats]:
+    """Both sides at the positions that both have: rows shorter than the widest are filled with NaN, or -1 for ids.
+
+    A position that only one side has counts as NaN against a number, which no limit keeps.
+    """
+    width = max(reference.shape[1], candidate.shape[1])
+    wanted, found = _widened(reference, width), _widened(candidate, width)
+    absent = [_absent(side) for side in (wanted, found)]
+    kept = ~(absent[0] & absent[1])
+    return wanted[kept], found[kept]
+
+
+def _absent(side: Floats) -> npt.NDArray[np.bool_]:
+    empty = side < 0 if np.issubdtype(side.dtype, np.integer) else np.isnan(side)
+    return np.asarray(empty.reshape(*side.shape[:2], -1).all(-1))
+
+
+def _widened(side: Floats, width: int) -> Floats:
+    missing = [(0, 0), (0, width - side.shape[1]), *([(0, 0)] * (side.ndim - 2))]
+    return np.pad(side, missing, constant_values=-1 if np.issubdtype(side.dtype, np.integer) else np.nan)
+
+
+def _runs(logits: Floats) -> set[tuple[int, int, int]]:
+    """(label, first, last) of each maximal run of tokens with one best label."""
+    tokens = logits[~np.isnan(logits).any(-1)]
+    best = tokens.argmax(-1)
+    edges = [0, *(np.flatnonzero(np.diff(best)) + 1), len(best)]
+    return {(int(best[a]), int(a), int(b)) for a, b in pairwise(edges) if b > a}
+
+
+def _best_span(start: Floats, end: Floats, longest: int = 30) -> tuple[int, int]:
+    size = int((~np.isnan(start)).sum())
+    scores = start[:size, None].astype(np.float64) + end[None, :size]
+    allowed = np.triu(np.ones((size, size), bool)) & ~np.triu(np.ones((size, size), bool), k=longest)
+    place = int(np.where(allowed, scores, -np.inf).argmax())
+    return place // size, place % size
+
+
+_AGREEMENTS: dict[str, Callable[[Floats, Floats], float]] = {
+    "logits": best_label_agreement,
+    "label_probabilities": label_set_agreement,
+    "values": order_agreement,
+}
+
+
+def _probabilities(name: str, rows: Floats) -> Floats:
+    return softmax(rows) if name == "logits" else rows
 
 
 def unit(rows: Floats) -> Floats:

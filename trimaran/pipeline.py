@@ -26,11 +26,13 @@ from trimaran.errors import QualityError, TrimaranError, UnavailableError, Usage
 from trimaran.export.locate import locate
 from trimaran.export.to_onnx import check_profile, model_ref_of
 from trimaran.export.validate import ATOL
+from trimaran.families import Exporter
 from trimaran.model_repository.layout import Deployment, lay_out
+from trimaran.model_repository.stages import require_text_stage
 from trimaran.progress import Progress
 from trimaran.runtime.text import Text
 from trimaran.serving.check import serve_and_verify
-from trimaran.spec import ModelRef, ShapeProfile
+from trimaran.spec import ModelRef, Pooling, ShapeProfile
 from trimaran.store import Store
 from trimaran.tasks import Gate, Level, gates_for
 
@@ -80,7 +82,7 @@ def deploy(config: DeployConfig, *, store: Store, progress: Progress, command: S
     """Walks the whole line. Nothing is laid out unless it was proven, and served here where Triton is there."""
     plan = plan_deployment(config)
     _require_writable(plan.repository, plan.report)
-    reference, graph = export_stage(plan.ref, plan.profile, store=store, progress=progress)
+    reference, graph = export_stage(plan.ref, plan.profile, store=store, progress=progress, exporter=config.exporter)
     answers = _eager_answers(plan, reference, progress)
     contenders = try_candidates(plan, graph, answers, store=store, progress=progress)
     measured = measure_stage(plan, reference, contenders, store=store, progress=progress)
@@ -108,9 +110,8 @@ def deploy(config: DeployConfig, *, store: Store, progress: Progress, command: S
 def plan_deployment(config: DeployConfig) -> Plan:
     """Checks the whole request, reading files but making none."""
     rows = candidates(config.candidates)
-    ref = locate(
-        config.model, task_name=config.task, family_name=config.family, hub=config.hub, revision=config.revision
-    )
+    ref = find_model(config)
+    require_text_stage(ref.task)
     profile = config.profile_for(ref)
     check_profile(ref, profile)
     calibration = read_texts(Path(config.calibration)) if config.calibration else shipped_texts("calibration")
@@ -136,8 +137,34 @@ def plan_deployment(config: DeployConfig) -> Plan:
     )
 
 
+def find_model(config: DeployConfig) -> ModelRef:
+    """The model that the request names, with the pooling that it asks for."""
+    if config.module:
+        from trimaran.export.module import locate_module
+
+        pooling = Pooling.model_validate(config.pooling_changes())
+        task_name = "embedding" if config.task == "auto" else config.task
+        return locate_module(config.model, task_name=task_name, pooling=pooling)
+    return locate(
+        config.model,
+        task_name=config.task,
+        family_name=config.family,
+        pooling_changes=config.pooling_changes(),
+        extras=config.extras,
+        top_k=config.top_k,
+        hub=config.hub,
+        revision=config.revision,
+    )
+
+
 def export_stage(
-    ref: ModelRef, profile: ShapeProfile, *, store: Store, progress: Progress, atol: float = ATOL
+    ref: ModelRef,
+    profile: ShapeProfile,
+    *,
+    store: Store,
+    progress: Progress,
+    atol: float = ATOL,
+    exporter: Exporter | None = None,
 ) -> tuple[Artifact, Artifact]:
     """Eager PyTorch as an artifact, and its computation as a proven ONNX graph."""
     with progress.stage("export") as step:
@@ -149,6 +176,7 @@ def export_stage(
             store=str(store.root),
             force=store.force,
             atol=atol,
+            exporter=exporter,
         )
         reference, graph = (load_artifact(Path(folders[key])) for key in ("reference", "export"))
         step.outcome(f"{ref.family}, {ref.task}, {graph.checks[0]}")

@@ -8,6 +8,7 @@ from typing import Any
 from trimaran.artifact import load_artifact
 from trimaran.candidates import candidate
 from trimaran.export.to_onnx import export, reference
+from trimaran.families import Exporter
 from trimaran.progress import SilentProgress
 from trimaran.quantize.optimize import optimize
 from trimaran.quantize.settings import Settings
@@ -16,13 +17,15 @@ from trimaran.spec import ModelRef, ShapeProfile
 from trimaran.store import Store
 
 
-def export_model(ref: dict[str, Any], profile: dict[str, Any], store: str, force: bool, atol: float) -> dict[str, str]:
+def export_model(
+    ref: dict[str, Any], profile: dict[str, Any], store: str, force: bool, atol: float, exporter: Exporter | None
+) -> dict[str, str]:
     """The reference and the exported graph, as folders."""
     shelf = Store(Path(store), force=force)
     eager = reference(
         ModelRef.model_validate(ref), ShapeProfile.model_validate(profile), store=shelf, progress=SilentProgress()
     )
-    graph = export(eager, store=shelf, progress=SilentProgress(), atol=atol)
+    graph = export(eager, store=shelf, progress=SilentProgress(), atol=atol, exporter=exporter)
     return {"reference": str(eager.directory), "export": str(graph.directory)}
 
 

@@ -13,8 +13,15 @@ from trimaran.parity import (
     classification_fidelity,
     embedding_change,
     embedding_fidelity,
+    entity_fidelity,
+    filling_fidelity,
+    largest_change,
+    score_fidelity,
+    span_fidelity,
+    sparse_fidelity,
+    token_vector_fidelity,
 )
-from trimaran.spec import TensorSpec
+from trimaran.spec import Dim, DType, ModelRef, TensorSpec
 
 Level = Literal["exact", "strict", "balanced"]
 LEVELS: tuple[Level, ...] = ("exact", "strict", "balanced")
@@ -31,7 +38,12 @@ class Gate:
 
 @dataclass(frozen=True)
 class Task:
-    """`fidelity` compares a candidate with eager PyTorch; `change` one engine with itself, run another way."""
+    """`fidelity` compares a candidate with eager PyTorch; `change` one engine with itself, run another way.
+
+    `outputs(hidden, labels)` gives the usual outputs; `outputs_of(ref)` those of one model. `bare` tasks need no
+    head; `labelled` ones have names for their logits; `automatic` ones may be inferred from an architecture.
+    `texts` is what one row is made of, `in_graph` and `on_server` say where the answer is finished.
+    """
 
     name: str
     model_class: str
@@ -42,18 +54,89 @@ class Task:
     gates: Mapping[Level, tuple[Gate, ...]]
     headline: str
     describe: str
+    bare: bool = False
+    labelled: bool = False
+    automatic: bool = True
+    texts: Literal["single", "pair", "either"] = "single"
+    in_graph: str = ""
+    on_server: str = ""
+
+
+def _spec(name: str, *dims: Dim, dtype: DType = "float32") -> TensorSpec:
+    return TensorSpec(name=name, dtype=dtype, dims=("batch", *dims))
 
 
 def _embedding_outputs(hidden: int, labels: int) -> tuple[TensorSpec, ...]:
-    return (TensorSpec(name="embedding", dtype="float32", dims=("batch", hidden)),)
+    return (_spec("embedding", hidden),)
 
 
 def _logit_outputs(hidden: int, labels: int) -> tuple[TensorSpec, ...]:
-    return (TensorSpec(name="logits", dtype="float32", dims=("batch", labels)),)
+    return (_spec("logits", labels),)
+
+
+def _token_vector_outputs(hidden: int, labels: int) -> tuple[TensorSpec, ...]:
+    return (_spec("token_embeddings", "sequence", hidden),)
+
+
+def _token_logit_outputs(hidden: int, labels: int) -> tuple[TensorSpec, ...]:
+    return (_spec("token_logits", "sequence", labels),)
+
+
+def _span_outputs(hidden: int, labels: int) -> tuple[TensorSpec, ...]:
+    return (_spec("start_logits", "sequence"), _spec("end_logits", "sequence"))
+
+
+def _filling_outputs(hidden: int, labels: int) -> tuple[TensorSpec, ...]:
+    return (_spec("token_scores", "sequence", labels), _spec("token_ids", "sequence", labels, dtype="int64"))
+
+
+def _score_outputs(hidden: int, labels: int) -> tuple[TensorSpec, ...]:
+    return (_spec("score", 1),)
+
+
+def _weight_outputs(hidden: int, labels: int) -> tuple[TensorSpec, ...]:
+    return (_spec("weights", hidden),)
+
+
+# The name of a classifier's output says what its numbers are.
+_CLASSIFIER_OUTPUT = {"softmax": "logits", "sigmoid": "label_probabilities", "none": "values"}
+
+
+def outputs_of(ref: ModelRef) -> tuple[TensorSpec, ...]:
+    """The outputs of this very model: its width, its labels, the extra tensors it was asked for."""
+    widths = {"embedding": ref.width or ref.hidden, "sparse-embedding": ref.vocabulary}
+    counts = {"fill-mask": ref.top_k}
+    specs = task(ref.task).outputs(widths.get(ref.task, ref.hidden), counts.get(ref.task, len(ref.labels)))
+    if ref.task == "text-classification":
+        specs = (specs[0].model_copy(update={"name": _CLASSIFIER_OUTPUT[ref.activation]}),)
+    extras = {
+        "hidden_states": _spec("hidden_states", ref.layers + 1, "sequence", ref.hidden),
+        "attentions": _spec("attentions", ref.layers, ref.heads, "sequence", "sequence"),
+    }
+    return (*specs, *(extras[name] for name in ref.extras))
 
 
 # As served, a text's answer must not depend on the texts that happen to share its batch.
 _INVARIANCE = Gate("batch_change", "<=", 1e-5)
+
+
+def _levels(
+    exact: tuple[Gate, ...], **limits: tuple[Literal["<=", ">="], float, float]
+) -> dict[Level, tuple[Gate, ...]]:
+    """Gates from metric=(comparison, strict limit, balanced limit)."""
+    return {
+        "exact": (*exact, _INVARIANCE),
+        "strict": (*(Gate(name, sign, strict) for name, (sign, strict, _) in limits.items()), _INVARIANCE),
+        "balanced": (*(Gate(name, sign, loose) for name, (sign, _, loose) in limits.items()), _INVARIANCE),
+    }
+
+
+_FLOAT_NOISE = (Gate("max_abs_difference", "<=", 1e-5),)
+_CLASSES = _levels(
+    (Gate("label_agreement", ">=", 1.0), Gate("mean_probability_change", "<=", 1e-5)),
+    label_agreement=(">=", 0.995, 0.99),
+    mean_probability_change=("<=", 0.005, 0.01),
+)
 
 TASKS: dict[str, Task] = {
     row.name: row
@@ -65,23 +148,16 @@ TASKS: dict[str, Task] = {
             outputs=_embedding_outputs,
             fidelity=embedding_fidelity,
             change=embedding_change,
-            gates={
-                "exact": (Gate("max_abs_difference", "<=", 1e-5), _INVARIANCE),
-                "strict": (
-                    Gate("mean_cosine_distance", "<=", 1.2e-3),
-                    Gate("rank_correlation", ">=", 0.9995),
-                    Gate("neighbour_overlap", ">=", 0.97),
-                    _INVARIANCE,
-                ),
-                "balanced": (
-                    Gate("mean_cosine_distance", "<=", 4e-3),
-                    Gate("rank_correlation", ">=", 0.999),
-                    Gate("neighbour_overlap", ">=", 0.94),
-                    _INVARIANCE,
-                ),
-            },
+            gates=_levels(
+                _FLOAT_NOISE,
+                mean_cosine_distance=("<=", 1.2e-3, 4e-3),
+                rank_correlation=(">=", 0.9995, 0.999),
+                neighbour_overlap=(">=", 0.97, 0.94),
+            ),
             headline="neighbour_overlap",
             describe="one vector a text: pooling and normalisation inside the graph",
+            bare=True,
+            in_graph="layers, pooling, Dense, whitening, cut, unit length",
         ),
         Task(
             name="text-classification",
@@ -90,25 +166,122 @@ TASKS: dict[str, Task] = {
             outputs=_logit_outputs,
             fidelity=classification_fidelity,
             change=classification_change,
-            gates={
-                "exact": (
-                    Gate("label_agreement", ">=", 1.0),
-                    Gate("mean_probability_change", "<=", 1e-5),
-                    _INVARIANCE,
-                ),
-                "strict": (
-                    Gate("label_agreement", ">=", 0.995),
-                    Gate("mean_probability_change", "<=", 0.005),
-                    _INVARIANCE,
-                ),
-                "balanced": (
-                    Gate("label_agreement", ">=", 0.99),
-                    Gate("mean_probability_change", "<=", 0.01),
-                    _INVARIANCE,
-                ),
-            },
+            gates=_CLASSES,
             headline="label_agreement",
             describe="labels with probabilities, best first",
+            labelled=True,
+            texts="either",
+            in_graph="the head; sigmoid when labels are independent",
+            on_server="softmax, labels in order",
+        ),
+        Task(
+            name="feature-extraction",
+            model_class="AutoModel",
+            architectures=(),
+            outputs=_token_vector_outputs,
+            fidelity=token_vector_fidelity,
+            change=largest_change,
+            gates=_levels(_FLOAT_NOISE, mean_cosine_distance=("<=", 1.2e-3, 4e-3)),
+            headline="mean_cosine_distance",
+            describe="one vector a token; all layers and attentions when asked",
+            bare=True,
+            on_server="padding removed",
+        ),
+        Task(
+            name="token-classification",
+            model_class="AutoModelForTokenClassification",
+            architectures=("ForTokenClassification",),
+            outputs=_token_logit_outputs,
+            fidelity=entity_fidelity,
+            change=largest_change,
+            gates=_levels((Gate("entity_agreement", ">=", 1.0), *_FLOAT_NOISE), entity_agreement=(">=", 0.99, 0.98)),
+            headline="entity_agreement",
+            describe="entities with character offsets",
+            labelled=True,
+            in_graph="the head",
+            on_server="softmax, aggregation (none, simple, first, average, max), offsets",
+        ),
+        Task(
+            name="question-answering",
+            model_class="AutoModelForQuestionAnswering",
+            architectures=("ForQuestionAnswering", "ForQuestionAnsweringSimple"),
+            outputs=_span_outputs,
+            fidelity=span_fidelity,
+            change=largest_change,
+            gates=_levels((Gate("span_agreement", ">=", 1.0), *_FLOAT_NOISE), span_agreement=(">=", 0.99, 0.98)),
+            headline="span_agreement",
+            describe="the best spans of a context, with scores and character offsets",
+            texts="pair",
+            in_graph="the head",
+            on_server="long contexts by stride, best spans, no answer",
+        ),
+        Task(
+            name="fill-mask",
+            model_class="AutoModelForMaskedLM",
+            architectures=("ForMaskedLM", "WithLMHeadModel"),
+            outputs=_filling_outputs,
+            fidelity=filling_fidelity,
+            change=largest_change,
+            gates=_levels(
+                (Gate("token_agreement", ">=", 1.0), *_FLOAT_NOISE),
+                token_agreement=(">=", 0.99, 0.98),
+                mean_probability_change=("<=", 0.005, 0.01),
+            ),
+            headline="token_agreement",
+            describe="the most probable tokens for each mask",
+            in_graph="the head, softmax, top-k",
+            on_server="masked positions, words",
+        ),
+        Task(
+            name="rerank",
+            model_class="AutoModelForSequenceClassification",
+            architectures=("ForSequenceClassification",),
+            outputs=_score_outputs,
+            fidelity=score_fidelity,
+            change=largest_change,
+            gates=_levels(_FLOAT_NOISE, rank_correlation=(">=", 0.9995, 0.999), mean_score_change=("<=", 0.005, 0.01)),
+            headline="rank_correlation",
+            describe="scores of documents for a query, best first",
+            labelled=True,
+            automatic=False,
+            texts="pair",
+            in_graph="the head and its activation",
+            on_server="documents in order",
+        ),
+        Task(
+            name="sparse-embedding",
+            model_class="AutoModelForMaskedLM",
+            architectures=("ForMaskedLM", "WithLMHeadModel"),
+            outputs=_weight_outputs,
+            fidelity=sparse_fidelity,
+            change=largest_change,
+            gates=_levels(
+                _FLOAT_NOISE,
+                mean_cosine_distance=("<=", 1.2e-3, 4e-3),
+                rank_correlation=(">=", 0.9995, 0.999),
+                heaviest_overlap=(">=", 0.97, 0.94),
+            ),
+            headline="heaviest_overlap",
+            describe="SPLADE weights over the vocabulary",
+            automatic=False,
+            in_graph="the head, log(1 + relu), maximum or sum over tokens",
+            on_server="tokens with weight, heaviest first",
+        ),
+        Task(
+            name="zero-shot-classification",
+            model_class="AutoModelForSequenceClassification",
+            architectures=("ForSequenceClassification",),
+            outputs=_logit_outputs,
+            fidelity=classification_fidelity,
+            change=classification_change,
+            gates=_CLASSES,
+            headline="label_agreement",
+            describe="labels named at request time, through an NLI head",
+            labelled=True,
+            automatic=False,
+            texts="pair",
+            in_graph="the head",
+            on_server="hypotheses from a template, entailment",
         ),
     )
 }

@@ -1,4 +1,4 @@
-"""Tiny seeded models of every family, each with a small trained tokenizer of its own kind, saved as users bring them."""
+"""Tiny seeded models of every family, each with a small trained tokenizer of its own kind, saved as folders."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ HEADS = {
     "sparse-embedding": "AutoModelForMaskedLM",
     "zero-shot-classification": "AutoModelForSequenceClassification",
 }
-TASK_CONFIG: dict[str, dict[str, Any]] = {
-    "text-classification": {"id2label": dict(enumerate(("good", "bad", "odd")))},
-    "token-classification": {"id2label": dict(enumerate(LABELS))},
-    "rerank": {"id2label": {0: "relevance"}, "problem_type": "regression"},
-    "zero-shot-classification": {"id2label": dict(enumerate(NLI))},
+TASK_LABELS = {
+    "text-classification": ("good", "bad", "odd"),
+    "token-classification": LABELS,
+    "rerank": ("relevance",),
+    "zero-shot-classification": NLI,
 }
 
 _SIZES = {
@@ -54,10 +54,19 @@ ZOO: dict[str, tuple[str, dict[str, Any]]] = {
     "bert": ("wordpiece", _SIZES),
     "electra": ("wordpiece", {**_SIZES, "embedding_size": 16}),
     "ernie": ("wordpiece", {**_SIZES, "type_vocab_size": 4}),
-    "distilbert": ("wordpiece", {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 64, "max_position_embeddings": 64}),
+    "distilbert": (
+        "wordpiece",
+        {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 64, "max_position_embeddings": 64},
+    ),
     "mobilebert": (
         "wordpiece",
-        {**_SIZES, "embedding_size": 16, "intra_bottleneck_size": 16, "true_hidden_size": 16, "num_feedforward_networks": 2},
+        {
+            **_SIZES,
+            "embedding_size": 16,
+            "intra_bottleneck_size": 16,
+            "true_hidden_size": 16,
+            "num_feedforward_networks": 2,
+        },
     ),
     "mpnet": ("mpnet", {**_SIZES, "max_position_embeddings": 66, "pad_token_id": 1}),
     "roformer": ("wordpiece", {**_SIZES, "embedding_size": 32}),
@@ -66,7 +75,10 @@ ZOO: dict[str, tuple[str, dict[str, Any]]] = {
     "roberta": ("bpe", _ROBERTA),
     "data2vec-text": ("bpe", _ROBERTA),
     "ibert": ("bpe", _ROBERTA),
-    "deberta": ("deberta", {**_SIZES, "type_vocab_size": 0, "relative_attention": True, "pos_att_type": ["c2p", "p2c"]}),
+    "deberta": (
+        "deberta",
+        {**_SIZES, "type_vocab_size": 0, "relative_attention": True, "pos_att_type": ["c2p", "p2c"]},
+    ),
     "modernbert": (
         "modernbert",
         {**_SIZES, "global_attn_every_n_layers": 2, "local_attention": 8, "classifier_pooling": "mean"},
@@ -93,7 +105,7 @@ ZOO: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "big_bird": ("big_bird", {**_SIZES, "block_size": 8, "num_random_blocks": 2}),
     "t5": ("t5", {"d_model": 32, "num_layers": 2, "num_heads": 4, "d_ff": 64, "d_kv": 8}),
-}  # fmt: skip
+}
 
 
 def saved_model(folder: Path, family: str, task: str, *, seed: int = 0, **changes: Any) -> Path:
@@ -109,7 +121,7 @@ def saved_model(folder: Path, family: str, task: str, *, seed: int = 0, **change
         if (value := getattr(tokenizer, name, None)) is not None
     }
     config = transformers.AutoConfig.for_model(
-        family, **{"vocab_size": len(tokenizer), **special, **sizes, **TASK_CONFIG.get(task, {}), **changes}
+        family, **{"vocab_size": len(tokenizer), **special, **sizes, **_label_config(task), **changes}
     )
     torch.manual_seed(seed)
     model = model_class(family, task).from_config(config) if family != "t5" else _t5(task)(config)
@@ -120,6 +132,14 @@ def saved_model(folder: Path, family: str, task: str, *, seed: int = 0, **change
     model.eval().save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+def _label_config(task: str) -> dict[str, Any]:
+    labels = TASK_LABELS.get(task)
+    if labels is None:
+        return {}
+    both = {"id2label": dict(enumerate(labels)), "label2id": {label: index for index, label in enumerate(labels)}}
+    return {**both, "sentence_transformers": {"version": "6"}} if task == "rerank" else both
 
 
 def model_class(family: str, task: str) -> Any:
@@ -254,7 +274,7 @@ def _xlm() -> Any:
         "sep_token": "</s>",
         "mask_token": "<mask>",
     }
-    return _generic(*byte_pairs(("<pad>", "<unk>", "<s>", "</s>", "<mask>")), tokens)  # fmt: skip
+    return _generic(*byte_pairs(("<pad>", "<unk>", "<s>", "</s>", "<mask>")), tokens)
 
 
 def _modernbert() -> Any:
@@ -275,8 +295,10 @@ _MAKERS = {
     "albert": lambda: _unigram("AlbertTokenizer", ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")),
     "xlm-roberta": lambda: _unigram("XLMRobertaTokenizer", _FAIRSEQ),
     "camembert": lambda: _unigram("CamembertTokenizer", _FAIRSEQ),
-    "xlnet": lambda: _unigram("XLNetTokenizer", ("<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>", "<eod>", "<eop>")),
+    "xlnet": lambda: _unigram(
+        "XLNetTokenizer", ("<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>", "<eod>", "<eop>")
+    ),
     "deberta-v2": lambda: _unigram("DebertaV2Tokenizer", ("[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]")),
     "big_bird": lambda: _unigram("BigBirdTokenizer", ("<pad>", "</s>", "<s>", "<unk>", "[CLS]", "[SEP]", "[MASK]")),
     "t5": lambda: _unigram("T5Tokenizer", ("<pad>", "</s>", "<unk>")),
-}  # fmt: skip
+}

@@ -15,7 +15,7 @@ from trimaran.artifact import MANIFEST
 from trimaran.errors import IntegrityError, RepositoryError, UsageError
 from trimaran.model_repository.layout import Deployment, lay_out
 from trimaran.model_repository.model_config import ModelConfig, config_from_pbtxt
-from trimaran.model_repository.stages import TEXT_OUTPUTS
+from trimaran.model_repository.stages import TEXT_OUTPUTS, require_text_stage
 from trimaran.runtime import triton_text_model
 from trimaran.spec import Range, ShapeProfile, Signature, TensorSpec
 from trimaran.tasks import TASKS
@@ -29,8 +29,14 @@ def files_of(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_every_task_has_its_text_outputs_and_its_post_processing() -> None:
-    assert set(TEXT_OUTPUTS) == set(TASKS) == set(triton_text_model.ANSWERS)
+def test_every_served_task_has_its_text_outputs_and_its_post_processing() -> None:
+    assert set(TEXT_OUTPUTS) == set(triton_text_model.ANSWERS) <= set(TASKS)
+
+
+@pytest.mark.parametrize("task", sorted(set(TASKS) - set(TEXT_OUTPUTS)))
+def test_a_task_that_is_not_served_yet_is_said_so(task: str) -> None:
+    with pytest.raises(UsageError, match=f"{task} can be exported and quantised, but not served yet"):
+        require_text_stage(task)
 
 
 def test_an_onnx_artifact_becomes_a_self_contained_text_stage_and_a_plain_model(tmp_path: Path) -> None:

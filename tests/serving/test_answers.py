@@ -69,7 +69,8 @@ def test_more_texts_than_a_batch_holds_come_back_in_order(client: Client) -> Non
 
 def test_pairs_and_single_texts_may_be_mixed(client: Client) -> None:
     texts = ["the cat", ("the cat", "dog"), ("dog", ""), "dog", ("bad", "good")]
-    np.testing.assert_allclose(client.embed("vectors", texts), by_hand(texts), atol=1e-6)
+    read = ["the cat", ("the cat", "dog"), "dog", "dog", ("bad", "good")]
+    np.testing.assert_allclose(client.embed("vectors", texts), by_hand(read), atol=1e-6)
 
 
 def test_query_gives_what_the_model_is_for(client: Client) -> None:

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
-from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from trimaran.artifact import Artifact, Check, Draft, Recipe
-from trimaran.environment import tools
+from trimaran.environment import tools, usable_cores
 from trimaran.errors import ToolError, UsageError
-from trimaran.export.load import load_tokenizer, quiet, save_tokenizer
+from trimaran.export.load import checkpoint_facts, load_tokenizer, quiet, save_tokenizer
+from trimaran.export.read_json import read_json
 from trimaran.export.samples import sample_inputs
-from trimaran.export.validate import ATOL, prove_parity
-from trimaran.families import Family, family
+from trimaran.export.validate import ATOL, prove_padding, prove_parity
+from trimaran.families import EXPORTERS, Exporter, family
+from trimaran.onnx_graph import check_graph, graph_facts, rename_outputs, save_graph, share_equal_weights
 from trimaran.progress import Progress
 from trimaran.runtime.onnxruntime_engine import Engine as OnnxEngine
 from trimaran.spec import ModelRef, ShapeProfile, Signature, TensorSpec
 from trimaran.store import Store
-from trimaran.tasks import task
+from trimaran.tasks import outputs_of
 
 ENTRY = "model.onnx"
+DYNAMO_OPSET = 20
+# torch's dynamo exporter calls inner values by operator (`embedding`, `logits`), and collides with outputs so named.
+PREFIX = "output."
 
 
 def reference(ref: ModelRef, profile: ShapeProfile, *, store: Store, progress: Progress) -> Artifact:
@@ -33,9 +39,10 @@ def reference(ref: ModelRef, profile: ShapeProfile, *, store: Store, progress: P
     )
 
     def make(folder: Path) -> Draft:
-        vocabulary = _config_vocabulary(ref)
         (folder / "model_ref.json").write_text(ref.model_dump_json(indent=2) + "\n", encoding="utf-8")
-        spec = save_tokenizer(load_tokenizer(ref), ref, folder, vocabulary=vocabulary)
+        tokenizer = _tokenizer(ref)
+        spec = save_tokenizer(tokenizer, ref, folder, vocabulary=ref.vocabulary)
+        row = family(ref.family)
         return Draft(
             name=ref.name,
             format="torch",
@@ -48,13 +55,15 @@ def reference(ref: ModelRef, profile: ShapeProfile, *, store: Store, progress: P
             tokenizer=spec,
             labels=ref.labels,
             entry="model_ref.json",
-            engine_options={"attention": "sdpa"},
+            engine_options={"attention": "sdpa" if row.sdpa and "attentions" not in ref.extras else "eager"},
             details={
                 "source": ref.source,
-                "vocabulary": vocabulary,
+                "vocabulary": ref.vocabulary,
                 "layers": ref.layers,
                 "hidden": ref.hidden,
                 "heads": ref.heads,
+                **_model_facts(ref),
+                "answers": answer_facts(ref, tokenizer),
             },
         )
 
@@ -64,14 +73,27 @@ def reference(ref: ModelRef, profile: ShapeProfile, *, store: Store, progress: P
     return artifact
 
 
-def export(parent: Artifact, *, store: Store, progress: Progress, atol: float = ATOL) -> Artifact:
-    """The reference's computation as one ONNX graph, proven equal over the corners of the profile."""
+def export(
+    parent: Artifact,
+    *,
+    store: Store,
+    progress: Progress,
+    atol: float = ATOL,
+    exporter: Exporter | None = None,
+    external_above_bytes: int | None = None,
+) -> Artifact:
+    """The reference's computation as one ONNX graph, proven equal over the corners of the profile.
+
+    `exporter` takes torch's other exporter than the family's row names; nothing falls back to it by itself.
+    """
     ref = model_ref_of(parent)
     row = family(ref.family)
+    chosen = exporter or row.exporter
+    opset = row.opset if chosen == "torchscript" else max(row.opset, DYNAMO_OPSET)
     recipe = Recipe(
         step="export",
         parents=(parent.digest,),
-        parameters={"exporter": row.exporter, "opset": row.opset, "atol": atol},
+        parameters={"exporter": chosen, "opset": opset, "atol": atol, "external_above_bytes": external_above_bytes},
         tools=tools("torch", "transformers", "onnx", "onnxruntime"),
     )
 
@@ -80,11 +102,25 @@ def export(parent: Artifact, *, store: Store, progress: Progress, atol: float = 
         from trimaran.export.wrappers import complete_module
 
         sample = _sampler(parent, ref)
-        write_graph(complete_module(ref, attention="eager"), folder / ENTRY, parent.signature, row, sample(2, 8))
-        eager = TorchEngine(str(parent.entry_path), threads=1, options=parent.engine_options)
-        graph = OnnxEngine(str(folder / ENTRY), threads=1)
+        raw = folder / "raw"
+        raw.mkdir()
+        trace(
+            complete_module(ref, attention="eager"), raw / ENTRY, parent.signature, sample, exporter=chosen, opset=opset
+        )
+        # Each step below holds the weights by itself: together they would be several times the checkpoint.
+        gc.collect()
+        shared_bytes = finish_graph(raw / ENTRY, folder / ENTRY, parent.signature, external_above_bytes)
+        shutil.rmtree(raw)
+        hygiene, facts = inspect_graph(folder / ENTRY)
+        # A small model is proven sooner on one thread than the threads of two runtimes take to agree.
+        threads = usable_cores() if parent.details.get("checkpoint_fp32_bytes", 0) > 50_000_000 else 1
+        eager = TorchEngine(str(parent.entry_path), threads=threads, options=parent.engine_options)
+        wanted = iter([eager.infer(sample(*shape)) for shape in parent.profile.corners()])
+        eager.close()
+        gc.collect()
+        graph = OnnxEngine(str(folder / ENTRY), threads=threads)
         check = prove_parity(
-            eager.infer,
+            lambda inputs: next(wanted),
             graph.infer,
             parent.signature,
             parent.profile,
@@ -92,8 +128,9 @@ def export(parent: Artifact, *, store: Store, progress: Progress, atol: float = 
             atol=atol,
             advance=lambda done, total: step.advance(done, total, "shapes proven"),
         )
+        padding = prove_padding(graph.infer, parent, sample, atol=atol)
+        graph.close()
         shutil.copy(parent.directory / "tokenizer.json", folder / "tokenizer.json")
-        hygiene, facts = inspect_graph(folder / ENTRY)
         return Draft(
             **{
                 **_inherited(parent),
@@ -101,8 +138,8 @@ def export(parent: Artifact, *, store: Store, progress: Progress, atol: float = 
                 "backend": "onnxruntime",
                 "entry": ENTRY,
                 "engine_options": {},
-                "checks": (check, *hygiene),
-                "details": {**parent.details, "exporter": row.exporter, "opset": row.opset, **facts},
+                "checks": (check, *padding, *hygiene),
+                "details": {**parent.details, "exporter": chosen, **facts, "shared_weight_bytes": shared_bytes},
             }
         )
 
@@ -112,47 +149,128 @@ def export(parent: Artifact, *, store: Store, progress: Progress, atol: float = 
     return artifact
 
 
-def write_graph(module: Any, path: Path, signature: Signature, row: Family, inputs: dict[str, Any]) -> None:
+def trace(
+    module: Any,
+    path: Path,
+    signature: Signature,
+    sample: Callable[[int, int], dict[str, Any]],
+    *,
+    exporter: Exporter,
+    opset: int,
+) -> None:
+    """torch's own export, its outputs under a prefix; a large model's weights are files beside `path`."""
     import torch
 
     names = list(signature.input_names)
-    axes = {
-        spec.name: {index: dim for index, dim in enumerate(spec.dims) if isinstance(dim, str)}
-        for spec in (*signature.inputs, *signature.outputs)
-    }
-    arguments = tuple(torch.from_numpy(inputs[name]) for name in names)
+    inputs = sample(2, 8)
     try:
         with quiet(), torch.inference_mode():
             torch.onnx.export(
                 module,
-                arguments,
+                tuple(torch.from_numpy(inputs[name]) for name in names),
                 str(path),
-                dynamo=row.exporter == "dynamo",
-                opset_version=row.opset,
+                dynamo=exporter == "dynamo",
+                opset_version=opset,
                 input_names=names,
-                output_names=list(signature.output_names),
-                dynamic_axes=axes,
+                output_names=[f"{PREFIX}{name}" for name in signature.output_names],
+                **_dynamic(signature, exporter),
             )
-    except (RuntimeError, ValueError, TypeError, torch.onnx.errors.OnnxExporterError) as error:
+    except (RuntimeError, ValueError, TypeError, IndexError, torch.onnx.errors.OnnxExporterError) as error:
+        other = next(name for name in EXPORTERS if name != exporter)
         raise ToolError(
-            f"torch's {row.exporter} exporter failed on {row.name}: {str(error).splitlines()[0]}"
+            f"torch's {exporter} exporter failed: {_first_line(error)}",
+            hint=f"The other one may do: --exporter {other}.",
         ) from error
+
+
+def finish_graph(raw: Path, path: Path, signature: Signature, external_above_bytes: int | None) -> int:
+    """Shares equal weights, names inputs, outputs and axes, writes; returns the bytes that sharing saved."""
+    import onnx
+
+    model = onnx.load(str(raw))
+    shared = share_equal_weights(model)
+    rename_outputs(model, PREFIX)
+    _restore_inputs(model, signature)
+    _name_axes(model, signature)
+    save_graph(model, path, external_above_bytes=external_above_bytes)
+    return shared
+
+
+def _dynamic(signature: Signature, exporter: Exporter) -> dict[str, Any]:
+    if exporter == "torchscript":
+        return {
+            "dynamic_axes": {
+                name: {index: dim for index, dim in enumerate(spec.dims) if isinstance(dim, str)}
+                for name, spec in (
+                    *((spec.name, spec) for spec in signature.inputs),
+                    *((f"{PREFIX}{spec.name}", spec) for spec in signature.outputs),
+                )
+            }
+        }
+    import torch
+
+    axes = [
+        {index: torch.export.Dim.DYNAMIC for index, dim in enumerate(spec.dims) if isinstance(dim, str)}
+        for spec in signature.inputs
+    ]
+    # The module takes its inputs as *arrays, which torch.export sees as one argument.
+    return {"dynamic_shapes": (tuple(axes),), "external_data": False, "verbose": False}
+
+
+def _restore_inputs(model: Any, signature: Signature) -> None:
+    """An input that nothing reads (segments, when only the embeddings are asked for) is dropped by the exporters."""
+    import onnx
+
+    values = {value.name: value for value in model.graph.input}
+    del model.graph.input[:]
+    for spec in signature.inputs:
+        unread = onnx.helper.make_tensor_value_info(spec.name, onnx.TensorProto.INT64, spec.dims)
+        model.graph.input.append(values.get(spec.name, unread))
+
+
+def _name_axes(model: Any, signature: Signature) -> None:
+    """The exporters name axes as they please; ours are the signature's."""
+    specs = {spec.name: spec for spec in (*signature.inputs, *signature.outputs)}
+    for value in (*model.graph.input, *model.graph.output):
+        shape = value.type.tensor_type.shape
+        if value.name not in specs or len(shape.dim) != len(specs[value.name].dims):
+            continue
+        for dim, wanted in zip(shape.dim, specs[value.name].dims, strict=True):
+            if isinstance(wanted, str):
+                dim.dim_param = wanted
+            else:
+                dim.dim_value = wanted
+    del model.graph.value_info[:]
 
 
 def inspect_graph(path: Path) -> tuple[tuple[Check, ...], dict[str, Any]]:
     """The checker's word, strict shape inference, and the operators that the graph is made of."""
-    import onnx
-
-    onnx.checker.check_model(str(path), full_check=True)
-    graph = onnx.load(str(path), load_external_data=False).graph
-    operators = Counter(node.op_type for node in graph.node)
+    check_graph(path)
     checks = (Check(name="onnx checker and shape inference", observed="clean", limit="clean", comparison="=="),)
-    return checks, {"operators": dict(sorted(operators.items()))}
+    return checks, graph_facts(path)
 
 
 def signature_of(ref: ModelRef) -> Signature:
-    ids = tuple(TensorSpec(name=name, dtype="int64", dims=("batch", "sequence")) for name in family(ref.family).inputs)
-    return Signature(inputs=ids, outputs=task(ref.task).outputs(ref.hidden, len(ref.labels)))
+    names = ref.inputs or family(ref.family).inputs
+    ids = tuple(TensorSpec(name=name, dtype="int64", dims=("batch", "sequence")) for name in names)
+    return Signature(inputs=ids, outputs=outputs_of(ref))
+
+
+def answer_facts(ref: ModelRef, tokenizer: Any) -> dict[str, Any]:
+    """What `runtime.answers` needs beyond the labels; a task that cannot be answered is refused here."""
+    if ref.task == "fill-mask":
+        if tokenizer.mask_token_id is None:
+            raise UsageError(f"The tokenizer of {ref.source} has no mask token, which fill-mask fills.")
+        return {"mask_id": int(tokenizer.mask_token_id)}
+    if ref.task == "zero-shot-classification":
+        entailing = [index for index, label in enumerate(ref.labels) if label.lower().startswith("entail")]
+        if not entailing:
+            raise UsageError(
+                f"None of the labels of {ref.source} ({', '.join(ref.labels)}) is entailment.",
+                hint="Zero-shot needs an NLI head; name its labels in id2label of config.json.",
+            )
+        return {"entailment": entailing[0], "contradiction": -1 if entailing[0] == 0 else 0}
+    return {"activation": ref.activation} if ref.task in ("text-classification", "rerank") else {}
 
 
 def check_profile(ref: ModelRef, profile: ShapeProfile) -> None:
@@ -176,12 +294,28 @@ def _inherited(parent: Artifact) -> dict[str, Any]:
 
 
 def _sampler(parent: Artifact, ref: ModelRef) -> Any:
-    vocabulary = int(parent.details["vocabulary"])
-    return lambda batch, sequence: sample_inputs(ref, parent.tokenizer, batch, sequence, vocabulary=vocabulary)
+    return lambda batch, sequence, **kind: sample_inputs(
+        ref, parent.tokenizer, batch, sequence, vocabulary=ref.vocabulary, **kind
+    )
 
 
-def _config_vocabulary(ref: ModelRef) -> int:
-    import json
+def _tokenizer(ref: ModelRef) -> Any:
+    if ref.module:
+        from trimaran.export.module import user_tokenizer
 
-    config = json.loads((Path(ref.directory) / "config.json").read_text(encoding="utf-8"))
-    return int(config["vocab_size"])
+        return user_tokenizer(ref)
+    return load_tokenizer(ref)
+
+
+def _model_facts(ref: ModelRef) -> dict[str, Any]:
+    """What the manifest says of the checkpoint, and what the fusion receipt must know of the config."""
+    if ref.module:
+        return {}
+    config = read_json(Path(ref.directory) / "config.json", what=ref.source)
+    keys = ("hidden_act", "activation", "activation_function", "hidden_activation", "ff_activation")
+    act = next((str(config[key]) for key in keys if isinstance(config.get(key), str)), "gelu")
+    return {"hidden_act": act, **checkpoint_facts(ref)}
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

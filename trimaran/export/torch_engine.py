@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from trimaran.errors import IntegrityError
-from trimaran.export.locate import locate
+from trimaran.export.locate import current_digest
 from trimaran.families import family
 from trimaran.spec import ModelRef
-from trimaran.tasks import task
+from trimaran.tasks import outputs_of
 
 Array = npt.NDArray[Any]
 
@@ -28,15 +28,14 @@ class Engine:
 
         torch.set_num_threads(threads)
         ref = ModelRef.model_validate_json(Path(path).read_text(encoding="utf-8"))
-        found = locate(ref.directory, task_name=ref.task, family_name=ref.family).digest
-        if found != ref.digest:
+        if not ref.module and current_digest(ref) != ref.digest:
             raise IntegrityError(
                 f"The model in {ref.directory} has changed since it was exported.", hint="Run `trimaran export` again."
             )
         self._torch = torch
         self._module = complete_module(ref, attention=str((options or {}).get("attention", "sdpa")))
-        self._inputs = family(ref.family).inputs
-        self._outputs = [spec.name for spec in task(ref.task).outputs(ref.hidden, len(ref.labels))]
+        self._inputs = ref.inputs or family(ref.family).inputs
+        self._outputs = [spec.name for spec in outputs_of(ref)]
 
     def infer(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         with self._torch.inference_mode():

@@ -101,10 +101,17 @@ TEXT_OUTPUTS: dict[str, Callable[[Artifact], tuple[Tensor, ...]]] = {
 }
 
 
+def require_text_stage(task: str) -> None:
+    if task not in TEXT_OUTPUTS:
+        raise UsageError(
+            f"{task} can be exported and quantised, but not served yet.",
+            hint=f"Served are {', '.join(TEXT_OUTPUTS)}; `trimaran export` makes the graph.",
+        )
+
+
 def text_stage(name: str, artifact: Artifact) -> ModelConfig:
     """Tokenises, runs the engine in process and post-processes: one hop, no padding waste."""
-    if artifact.task not in TEXT_OUTPUTS:
-        raise UsageError(f"No text stage for task {artifact.task!r}.", hint=f"Known: {', '.join(TEXT_OUTPUTS)}.")
+    require_text_stage(artifact.task)
     return ModelConfig(
         name=name,
         backend="python",

@@ -14,10 +14,12 @@ def openvino_weights(parent: Artifact, folder: Path, settings: Settings) -> Made
     import openvino as ov
 
     nncf.set_log_level(logging.ERROR)
-    compressed = nncf.compress_weights(ov.convert_model(str(parent.entry_path)), mode=nncf.CompressWeightsMode.INT8_SYM)
+    compressed = nncf.compress_weights(
+        ov.convert_model(str(parent.entry_path)), mode=nncf.CompressWeightsMode.INT8_ASYM
+    )
     ov.save_model(compressed, folder / "model.xml", compress_to_fp16=False)
     kinds = [
         node.get_element_type().get_type_name() for node in compressed.get_ops() if node.get_type_name() == "Constant"
     ]
-    check = Check(name="INT8 weight tensors", observed=kinds.count("i8"), limit=1, comparison=">=")
+    check = Check(name="INT8 weight tensors", observed=kinds.count("u8"), limit=1, comparison=">=")
     return Made(entry="model.xml", checks=(check,))

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import logging
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +14,20 @@ from trimaran.artifact import Artifact, Check, Draft, Recipe
 from trimaran.environment import tools
 from trimaran.errors import UsageError, ValidationError
 from trimaran.families import family
+from trimaran.onnx_graph import save_graph, share_equal_weights
 from trimaran.progress import Progress
 from trimaran.quantize.proof import prove_against_parent
 from trimaran.store import Store
 
 ENTRY = "model.onnx"
 ATOL = 1e-5
+# The exact form has a fused kernel with its bias, the tanh approximation one of its own; others have none.
+_GELU = {
+    "gelu": "BiasGelu",
+    "gelu_new": "FastGelu",
+    "gelu_fast": "FastGelu",
+    "gelu_pytorch_tanh": "FastGelu",
+}
 
 
 def optimize(parent: Artifact, *, store: Store, progress: Progress, allow_partial: bool = False) -> Artifact:
@@ -64,22 +76,64 @@ def fuse(parent: Artifact, target: Path) -> dict[str, int]:
     from onnxruntime.transformers.optimizer import optimize_model
 
     row = family(parent.family)
-    model = optimize_model(
-        str(parent.entry_path),
-        model_type=row.fusion,
-        num_heads=int(parent.details.get("heads", 0)),
-        hidden_size=int(parent.details.get("hidden", 0)),
-        optimization_options=FusionOptions(row.fusion),
-        opt_level=0,
-    )
-    model.save_model_to_file(str(target))
-    operators = [node.op_type for node in onnx.load(str(target), load_external_data=False).graph.node]
-    return {name: operators.count(name) for name in row.fused}
+    heads = int(parent.details.get("heads", 0))
+    graph = onnx.load(str(parent.entry_path))
+    put_attention_first(graph.graph)
+    with _quiet():
+        optimizer = optimize_model(
+            graph,
+            model_type=row.fusion,
+            num_heads=heads,
+            hidden_size=int(parent.details.get("hidden", 0)) if heads else 0,
+            optimization_options=FusionOptions(row.fusion),
+            opt_level=0,
+        )
+        optimizer.topological_sort()
+    model = optimizer.model
+    if not any(entry.domain == "com.microsoft" for entry in model.opset_import):
+        model.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
+    # Each fused attention packs its own Q, K and V: layers that share weights would each get a copy.
+    share_equal_weights(model)
+    save_graph(model, target, external_above_bytes=0 if parent.details.get("external_weights") else None)
+    operators = [node.op_type for node in model.graph.node]
+    found = {name: operators.count(name) for name in expected_fusions(parent)}
+    return found
+
+
+def put_attention_first(graph: Any) -> None:
+    """Swaps the two sides of a residual sum where the projection of embeddings stands before the attention.
+
+    The optimizer follows the first summand that is itself a sum, and so misses the first layer of ALBERT.
+    """
+    producers = {name: node for node in graph.node for name in node.output}
+
+    def chain(name: str, *kinds: str) -> bool:
+        for kind in kinds:
+            node = producers.get(name)
+            if node is None or node.op_type != kind:
+                return False
+            name = next((entry for entry in node.input if entry in producers), "")
+        return True
+
+    for node in graph.node:
+        if node.op_type != "Add" or len(node.input) != 2:
+            continue
+        first, second = node.input
+        attention = ("Add", "MatMul", "Reshape", "Transpose", "MatMul")
+        if chain(first, "Add", "MatMul") and not chain(first, *attention) and chain(second, *attention):
+            node.input[0], node.input[1] = second, first
 
 
 def expected_fusions(artifact: Artifact) -> dict[str, int]:
+    """The row's counts for this many layers, the GELU by the form that the config names."""
     layers = int(artifact.details["layers"])
-    return {name: once + layers * each for name, (once, each) in family(artifact.family).fused.items()}
+    fused = dict(family(artifact.family).fused)
+    gelu = _GELU.get(str(artifact.details.get("hidden_act", "gelu")))
+    if "BiasGelu" in fused and gelu != "BiasGelu":
+        count = fused.pop("BiasGelu")
+        if gelu:
+            fused[gelu] = count
+    return {name: once + layers * each for name, (once, each) in fused.items()}
 
 
 def receipt(expected: dict[str, int], found: dict[str, Any]) -> list[Check]:
@@ -87,3 +141,15 @@ def receipt(expected: dict[str, int], found: dict[str, Any]) -> list[Check]:
         Check(name=f"fused {name} nodes", observed=found.get(name, 0), limit=count, comparison=">=")
         for name, count in expected.items()
     ]
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """The optimizer prints and warns about every pattern that it tries."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        logging.disable(before)

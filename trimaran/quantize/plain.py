@@ -10,8 +10,10 @@ from trimaran.quantize.settings import Made, Settings
 
 
 def onnx_copy(parent: Artifact, folder: Path, settings: Settings) -> Made:
-    shutil.copy(parent.entry_path, folder / "model.onnx")
-    return Made(entry="model.onnx")
+    """Weights of more than 2 GB lie in a file beside the graph, which refers to it by name."""
+    for path in parent.directory.glob(f"{parent.entry}*"):
+        shutil.copy(path, folder / path.name)
+    return Made(entry=parent.entry)
 
 
 def openvino_ir(parent: Artifact, folder: Path, settings: Settings) -> Made:

@@ -12,6 +12,18 @@ Array = npt.NDArray[Any]
 Infer = Callable[[Mapping[str, Array]], Mapping[str, Array]]
 Text = str | tuple[str, str]
 
+# Which axes of an output run along the tokens; outputs that are not named here have none.
+SEQUENCE_AXES: dict[str, tuple[int, ...]] = {
+    "token_embeddings": (1,),
+    "token_logits": (1,),
+    "token_scores": (1,),
+    "token_ids": (1,),
+    "start_logits": (1,),
+    "end_logits": (1,),
+    "hidden_states": (2,),
+    "attentions": (3, 4),
+}
+
 
 class Row(NamedTuple):
     """One tokenised text, unpadded."""
@@ -40,11 +52,56 @@ class TextEncoder:
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(max_length=maximum)
         self._inputs = tuple(inputs)
-        self._minimum = minimum
+        self._minimum, self._maximum = minimum, maximum
         self._pad_id, self._pad_type_id, self._pad_left = pad_id, pad_type_id, pad_side == "left"
 
     def rows(self, texts: Sequence[Text]) -> list[Row]:
-        return [Row(found.ids, found.type_ids) for found in self._tokenizer.encode_batch(list(texts))]
+        return [Row(found.ids, found.type_ids) for found in self.encodings(texts)]
+
+    def encodings(self, texts: Sequence[Text]) -> list[Any]:
+        """The tokenizer's own encodings: ids, tokens, character offsets, special tokens, words, sequence ids.
+
+        A pair with an empty second text is a single text, as transformers reads it.
+        """
+        given = [text[0] if isinstance(text, tuple) and not text[1] else text for text in texts]
+        return list(self._tokenizer.encode_batch(given))
+
+    @property
+    def context_id(self) -> int:
+        """Where the context stands in a pair of question and context: XLNet was trained with the context first."""
+        return 0 if self._pad_left else 1
+
+    def pieces(self, text: str, *, stride: int | None = None) -> list[Any]:
+        """Encodings of one text: cut at the longest sequence, or whole in pieces that overlap by `stride` tokens."""
+        if stride is None:
+            return [self._tokenizer.encode(text)]
+        return self._overflowing((text,), stride=min(stride, self._maximum // 2), strategy="longest_first")
+
+    def windows(self, question: str, context: str, *, stride: int) -> list[Any]:
+        """Encodings of a question with successive pieces of a long context that overlap by `stride` tokens."""
+        special = self._tokenizer.num_special_tokens_to_add(is_pair=True)
+        room = self._maximum - len(self._tokenizer.encode(question, add_special_tokens=False).ids) - special
+        if room < 1:
+            raise ValueError(f"The question leaves no room for a context in {self._maximum} tokens.")
+        pair = (context, question) if self._pad_left else (question, context)
+        strategy = "only_first" if self._pad_left else "only_second"
+        return self._overflowing(pair, stride=min(stride, room // 2), strategy=strategy)
+
+    def premise_rows(self, premise: str, hypotheses: Sequence[str]) -> list[Row]:
+        """Pairs of which only the premise is cut: a hypothesis must be read whole."""
+        self._tokenizer.enable_truncation(self._maximum, strategy="only_first")
+        try:
+            return self.rows([(premise, hypothesis) for hypothesis in hypotheses])
+        finally:
+            self._tokenizer.enable_truncation(max_length=self._maximum)
+
+    def _overflowing(self, texts: Sequence[str], *, stride: int, strategy: str) -> list[Any]:
+        self._tokenizer.enable_truncation(self._maximum, stride=stride, strategy=strategy)
+        try:
+            first = self._tokenizer.encode(texts[0], texts[1] if len(texts) > 1 else None)
+        finally:
+            self._tokenizer.enable_truncation(max_length=self._maximum)
+        return [first, *first.overflowing]
 
     def batch(self, rows: Sequence[Row], *, length: int = 0) -> dict[str, Array]:
         """The engine's inputs for these rows, padded to the longest of them (or to `length`)."""
@@ -86,15 +143,51 @@ def groups_of(lengths: Sequence[int], policy: str, maximum_batch: int) -> Iterat
 def infer_rows(
     infer: Infer, encoder: TextEncoder, rows: Sequence[Row], *, policy: str, maximum_batch: int
 ) -> dict[str, Array]:
-    """Outputs in the order of `rows`, whatever groups the engine saw."""
+    """Outputs in the order of `rows`, whatever groups the engine saw.
+
+    Outputs with an axis of tokens begin at each row's first token and are filled up to the longest row with NaN,
+    integers with -1.
+    """
     results: dict[str, Array] = {}
+    widest = max((len(row.ids) for row in rows), default=0)
     for group in groups_of([len(row.ids) for row in rows], policy, maximum_batch):
-        outputs = infer(encoder.batch([rows[index] for index in group]))
-        for name, array in outputs.items():
+        inputs = encoder.batch([rows[index] for index in group])
+        for name, array in infer(inputs).items():
+            axes = SEQUENCE_AXES.get(name, ())
             if name not in results:
-                results[name] = np.empty((len(rows), *array.shape[1:]), array.dtype)
-            results[name][group] = array
+                results[name] = _room(array, axes, len(rows), widest)
+            if not axes:
+                results[name][group] = array
+                continue
+            for index, found in zip(group, unpadded(array, _mask_of(inputs, rows, group), axes), strict=True):
+                results[name][(index, *(slice(size) for size in found.shape))] = found
     return results
+
+
+def unpadded(array: Array, mask: Array, axes: Sequence[int]) -> list[Array]:
+    """Each row's own part of an output: the places along its token axes where its mask is 1."""
+    rows = []
+    for whole, kept in zip(array, mask.astype(bool), strict=True):
+        row = whole
+        for axis in axes:
+            row = np.compress(kept, row, axis=axis - 1)
+        rows.append(row)
+    return rows
+
+
+def _mask_of(inputs: Mapping[str, Array], rows: Sequence[Row], group: Sequence[int]) -> Array:
+    """The mask that the engine was given, or for an engine that takes none the rows' lengths from the left."""
+    if "attention_mask" in inputs:
+        return inputs["attention_mask"]
+    width = next(iter(inputs.values())).shape[1]
+    return np.asarray([np.arange(width) < len(rows[index].ids) for index in group])
+
+
+def _room(array: Array, axes: Sequence[int], rows: int, widest: int) -> Array:
+    shape = [rows, *(widest if axis in axes else size for axis, size in enumerate(array.shape) if axis)]
+    if not axes:
+        return np.empty(shape, array.dtype)
+    return np.full(shape, -1 if np.issubdtype(array.dtype, np.integer) else np.nan, array.dtype)
 
 
 def softmax(logits: Array) -> Array:
@@ -103,9 +196,8 @@ def softmax(logits: Array) -> Array:
     return np.asarray(exponents / exponents.sum(axis=-1, keepdims=True), np.float32)
 
 
-def ranked_labels(logits: Array, labels: Sequence[str]) -> tuple[npt.NDArray[np.object_], Array]:
-    """Labels and probabilities of each row, most probable first."""
-    probabilities = softmax(logits)
-    order = np.argsort(-probabilities, axis=-1, kind="stable")
+def ranked_labels(scores: Array, labels: Sequence[str]) -> tuple[npt.NDArray[np.object_], Array]:
+    """Labels and scores of each row, best first."""
+    order = np.argsort(-scores, axis=-1, kind="stable")
     names = np.asarray([label.encode("utf-8") for label in labels], dtype=np.object_)
-    return names[order], np.take_along_axis(probabilities, order, axis=-1)
+    return names[order], np.take_along_axis(scores, order, axis=-1)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .text import Array, Text, TextEncoder, infer_rows, ranked_labels
+from .text import Array, Text, TextEncoder, infer_rows, ranked_labels, softmax
 
 Answers = dict[str, Array]
 
@@ -24,7 +24,9 @@ def _embeddings(outputs: Mapping[str, Array], labels: Sequence[str]) -> Answers:
 
 
 def _labels_and_scores(outputs: Mapping[str, Array], labels: Sequence[str]) -> Answers:
-    names, scores = ranked_labels(outputs["logits"], labels)
+    """The output's name says whether its numbers still want a softmax: `logits` do, the others are final."""
+    name, found = next(iter(outputs.items()))
+    names, scores = ranked_labels(softmax(found) if name == "logits" else found, labels)
     return {"LABELS": names, "SCORES": scores}
 
 

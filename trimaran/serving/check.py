@@ -24,12 +24,12 @@ def serve_and_verify(
     repository: Path, name: str, task: str, texts: Sequence[Text], expected: Outputs, *, gates: Sequence[Gate]
 ) -> dict[str, float]:
     """The task's metrics and `batch_change`, as seen by a client. Raises QualityError for a gate that broke."""
-    labels = _labels(repository / name)
+    labels, output = _labels(repository / name), next(iter(expected))
     with launch(repository) as server, Client(server.grpc_url) as client:
         metrics = verify(client, name, texts, expected, task=task, labels=labels)
         few = texts[:_ASKED_ALONE]
-        together = served_outputs(client, name, few, task=task, labels=labels)
-        apart = [served_outputs(client, name, [text], task=task, labels=labels) for text in few]
+        together = served_outputs(client, name, few, output=output, labels=labels)
+        apart = [served_outputs(client, name, [text], output=output, labels=labels) for text in few]
     alone = {key: np.concatenate([answer[key] for answer in apart]) for key in together}
     metrics["batch_change"] = task_named(task).change(alone, together)
     broken = [gate for gate in gates if gate.metric in metrics and not _holds(gate, metrics)]

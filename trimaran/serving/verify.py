@@ -22,11 +22,12 @@ def verify(
 ) -> dict[str, float]:
     """The task's fidelity metrics of the served answers against `expected`, eager's outputs for the same texts.
 
-    A classifier serves probabilities, so both sides are compared as logarithms of them; `labels` gives the order
-    of eager's logits.
+    Where the graph gives logits, a classifier serves probabilities: both sides are then compared as logarithms of
+    them. `labels` gives the order of eager's numbers.
     """
-    wanted = dict(expected) if task == "embedding" else {"logits": _log(softmax(expected["logits"]))}
-    found = served_outputs(client, name, texts, task=task, labels=labels)
+    output = next(iter(expected))
+    wanted = {"logits": _log(softmax(expected["logits"]))} if output == "logits" else dict(expected)
+    found = served_outputs(client, name, texts, output=output, labels=labels)
     for key, array in wanted.items():
         if array.shape != found[key].shape:
             raise UsageError(
@@ -37,12 +38,13 @@ def verify(
 
 
 def served_outputs(
-    client: Client, name: str, texts: Sequence[Text], *, task: str, labels: Sequence[str] = ()
+    client: Client, name: str, texts: Sequence[Text], *, output: str, labels: Sequence[str] = ()
 ) -> dict[str, npt.NDArray[Any]]:
-    """The served answers in the form that the task's metrics compare."""
-    if task == "embedding":
-        return {"embedding": client.embed(name, texts)}
-    return {"logits": _log(_in_order(client.classify(name, texts), labels))}
+    """The served answers under the name of the graph's output, in the form that the task's metrics compare."""
+    if output == "embedding":
+        return {output: client.embed(name, texts)}
+    scores = _in_order(client.classify(name, texts), labels)
+    return {output: _log(scores) if output == "logits" else scores}
 
 
 def _in_order(rankings: Sequence[Ranking], labels: Sequence[str]) -> npt.NDArray[Any]:

@@ -1,0 +1,213 @@
+"""Text in, answers out: the exported graph with `runtime.answers` says what `transformers` pipelines say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.export import zoo
+from tests.export.exported import LONG, answering, exported_family
+from trimaran.runtime import answers
+
+# WordPiece, byte BPE, unigram.
+KINDS = ("bert", "roberta", "xlm-roberta")
+TEXTS = (
+    "Angela Merkel visited Paris in 2015, didn't she?",
+    "今天天气很好，我们去公园吧。",
+    "I love pizza 🍕 and naïve café talk 👩‍👩‍👧!",
+    "",
+    "x",
+    "  spaces   everywhere\tand\nlines ",
+)
+SEEN = [text for text in TEXTS if text]
+
+
+def _pipeline(folder: Path, task: str, family: str, **options: Any) -> Any:
+    import transformers
+
+    model = getattr(transformers, zoo.HEADS[task]).from_pretrained(folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, model_max_length=64)
+    return transformers.pipeline(task, model=model.eval(), tokenizer=tokenizer, **options)
+
+
+def _same(mine: Any, theirs: Any, **tolerance: float) -> None:
+    """Equal structure and words; numbers to 1e-5."""
+    if isinstance(theirs, dict):
+        assert sorted(mine) == sorted(theirs)
+        for key in theirs:
+            _same(mine[key], theirs[key])
+    elif isinstance(theirs, (list, tuple)):
+        assert len(mine) == len(theirs)
+        for one, other in zip(mine, theirs, strict=True):
+            _same(one, other)
+    elif isinstance(theirs, (float, np.floating)):
+        assert mine == pytest.approx(float(theirs), abs=1e-5)
+    else:
+        assert mine == theirs
+
+
+@pytest.mark.parametrize("family", KINDS)
+@pytest.mark.parametrize("problem", ["single_label_classification", "multi_label_classification", "regression"])
+def test_classes_are_those_of_the_pipeline(tmp_path: Path, family: str, problem: str) -> None:
+    graph = exported_family(tmp_path, family, "text-classification", profile=LONG, problem_type=problem)
+    wanted = _pipeline(tmp_path / "model", "text-classification", family, top_k=None)
+    _same(answers.classes(answering(graph), TEXTS), wanted(list(TEXTS)))
+    pairs = [("A question?", "An answer 好."), ("one", "")]
+    theirs = wanted([{"text": first, "text_pair": second} for first, second in pairs])
+    _same(answers.classes(answering(graph), pairs), theirs)
+
+
+@pytest.mark.parametrize("family", KINDS)
+def test_entities_are_those_of_the_pipeline(tmp_path: Path, family: str) -> None:
+    graph = exported_family(tmp_path, family, "token-classification", profile=LONG)
+    wanted = _pipeline(tmp_path / "model", "token-classification", family)
+    served = answering(graph)
+    for aggregation in ("none", "simple", "first", "average", "max"):
+        theirs = [wanted(text, aggregation_strategy=aggregation) for text in SEEN]
+        mine = answers.entities(served, SEEN, aggregation=aggregation)
+        _same(mine, [list(found) for found in theirs])
+    assert answers.entities(served, [""]) == [[]]
+    assert any(mine)
+
+
+def test_entities_of_a_long_text_are_found_by_windows(tmp_path: Path) -> None:
+    graph = exported_family(tmp_path, "bert", "token-classification", profile=LONG)
+    text = " ".join(SEEN[:1] * 12)
+    import transformers
+
+    model = transformers.AutoModelForTokenClassification.from_pretrained(tmp_path / "model").eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "model", model_max_length=64)
+    wanted = transformers.pipeline(
+        "token-classification", model=model, tokenizer=tokenizer, aggregation_strategy="simple", stride=16
+    )
+    _same(answers.entities(answering(graph), [text], stride=16)[0], wanted(text))
+
+
+@pytest.mark.parametrize("family", KINDS)
+def test_fillings_are_those_of_the_pipeline(tmp_path: Path, family: str) -> None:
+    graph = exported_family(tmp_path, family, "fill-mask", profile=LONG)
+    wanted = _pipeline(tmp_path / "model", "fill-mask", family)
+    mask = wanted.tokenizer.mask_token
+    single, double = f"Paris is {mask} 好 🍕.", f"{mask} and {mask}"
+    mine = answers.fillings(answering(graph), [single, double, "nothing to fill", ""])
+    _same(mine[0], [wanted(single)])
+    _same(mine[1], wanted(double))
+    assert mine[2:] == [[], []]
+
+
+@pytest.mark.parametrize("family", KINDS)
+@pytest.mark.parametrize("multi_label", [False, True])
+def test_zero_shot_is_that_of_the_pipeline(tmp_path: Path, family: str, multi_label: bool) -> None:
+    graph = exported_family(tmp_path, family, "zero-shot-classification", profile=LONG)
+    wanted = _pipeline(tmp_path / "model", "zero-shot-classification", family)
+    labels = ["politics", "food 🍕", "天气"]
+    mine = answers.zero_shot(answering(graph), SEEN, labels=labels, multi_label=multi_label)
+    theirs = [wanted(text, candidate_labels=labels, multi_label=multi_label) for text in SEEN]
+    _same(mine, [{"labels": found["labels"], "scores": found["scores"]} for found in theirs])
+
+
+@pytest.mark.parametrize("family", KINDS)
+def test_token_vectors_are_those_of_the_pipeline(tmp_path: Path, family: str) -> None:
+    graph = exported_family(tmp_path, family, "feature-extraction", profile=LONG)
+    wanted = _pipeline(tmp_path / "model", "feature-extraction", family)
+    for mine, text in zip(answers.token_vectors(answering(graph), TEXTS), TEXTS, strict=True):
+        np.testing.assert_allclose(mine, np.asarray(wanted(text))[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("family", KINDS)
+def test_ranking_is_that_of_a_cross_encoder(tmp_path: Path, family: str) -> None:
+    from sentence_transformers import CrossEncoder
+
+    graph = exported_family(tmp_path, family, "rerank", profile=LONG)
+    documents = [text for text in TEXTS if text]
+    theirs = CrossEncoder(str(tmp_path / "model"), device="cpu").rank("weather 天气", documents)
+    mine = answers.ranked(answering(graph), [("weather 天气", documents), ("nothing", [])])
+    assert [row["index"] for row in mine[0]] == [row["corpus_id"] for row in theirs]
+    np.testing.assert_allclose([row["score"] for row in mine[0]], [row["score"] for row in theirs], atol=1e-5)
+    assert mine[1] == []
+
+
+@pytest.mark.parametrize("family", KINDS)
+def test_sparse_vectors_are_those_of_splade(tmp_path: Path, family: str) -> None:
+    import torch
+    import transformers
+
+    graph = exported_family(tmp_path, family, "sparse-embedding", profile=LONG)
+    model = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "model").eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
+    for mine, text in zip(answers.sparse_vectors(answering(graph), TEXTS), TEXTS, strict=True):
+        with torch.inference_mode():
+            logits = model(**tokenizer(text, return_tensors="pt")).logits[0]
+        weights = torch.log1p(torch.relu(logits)).amax(0).numpy()
+        assert len(mine) == int((weights > 0).sum())
+        np.testing.assert_allclose([row["weight"] for row in mine], [weights[row["token"]] for row in mine], atol=1e-5)
+
+
+@pytest.mark.parametrize("family", [*KINDS, "xlnet"])
+def test_answers_to_questions_are_the_best_spans_of_eager(tmp_path: Path, family: str) -> None:
+    graph = exported_family(tmp_path, family, "question-answering", profile=LONG)
+    context = "Berlin 是德国的首都 🍕. " + "The park is green and the weather is fine. " * 8
+    found = answers.answers(answering(graph), [("Where?", context)], top_k=3, stride=8)[0]
+    eager = _eager_spans(tmp_path / "model", "Where?", context, family=family, stride=8)
+    assert [row["score"] for row in found] == sorted((row["score"] for row in found), reverse=True)
+    for row in found:
+        assert row["answer"] == context[row["start"] : row["end"]]
+        assert row["score"] == pytest.approx(eager[(row["start"], row["end"])], abs=1e-5)
+    assert found[0]["score"] == pytest.approx(max(eager.values()), abs=1e-5)
+
+
+def _eager_spans(
+    folder: Path, question: str, context: str, *, family: str, stride: int
+) -> dict[tuple[int, int], float]:
+    """Every allowed span with its probability, by plain loops over eager PyTorch's logits."""
+    import torch
+    import transformers
+
+    model = transformers.AutoModelForQuestionAnswering.from_pretrained(folder).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    first = family == "xlnet"
+    encoded = tokenizer(
+        *((context, question) if first else (question, context)),
+        truncation="only_first" if first else "only_second",
+        max_length=64,
+        stride=stride,
+        return_overflowing_tokens=True,
+        return_offsets_mapping=True,
+        return_token_type_ids=True,
+    )
+    spans: dict[tuple[int, int], float] = {}
+    for window in range(len(encoded["input_ids"])):
+        ids = torch.tensor([encoded["input_ids"][window]])
+        types = (
+            {}
+            if family in ("roberta", "xlm-roberta")
+            else {"token_type_ids": torch.tensor([encoded["token_type_ids"][window]])}
+        )
+        with torch.inference_mode():
+            output = model(input_ids=ids, attention_mask=torch.ones_like(ids), **types)
+        parts = encoded.sequence_ids(window)
+        places = [place for place, part in enumerate(parts) if part == (0 if first else 1)]
+        kept = torch.tensor([*places, len(parts) - 1 if first else 0])
+        start = torch.softmax(output.start_logits[0][kept].double(), 0)
+        end = torch.softmax(output.end_logits[0][kept].double(), 0)
+        for i, a in enumerate(places):
+            for j, b in enumerate(places[i : i + 15], start=i):
+                key = (encoded["offset_mapping"][window][a][0], encoded["offset_mapping"][window][b][1])
+                spans[key] = max(spans.get(key, 0.0), float(start[i] * end[j]))
+    return spans
+
+
+def test_no_answer_competes_when_asked(tmp_path: Path) -> None:
+    graph = exported_family(tmp_path, "bert", "question-answering", profile=LONG)
+    found = answers.answers(answering(graph), [("Where?", "In Paris.")], top_k=50, no_answer=True)[0]
+    assert [row for row in found if row["answer"] == ""]
+    assert 0 < sum(row["score"] for row in found) <= 1 + 1e-6
+
+
+def test_a_question_without_room_for_a_context_is_refused(tmp_path: Path) -> None:
+    graph = exported_family(tmp_path, "bert", "question-answering", profile=LONG)
+    with pytest.raises(ValueError, match="no room for a context"):
+        answers.answers(answering(graph), [("why " * 100, "In Paris.")])

@@ -1,0 +1,112 @@
+"""Every family, with every task that it has, exports to a graph that equals eager PyTorch and fuses as promised."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.export import zoo
+from tests.export.exported import QUIET, exported, exported_family
+from trimaran.export.locate import locate
+from trimaran.families import FAMILIES, REFUSED
+from trimaran.quantize.optimize import expected_fusions, optimize
+from trimaran.store import Store
+from trimaran.tasks import TASKS
+
+# Different enough in inputs, padding, tokenizer and sharing to stand for the rest in the fast set.
+QUICK = ("bert", "roberta", "albert", "xlnet")
+CELLS = [(family, task) for family in zoo.ZOO for task in zoo.HEADS if task not in FAMILIES[family].lacks]
+
+
+def test_every_family_and_every_task_is_tested() -> None:
+    assert sorted(set(FAMILIES) - set(zoo.ZOO)) == []
+    assert sorted(set(TASKS) - set(zoo.HEADS)) == []
+
+
+@pytest.mark.parametrize(
+    ("family", "task"),
+    [
+        pytest.param(family, task, marks=() if task == "embedding" or family in QUICK else pytest.mark.slow)
+        for family, task in CELLS
+    ],
+)
+def test_family_with_task_equals_eager_and_fuses(tmp_path: Path, family: str, task: str) -> None:
+    graph = exported_family(tmp_path, family, task)
+    assert [check.name for check in graph.checks[:3]] == [
+        "max |Δ| to eager",
+        "max |Δ| by more padding",
+        "max |Δ| alone to in a batch",
+    ]
+    assert all(check.holds for check in graph.checks)
+    fused = optimize(graph, store=Store(tmp_path / "store"), progress=QUIET)
+    found = fused.details["fused_nodes"]
+    assert all(found[name] >= count for name, count in expected_fusions(graph).items())
+
+
+@pytest.mark.parametrize("family", sorted(set(FAMILIES) - {"xlnet"}))
+@pytest.mark.slow
+def test_the_other_exporter_works_when_asked(tmp_path: Path, family: str) -> None:
+    folder = zoo.saved_model(tmp_path / "model", family, "embedding")
+    graph = exported(locate(str(folder), task_name="embedding"), tmp_path, exporter="dynamo")
+    assert graph.details["exporter"] == "dynamo"
+    assert graph.details["opset"] == 20
+
+
+@pytest.mark.parametrize("family", sorted(REFUSED))
+def test_what_cannot_be_exported_is_refused_at_once(tmp_path: Path, family: str) -> None:
+    from trimaran.errors import UsageError
+
+    (tmp_path / "config.json").write_text(f'{{"model_type": "{family}"}}')
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    with pytest.raises(UsageError, match="cannot be exported"):
+        locate(str(tmp_path))
+    with pytest.raises(UsageError, match="cannot be exported"):
+        locate(str(tmp_path), family_name=family)
+
+
+def test_albert_stays_as_small_as_its_checkpoint(tmp_path: Path) -> None:
+    graph = exported_family(
+        tmp_path, "albert", "embedding", hidden_size=256, intermediate_size=1024, num_hidden_layers=6, embedding_size=64
+    )
+    fused = optimize(graph, store=Store(tmp_path / "store"), progress=QUIET)
+    limit = 1.1 * graph.details["checkpoint_fp32_bytes"]
+    assert graph.size_bytes <= limit
+    assert fused.size_bytes <= limit
+    assert fused.details["fused_nodes"]["Attention"] == 6
+
+
+@pytest.mark.parametrize(
+    "family", ["bert", "roberta", "distilbert", "albert", "electra", "xlm-roberta", "camembert", "ernie"]
+)
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.slow
+def test_a_model_saved_with_either_attention_fuses_whole(tmp_path: Path, family: str, attention: str) -> None:
+    graph = exported_family(tmp_path, family, "embedding", attn_implementation=attention)
+    fused = optimize(graph, store=Store(tmp_path / "store"), progress=QUIET)
+    assert fused.details["fused_nodes"]["Attention"] == graph.details["layers"]
+
+
+@pytest.mark.parametrize(("act", "kernel"), [("gelu", "BiasGelu"), ("gelu_new", "FastGelu"), ("relu", None)])
+def test_the_receipt_follows_the_activation_of_the_config(tmp_path: Path, act: str, kernel: str | None) -> None:
+    graph = exported_family(tmp_path, "bert", "embedding", hidden_act=act)
+    fused = optimize(graph, store=Store(tmp_path / "store"), progress=QUIET)
+    assert {name for name in fused.details["fused_nodes"] if "Gelu" in name} == ({kernel} if kernel else set())
+
+
+def test_the_manifest_tells_the_hygiene_of_the_graph(tmp_path: Path) -> None:
+    details = exported_family(tmp_path, "bert", "embedding").details
+    assert details["exporter"] == "torchscript"
+    assert details["opset"] == 17
+    assert details["operators"]["MatMul"] == 16
+    assert details["foldable_nodes"] <= 1
+    assert "MatMul" not in details["int64_operators"]
+
+
+def test_weights_beyond_the_limit_go_beside_the_graph(tmp_path: Path) -> None:
+    folder = zoo.saved_model(tmp_path / "model", "bert", "embedding")
+    graph = exported(locate(str(folder)), tmp_path, external_above_bytes=10_000)
+    assert graph.details["external_weights"] is True
+    assert [file.name for file in graph.files] == ["model.onnx", "model.onnx.data", "tokenizer.json"]
+    fused = optimize(graph, store=Store(tmp_path / "store"), progress=QUIET)
+    assert (fused.directory / "model.onnx.data").is_file()

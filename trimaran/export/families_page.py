@@ -1,0 +1,103 @@
+"""Writes docs/families.md from the tables: `python -m trimaran.export.families_page`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from trimaran.families import FAMILIES, MODULE, REFUSED, UNBOUNDED, Family
+from trimaran.tasks import LEVELS, TASKS, Level
+
+PAGE = Path("docs/families.md")
+
+_HEAD = """# Families and tasks
+
+Generated from `trimaran/families.py` and `trimaran/tasks.py` by `python -m trimaran.export.families_page`; a test
+compares the two.
+
+A ✓ is a cell that `tests/export/test_every_family.py` proves on a tiny seeded model with a trained tokenizer of the
+family's kind: the graph differs from eager PyTorch by at most 1e-5 over the corners of the profile, with uneven
+lengths; more padding changes nothing beyond 1e-5; a text alone equals the same text in a batch; ONNX's checker and
+shape inference are clean; and the fused nodes below are found. A – is a head that transformers does not have for the
+family, or that reads a decoder.
+"""
+
+
+def families_page() -> str:
+    parts = [_HEAD, "## Cells\n", _cells(), "## Families\n", _families(), "## Tasks\n", _tasks(), _refused()]
+    return "\n".join(parts)
+
+
+def _cells() -> str:
+    rows = [[f"`{row.name}`", *("–" if name in row.lacks else "✓" for name in TASKS)] for row in FAMILIES.values()]
+    return _table(["family", *TASKS], rows)
+
+
+def _families() -> str:
+    rows = [
+        [
+            f"`{row.name}`",
+            ", ".join(row.inputs).replace("_ids", ""),
+            _positions(row),
+            f"{row.exporter}, opset {row.opset}",
+            _fusions(row),
+            row.note,
+        ]
+        for row in (*FAMILIES.values(), MODULE)
+    ]
+    return _table(["family", "inputs", "positions", "exporter", "fused nodes in n layers", "remark"], rows)
+
+
+def _tasks() -> str:
+    rows = [
+        [
+            f"`{row.name}`",
+            row.describe,
+            row.in_graph or "the encoder",
+            row.on_server or "nothing",
+            "<br>".join(_gates(name, level) for level in LEVELS),
+        ]
+        for name, row in TASKS.items()
+    ]
+    return _table(["task", "gives", "in the graph", "on the server", "gates"], rows)
+
+
+def _gates(task: str, level: Level) -> str:
+    gates = TASKS[task].gates[level]
+    return f"{level}: " + ", ".join(f"{gate.metric} {gate.comparison} {gate.limit:g}" for gate in gates)
+
+
+def _positions(row: Family) -> str:
+    if row.longest:
+        return "relative" if row.longest({}) == UNBOUNDED else "as long as its attention is full"
+    return f"the table less {row.reserved_positions}" if row.reserved_positions else "the table"
+
+
+def _fusions(row: Family) -> str:
+    """`2n` SkipLayerNormalization, and so on."""
+    words = []
+    for name, (once, each) in row.fused.items():
+        many = {0: "", 1: "n"}.get(each, f"{each}n")
+        count = f"{many}{once:+d}" if many and once else many or str(once)
+        words.append(f"{count} {name}")
+    return ", ".join(words) or "none expected"
+
+
+def _refused() -> str:
+    rows = [[f"`{name}`", reason] for name, reason in REFUSED.items()]
+    return "## Refused\n\n" + _table(["family", "why"], rows)
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def main() -> int:
+    PAGE.parent.mkdir(exist_ok=True)
+    PAGE.write_text(families_page(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,138 @@
+"""A user's own PyTorch module as a model: a function returns it with its tokenizer and example inputs."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from trimaran.errors import IntegrityError, UsageError
+from trimaran.export.pooling import Pooled
+from trimaran.families import MODULE, UNBOUNDED
+from trimaran.spec import ModelRef, Pooling
+
+_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+
+
+class UserModel(NamedTuple):
+    module: torch.nn.Module
+    tokenizer: Any
+    inputs: Mapping[str, torch.Tensor]
+
+
+class Finished(torch.nn.Module):
+    """The user's module, its token vectors pooled where the task is embedding and it does not pool itself."""
+
+    def __init__(self, module: torch.nn.Module, ref: ModelRef) -> None:
+        super().__init__()
+        self.module = module
+        self._names = ref.inputs
+        self.pooled = Pooled(ref) if ref.task == "embedding" else None
+
+    def forward(self, *arrays: torch.Tensor) -> Any:
+        named = dict(zip(self._names, arrays, strict=True))
+        found = self.module(**named)
+        return self.pooled(found, named["attention_mask"]) if self.pooled is not None and found.ndim == 3 else found
+
+
+def locate_module(factory: str, *, task_name: str = "embedding", pooling: Pooling | None = None) -> ModelRef:
+    """The model that `factory` (`package.module:function`) builds. It runs the user's code, which the user named."""
+    model = build(factory)
+    names = tuple(name for name in _INPUTS if name in model.inputs)
+    unknown = sorted(set(model.inputs) - set(_INPUTS))
+    if unknown or names[:2] != _INPUTS[:2]:
+        raise UsageError(
+            f"{factory} takes {', '.join(model.inputs)}; wanted are input_ids and attention_mask, and token_type_ids "
+            "where the model has segments.",
+            hint="Turn tokens into characters inside the module: a table of them is a buffer.",
+        )
+    with torch.inference_mode():
+        found = model.module(**{name: model.inputs[name] for name in names})
+    first = found if isinstance(found, torch.Tensor) else next(iter(found))
+    pooled = (pooling or Pooling()) if task_name == "embedding" else None
+    size = int(first.shape[-1])
+    width = (pooled.dimensions or size) if pooled else size
+    labels = size if task_name in ("text-classification", "token-classification") else 0
+    return ModelRef(
+        source=factory,
+        directory="",
+        digest=digest_of_module(factory, model.module),
+        family=MODULE.name,
+        task=task_name,
+        name=factory.rpartition(":")[2].replace("_", "-").strip("-") or "module",
+        positions=UNBOUNDED,
+        layers=0,
+        hidden=size,
+        heads=0,
+        pooling=pooled,
+        labels=tuple(f"LABEL_{index}" for index in range(labels)),
+        inputs=names,
+        vocabulary=max(_backend(model.tokenizer).get_vocab(with_added_tokens=True).values()) + 1,
+        width=width,
+        module=factory,
+    )
+
+
+def complete_user_module(ref: ModelRef) -> torch.nn.Module:
+    assert ref.module is not None
+    model = build(ref.module)
+    if digest_of_module(ref.module, model.module) != ref.digest:
+        raise IntegrityError(
+            f"{ref.module} built another model than before.",
+            hint="The function must load trained weights, or fix its seed, so that it builds the same each time.",
+        )
+    return Finished(model.module, ref).eval()
+
+
+def user_tokenizer(ref: ModelRef) -> Any:
+    assert ref.module is not None
+    return _Tokenizer(build(ref.module).tokenizer)
+
+
+def build(factory: str) -> UserModel:
+    package, _, name = factory.partition(":")
+    try:
+        function = getattr(importlib.import_module(package), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UsageError(
+            f"There is no function {factory}: {error}.", hint="Write --module package.module:function."
+        ) from error
+    found = function()
+    if not (isinstance(found, tuple) and len(found) == 3 and isinstance(found[0], torch.nn.Module)):
+        raise UsageError(f"{factory} must return a module, its tokenizer and a mapping of example inputs.")
+    model = UserModel(*found)
+    model.module.eval()
+    return model
+
+
+def digest_of_module(factory: str, module: torch.nn.Module) -> str:
+    total = hashlib.sha256(factory.encode())
+    for name, value in module.state_dict().items():
+        total.update(name.encode() + str(value.dtype).encode() + value.cpu().contiguous().numpy().tobytes())
+    return total.hexdigest()
+
+
+class _Tokenizer:
+    """What `save_tokenizer` reads of transformers' tokenizers, around any of the forms a user may return."""
+
+    def __init__(self, given: Any) -> None:
+        self.backend_tokenizer = _backend(given)
+        self.pad_token_id = getattr(given, "pad_token_id", None) or _pad_id(self.backend_tokenizer)
+        self.mask_token_id = getattr(given, "mask_token_id", None)
+
+
+def _backend(given: Any) -> Any:
+    from tokenizers import Tokenizer
+
+    if isinstance(given, (str, Path)):
+        return Tokenizer.from_file(str(given))
+    return getattr(given, "backend_tokenizer", given)
+
+
+def _pad_id(tokenizer: Any) -> int | None:
+    found = [tokenizer.token_to_id(token) for token in ("[PAD]", "<pad>")]
+    return next((index for index in found if index is not None), None)

@@ -1,0 +1,127 @@
+"""Reads a sentence-transformers folder: its modules, in order, as the stages that the graph will hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from trimaran.errors import UsageError
+from trimaran.export.read_json import read_json
+from trimaran.spec import Pooling, PoolingMode, Sparse
+
+_MODES: dict[str, PoolingMode] = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean-sqrt-length",
+    "pooling_mode_weightedmean_tokens": "weighted-mean",
+    "pooling_mode_lasttoken": "last-token",
+    "cls": "cls",
+    "max": "max",
+    "mean": "mean",
+    "mean_sqrt_len_tokens": "mean-sqrt-length",
+    "weightedmean": "weighted-mean",
+    "lasttoken": "last-token",
+}
+ENCODERS = ("Transformer", "MLMTransformer")
+_KNOWN = {*ENCODERS, "Pooling", "SpladePooling", "Dense", "Normalize"}
+
+
+class Module(NamedTuple):
+    kind: str
+    path: str
+
+
+def sentence_modules(folder: Path) -> tuple[Module, ...]:
+    """The modules of a sentence-transformers model in order; empty for a plain one."""
+    path = folder / "modules.json"
+    if not path.is_file():
+        return ()
+    rows = read_json(path, what="modules.json is damaged", kind=list)
+    modules = tuple(Module(str(row["type"]).rsplit(".", 1)[-1], str(row.get("path", ""))) for row in rows)
+    unknown = sorted({module.kind for module in modules} - _KNOWN)
+    if unknown:
+        raise UsageError(f"{folder} has the sentence-transformers module {unknown[0]}, which is not supported.")
+    return modules
+
+
+def encoder_folder(folder: Path, modules: tuple[Module, ...]) -> Path:
+    return folder / next((module.path for module in modules if module.kind in ENCODERS), "")
+
+
+def pooling_of(folder: Path, modules: tuple[Module, ...]) -> Pooling:
+    """The folder's own pooling and what follows it; mean and unit length for a plain model."""
+    if not modules:
+        return Pooling()
+    kinds = [module.kind for module in modules]
+    mode: PoolingMode = "mean"
+    if "Pooling" in kinds:
+        place = kinds.index("Pooling")
+        mode = _mode_of(folder, read_json(folder / modules[place].path / "config.json", what="the pooling config"))
+        modules = modules[place + 1 :]
+    stages = tuple(
+        "normalize" if module.kind == "Normalize" else module.path
+        for module in modules
+        if module.kind in ("Normalize", "Dense")
+    )
+    ends_normal = bool(stages) and stages[-1] == "normalize"
+    return Pooling(mode=mode, normalize=ends_normal, modules=stages[:-1] if ends_normal else stages)
+
+
+def sparse_of(folder: Path, modules: tuple[Module, ...]) -> Sparse:
+    for module in modules:
+        if module.kind == "SpladePooling":
+            config = read_json(folder / module.path / "config.json", what="the pooling config")
+            return Sparse.model_validate(
+                {
+                    "strategy": config.get("pooling_strategy", "max"),
+                    "activation": config.get("activation_function", "relu"),
+                }
+            )
+    return Sparse()
+
+
+def width_of(root: Path, pooling: Pooling, hidden: int) -> int:
+    """Length of the finished embedding."""
+    width = hidden
+    for stage in pooling.modules:
+        if stage != "normalize":
+            width = int(dense_config(root / stage)["out_features"])
+    if pooling.whitening:
+        from safetensors import safe_open
+
+        with safe_open(pooling.whitening, framework="numpy") as opened:
+            width = int(opened.get_slice("kernel").get_shape()[1])
+    if pooling.dimensions is not None:
+        if not 1 <= pooling.dimensions <= width:
+            raise UsageError(f"An embedding of {width} numbers cannot be cut to {pooling.dimensions}.")
+        width = pooling.dimensions
+    return width
+
+
+def dense_config(folder: Path) -> dict[str, Any]:
+    config: dict[str, Any] = read_json(folder / "config.json", what="a Dense module without its config")
+    for key in ("module_input_name", "module_output_name"):
+        if config.get(key) not in (None, "sentence_embedding"):
+            raise UsageError(
+                f"{folder} is a Dense module over {config[key]!r}; only sentence embeddings are supported."
+            )
+    return config
+
+
+def sentence_length(body: Path) -> int | None:
+    path = body / "sentence_bert_config.json"
+    value = read_json(path, what="damaged").get("max_seq_length") if path.is_file() else None
+    return int(value) if value else None
+
+
+def _mode_of(folder: Path, config: dict[str, Any]) -> PoolingMode:
+    stated = config.get("pooling_mode")
+    active = [stated] if isinstance(stated, str) else list(stated or [])
+    active = active or [key for key, value in config.items() if key.startswith("pooling_mode_") and value is True]
+    if len(active) != 1 or active[0] not in _MODES:
+        known = ", ".join(sorted(set(_MODES.values())))
+        raise UsageError(f"{folder} pools by {' and '.join(active) or 'nothing'}; known, one at a time: {known}.")
+    if config.get("include_prompt") is False:
+        raise UsageError(f"{folder} leaves its prompt out of the pooling, which is not supported.")
+    return _MODES[active[0]]

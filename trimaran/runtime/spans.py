@@ -1,0 +1,65 @@
+"""Start and end scores of tokens become the best spans of a context, over all windows of a long one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .text import Array
+
+Span = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Window:
+    """A question with one piece of the context; `context_id` is the place of the context in the pair."""
+
+    encoding: Any
+    start: Array
+    end: Array
+    context_id: int
+
+
+def best_spans(context: str, windows: Sequence[Window], *, top_k: int, longest: int, no_answer: bool) -> list[Span]:
+    """Spans of at most `longest` tokens by probability; with `no_answer`, the empty one competes.
+
+    Probabilities are over the tokens of a window's context and its classification token, which stands for no answer.
+    """
+    found: dict[tuple[int, int], float] = {}
+    empty = 1.0
+    for window in windows:
+        places = [place for place, part in enumerate(window.encoding.sequence_ids) if part == window.context_id]
+        nothing = _classification_place(window.encoding)
+        allowed = np.asarray([*places, nothing], np.intp)
+        start, end = _probabilities(window.start[allowed]), _probabilities(window.end[allowed])
+        empty = min(empty, float(start[-1] * end[-1]))
+        scores = np.outer(start[:-1], end[:-1])
+        scores = np.triu(scores) - np.triu(scores, k=longest)
+        for place in np.argsort(-scores, axis=None, kind="stable")[:top_k]:
+            first, last = divmod(int(place), len(places))
+            score = float(scores[first, last])
+            offsets = window.encoding.offsets
+            span = (offsets[places[first]][0], offsets[places[last]][1])
+            if first <= last:
+                found[span] = max(found.get(span, 0.0), score)
+    spans: list[Span] = [
+        {"score": score, "start": start, "end": end, "answer": context[start:end]}
+        for (start, end), score in found.items()
+    ]
+    if no_answer:
+        spans.append({"score": empty, "start": 0, "end": 0, "answer": ""})
+    return sorted(spans, key=lambda span: -span["score"])[:top_k]
+
+
+def _classification_place(encoding: Any) -> int:
+    """The first special token, or for a family that puts it on the right the last."""
+    special = encoding.special_tokens_mask
+    return 0 if special and special[0] else len(special) - 1
+
+
+def _probabilities(logits: Array) -> Array:
+    wide = np.exp(logits.astype(np.float64) - logits.max())
+    return np.asarray(wide / wide.sum())
