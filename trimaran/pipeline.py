@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -39,6 +40,7 @@ from trimaran.tasks import Gate, Level, gates_for
 EXPORT_DEADLINE_S = 1800.0
 MAKE_DEADLINE_S = 1800.0
 ASSESS_DEADLINE_S = 900.0
+LANES = 2
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,11 @@ class Plan:
     name: str
     repository: Path
     report: Path
+
+    @property
+    def lane_threads(self) -> int:
+        """Threads of a candidate while it is made and judged, beside the other lanes."""
+        return max(1, self.config.threads // LANES)
 
 
 @dataclass(frozen=True)
@@ -186,22 +193,30 @@ def export_stage(
 def try_candidates(
     plan: Plan, graph: Artifact, answers: Mapping[str, Array], *, store: Store, progress: Progress
 ) -> list[Contender]:
-    """Makes and judges every candidate in child processes; one that dies is a rejection, never the end."""
+    """Makes and judges every candidate in child processes; one that dies is a rejection, never the end.
+
+    Nothing is timed here, so two candidates are worked on at once, each with half of the threads.
+    """
     fused: Artifact | TrimaranError | None = None
-    contenders = []
-    for row in plan.candidates:
-        if row.fused and fused is None:
-            fused = _fuse(plan, graph, store=store, progress=progress)
+    if any(row.fused for row in plan.candidates):
+        fused = _fuse(plan, graph, store=store, progress=progress)
+
+    def work(row: Candidate) -> Contender:
         parent = fused if row.fused else graph
         if isinstance(parent, TrimaranError):
-            contenders.append(Contender(row, failure=parent))
-            continue
+            return Contender(row, failure=parent)
         assert parent is not None
         with progress.stage(row.name) as step:
             contender = _try(plan, row, parent, answers, store=store)
             step.outcome(_outcome_words(contender))
-        contenders.append(contender)
-    return contenders
+        return contender
+
+    with ThreadPoolExecutor(LANES) as lanes:
+        try:
+            return list(lanes.map(work, plan.candidates))
+        except BaseException:
+            lanes.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def candidate_stage(
@@ -422,9 +437,7 @@ def _make(
 
 def _try(plan: Plan, row: Candidate, parent: Artifact, answers: Mapping[str, Array], *, store: Store) -> Contender:
     def attempt(restriction: dict[str, str]) -> tuple[Artifact, Quality]:
-        artifact = _make(
-            row, parent, plan.calibration, threads=plan.config.threads, restriction=restriction, store=store
-        )
+        artifact = _make(row, parent, plan.calibration, threads=plan.lane_threads, restriction=restriction, store=store)
         return artifact, _judge(plan, artifact, answers, store=store)
 
     try:
@@ -441,7 +454,7 @@ def _judge(plan: Plan, artifact: Artifact, answers: Mapping[str, Array], *, stor
         parameters={
             "texts": digest_of_texts(plan.judging),
             "gates": [[gate.metric, gate.comparison, gate.limit] for gate in plan.gates],
-            "threads": plan.config.threads,
+            "threads": plan.lane_threads,
             "cpu": capture().cpu,
         },
         tools=tools("torch", "transformers", "onnxruntime", "openvino"),
@@ -451,7 +464,7 @@ def _judge(plan: Plan, artifact: Artifact, answers: Mapping[str, Array], *, stor
         recipe,
         Quality,
         lambda: assess(
-            artifact, answers, texts, gates=plan.gates, threads=plan.config.threads, deadline_s=ASSESS_DEADLINE_S
+            artifact, answers, texts, gates=plan.gates, threads=plan.lane_threads, deadline_s=ASSESS_DEADLINE_S
         ),
     )
     return quality

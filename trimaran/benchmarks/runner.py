@@ -40,7 +40,7 @@ class Effort(Frozen):
     minimum_time_s: float = 0.15
     warmup_samples: int = 1
     warmup_time_s: float = 0.05
-    budget_s: float = 45.0
+    budget_s: float = 36.0
     deadline_s: float = 180.0
     seed: int = 0
 

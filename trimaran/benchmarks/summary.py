@@ -56,18 +56,17 @@ def _quality_json(row: CandidateRow) -> dict[str, Any] | None:
 
 def summary_table(report: Report) -> Table:
     """One row a candidate, narrow enough for eighty columns; intervals and memory are in the report."""
-    from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
     headline = task(report.task).headline
     shapes = shapes_of(report.measurements)
     title = f"{report.model}, speed-up over eager PyTorch"
-    table = Table(title=title, title_justify="left", header_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = Table(title=title, title_justify="left", header_style="bold", box=None, padding=(0, 2, 0, 0))
     table.add_column("candidate", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     for head in (*map(str, shapes), metric_name(headline), "size"):
-        table.add_column(head, justify="right", no_wrap=True)
+        table.add_column(head, justify="right", width=max(6, *map(len, head.split())))
     for row in (report.reference, *report.candidates):
         ratios = speedups(report.measurements, row.name, reference=report.reference.name)
         metrics = row.quality.metrics if row.quality else {}

@@ -29,7 +29,7 @@ METRICS: dict[str, MetricWords] = {
     "mean_cosine_distance": MetricWords("mean 1−cos", "mean cosine distance of a text's vector to eager's"),
     "worst_cosine_distance": MetricWords("worst 1−cos", "cosine distance of the text that moved most"),
     "rank_correlation": MetricWords(
-        "rank correlation", "Spearman correlation of all pair similarities, or of the scores"
+        "rank correlation", "Spearman correlation of the similarities of related and unrelated pairs, or of the scores"
     ),
     "neighbour_overlap": MetricWords("top-10 overlap", "share of each text's ten nearest that stay the same"),
     "max_abs_difference": MetricWords("max |Δ|", "largest difference of one output number"),

@@ -10,7 +10,7 @@ from trimaran.artifact import Artifact, Check
 from trimaran.corpus import digest_of_texts, encoder_of
 from trimaran.quantize.settings import Made, Settings
 
-SAMPLES = 300
+SAMPLES = 200
 SMOOTHING = 0.95
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from trimaran.artifact import Artifact, Check, Draft, Recipe
-from trimaran.environment import tools
+from trimaran.environment import tools, usable_cores
 from trimaran.errors import UsageError, ValidationError
 from trimaran.families import family
 from trimaran.onnx_graph import save_graph, share_equal_weights
@@ -59,7 +59,7 @@ def optimize(parent: Artifact, *, store: Store, progress: Progress, allow_partia
                 "details": {**parent.details, "fused_nodes": found},
             }
         )
-        proof = prove_against_parent(parent, draft, folder, limit=ATOL, threads=1)
+        proof = prove_against_parent(parent, draft, folder, limit=ATOL, threads=usable_cores())
         return draft.model_copy(update={"checks": (*checks, proof)})
 
     with progress.stage("optimize") as step:

@@ -14,6 +14,8 @@ from trimaran.corpus import encoder_of, shipped_texts
 from trimaran.errors import ParityError
 from trimaran.parity import max_abs_difference
 
+FEW = 8
+
 
 def prove_against_parent(parent: Artifact, draft: Draft, folder: Path, *, limit: float | None, threads: int) -> Check:
     """Largest |Δ| to the parent's outputs; with no limit (a lossy precision) only finiteness is asked."""
@@ -51,9 +53,9 @@ def _batches(artifact: Artifact) -> Iterator[dict[str, Any]]:
     """A single short text, a padded batch of uneven texts, and the longest shape of the profile."""
     encoder = encoder_of(artifact)
     rows = encoder.rows(shipped_texts("calibration")[:64])
-    batch = artifact.profile.batch.maximum
+    batch = min(artifact.profile.batch.maximum, FEW)
     yield encoder.batch(rows[:1])
     yield encoder.batch(rows[:batch])
     yield encoder.batch(
-        sorted(rows, key=lambda row: len(row.ids))[-min(batch, 4) :], length=artifact.profile.sequence.maximum
+        sorted(rows, key=lambda row: len(row.ids))[-min(batch, 2) :], length=artifact.profile.sequence.maximum
     )
