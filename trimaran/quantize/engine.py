@@ -154,7 +154,7 @@ def _check_request(
             hint="Leave --compute-capability out, or use --runtime tensorrt-rtx.",
         )
     if runtime == "tensorrt_rtx" and hardware_compatible != "NONE":
-        # Its builder takes the setting without a word, and its plans do not change.
+        # Its builder takes the setting without a word; nothing that we saw shows what the plan then promises.
         raise UsageError(
             "tensorrt_rtx names the GPUs of a plan by compute capability; hardware compatibility is plain tensorrt's.",
             hint="Such as --compute-capability 8.6,8.9,12.0.",
