@@ -41,7 +41,7 @@ def picture(report: Report) -> str:
     """Speed-ups at the typical shape, as an image file."""
     drawn = speedup_bars(report, shapes_of(report.measurements)[1])
     style = f"<style>{STYLE}</style>"
-    named = drawn.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
+    named = drawn.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" font-family="system-ui, sans-serif" ', 1)
     return named.replace("<title>", f"{style}<title>", 1) + "\n"
 
 
