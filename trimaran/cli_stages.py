@@ -275,5 +275,5 @@ def print_summary(report: Any) -> None:
     console = Console(highlight=False)
     console.print(summary_table(report))
     for reason in summary_reasons(report):
-        console.print(reason)
-    console.print(f"\n{report.verdict}\n", style="bold")
+        console.print(reason, markup=False)
+    console.print(f"\n{report.verdict}\n", style="bold", markup=False)

@@ -80,7 +80,9 @@ class _LiveStep:
         self.text = ""
 
     def advance(self, done: int, total: int, what: str = "") -> None:
-        title = f"{self._title} [dim]{what}[/dim]" if what else self._title
+        from rich.markup import escape
+
+        title = f"{self._title} [dim]{escape(what)}[/dim]" if what else self._title
         self._live.bars.update(self._task, completed=done, total=total, description=title)  # type: ignore[arg-type]
 
     def outcome(self, text: str) -> None:
@@ -121,11 +123,13 @@ class LiveProgress:
             raise
         self.bars.remove_task(task)
         self._stop_if_idle()
+        from rich.markup import escape
+
         spent = f"[dim]{time.monotonic() - begun_s:.1f} s[/dim]"
-        self.console.print(f"[green]✓[/green] {title}: {step.text or 'done'} {spent}", highlight=False)
+        self.console.print(f"[green]✓[/green] {title}: {escape(step.text or 'done')} {spent}", highlight=False)
 
     def note(self, text: str) -> None:
-        self.console.print(text, highlight=False)
+        self.console.print(text, highlight=False, markup=False)
 
     def _stop_if_idle(self) -> None:
         if not self.bars.tasks:
