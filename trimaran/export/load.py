@@ -7,6 +7,7 @@ import logging
 import math
 import re
 import warnings
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -129,6 +130,7 @@ def checkpoint_facts(ref: ModelRef) -> dict[str, Any]:
     import torch
 
     body = Path(ref.directory)
+    check_weights(body, ref.source)
     weights = weights_of(body, ref.source)
     files = [weights]
     if weights.suffix == ".json":
@@ -141,7 +143,8 @@ def checkpoint_facts(ref: ModelRef) -> dict[str, Any]:
                 for entry in safetensors_header(path).values()
             ]
         else:
-            state = torch.load(path, map_location="meta", weights_only=True, mmap=True)
+            # Checkpoints from before torch 1.6 are no zip files and cannot be mapped.
+            state = torch.load(path, map_location="meta", weights_only=True, mmap=zipfile.is_zipfile(path))
             tensors = [
                 (str(value.dtype).removeprefix("torch."), value.numel())
                 for value in state.values()
