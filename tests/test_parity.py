@@ -10,6 +10,7 @@ from trimaran.parity import (
     embedding_fidelity,
     max_abs_difference,
     neighbour_overlap,
+    scale_of,
 )
 
 ROWS = np.random.default_rng(3).standard_normal((40, 16)).astype(np.float32)
@@ -45,3 +46,8 @@ def test_labels_and_probabilities_are_compared_not_logits() -> None:
     assert classification_change(wanted, shifted) == pytest.approx(0.0, abs=1e-7)
     flipped = {"logits": np.array([[2.0, 1.0], [3.0, 0.0]])}
     assert classification_fidelity(wanted, flipped)["label_agreement"] == 0.5
+
+
+def test_differences_are_relative_only_where_values_are_large() -> None:
+    assert scale_of(np.array([0.5, -0.25])) == 1.0
+    assert scale_of(np.array([-12.0, 3.0, np.inf])) == 12.0

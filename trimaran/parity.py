@@ -25,6 +25,14 @@ def max_abs_difference(reference: Floats, candidate: Floats) -> float:
     return float("inf") if np.isnan(delta).any() else float(delta.max())
 
 
+def scale_of(values: Floats) -> float:
+    """What a difference is taken relative to: the largest |value|, or 1 where all are smaller.
+
+    Float noise grows with the numbers: logits around ten differ by ten times what unit vectors do, and mean as little.
+    """
+    return max(1.0, float(np.abs(values[np.isfinite(values)]).max(initial=0.0)))
+
+
 def cosine_distances(reference: Floats, candidate: Floats) -> Floats:
     """1−cos of each row with its counterpart, in double precision."""
     return np.asarray(1.0 - np.sum(unit(reference) * unit(candidate), axis=-1))

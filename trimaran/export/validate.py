@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from trimaran.artifact import Artifact, Check
 from trimaran.errors import ParityError
-from trimaran.parity import max_abs_difference
+from trimaran.parity import max_abs_difference, scale_of
 from trimaran.runtime.text import SEQUENCE_AXES, unpadded
 from trimaran.spec import ShapeProfile, Signature
 
@@ -64,7 +64,7 @@ def prove_padding(
 def _worst(
     inputs: Arrays, wanted: Arrays, found: Arrays, atol: float, what: str, found_inputs: Arrays | None = None
 ) -> float:
-    """Largest |Δ| at real tokens: what a model computes at padding is nobody's answer."""
+    """Largest |Δ| at real tokens, relative to values above 1: what is computed at padding is nobody's answer."""
     masks = inputs["attention_mask"], (found_inputs or inputs)["attention_mask"]
     worst = 0.0
     ranked = {name: array for name, array in wanted.items() if np.issubdtype(array.dtype, np.floating)}
@@ -73,9 +73,10 @@ def _worst(
             unpadded(side[name], mask, SEQUENCE_AXES.get(name, ()))
             for side, mask in zip((wanted, found), masks, strict=True)
         ]
+        scale = scale_of(wanted[name]) if name in ranked else 1.0
         for index, (before, after) in enumerate(zip(*rows, strict=True)):
             if name in ranked:
-                delta = max_abs_difference(before, after)
+                delta = max_abs_difference(before, after) / scale
             else:
                 scores = unpadded(next(iter(ranked.values())), masks[0], (1,))[index]
                 delta = _rank_difference(before, after, scores, atol)

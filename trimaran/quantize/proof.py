@@ -12,7 +12,7 @@ from trimaran.artifact import Artifact, Check, Draft
 from trimaran.backends import engine_class
 from trimaran.corpus import encoder_of, shipped_texts
 from trimaran.errors import ParityError
-from trimaran.parity import max_abs_difference
+from trimaran.parity import max_abs_difference, scale_of
 
 FEW = 8
 
@@ -27,7 +27,7 @@ def prove_against_parent(parent: Artifact, draft: Draft, folder: Path, *, limit:
             wanted, found = before.infer(inputs), after.infer(inputs)
             draft.signature.check_outputs(inputs, found)
             for name, array in found.items():
-                delta = max_abs_difference(wanted[name], array)
+                delta = max_abs_difference(wanted[name], array) / scale_of(wanted[name])
                 if not np.isfinite(array).all() or (limit is not None and delta > limit):
                     raise ParityError(
                         f"{draft.backend} {draft.precision}: {name} differs from its parent by {delta:.3g} "
