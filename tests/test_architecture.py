@@ -13,6 +13,8 @@ PACKAGE = Path(__file__).parent.parent / "trimaran"
 PARTS = ("export", "quantize", "model_repository", "serving", "benchmarks")
 ABOVE_THE_PARTS = (
     "pipeline",
+    "planning",
+    "contenders",
     "stages",
     "schemas",
     "cli",

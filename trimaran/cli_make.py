@@ -64,7 +64,8 @@ def export(
 ) -> None:
     """Export a trained model to one ONNX graph, proven equal to eager PyTorch."""
     from trimaran.config import deploy_config
-    from trimaran.pipeline import export_stage, find_model
+    from trimaran.pipeline import export_stage
+    from trimaran.planning import find_model
 
     settings = deploy_config(
         {
@@ -118,7 +119,7 @@ def whiten(
     from trimaran.export.to_onnx import reference
     from trimaran.export.whiten import lines_of
     from trimaran.export.whiten import whiten as compute
-    from trimaran.pipeline import find_model
+    from trimaran.planning import find_model
 
     settings = deploy_config(
         {"model": model, "family": family, "pooling": pooling, "layers": tuple(layer) if layer else None}
@@ -159,7 +160,7 @@ def quantize(
     as_json: JsonOption = False,
 ) -> None:
     """Make one candidate (another precision or engine) from an exported graph."""
-    from trimaran.pipeline import candidate_stage
+    from trimaran.contenders import candidate_stage
 
     made = candidate_stage(
         artifact, to, calibration, threads, store=shelf_at(store, force=force), progress=progress_now()

@@ -143,7 +143,7 @@ def deploy(
     """
     from trimaran.config import deploy_config, gates_from_flags
     from trimaran.pipeline import deploy as walk
-    from trimaran.pipeline import plan_deployment
+    from trimaran.planning import plan_deployment
 
     settings = deploy_config(
         {

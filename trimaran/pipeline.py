@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,55 +13,27 @@ from trimaran import isolation
 from trimaran.artifact import Artifact, Recipe, load_artifact
 from trimaran.backends import Array
 from trimaran.benchmarks.choice import choose, failed_row, judged_row
-from trimaran.benchmarks.figures import grid
-from trimaran.benchmarks.quality import assess, reference_answers
-from trimaran.benchmarks.report import REFERENCE, CandidateRow, Objective, Quality, Report, Shape
+from trimaran.benchmarks.quality import reference_answers
+from trimaran.benchmarks.report import REFERENCE, CandidateRow, Objective, Quality, Report
 from trimaran.benchmarks.report_files import write_reports
 from trimaran.benchmarks.runner import Effort, Entry, Measured, measure
-from trimaran.candidates import Candidate, candidate, candidates
+from trimaran.candidates import Candidate, candidate
 from trimaran.config import DeployConfig, deploy_config
-from trimaran.corpus import digest_of_texts, read_texts, shipped_texts
-from trimaran.environment import capture, tools, usable_cores
+from trimaran.contenders import Contender, judge, outcome_words, try_candidates
+from trimaran.environment import capture, tools
 from trimaran.errors import QualityError, TrimaranError, UnavailableError, UsageError
-from trimaran.export.locate import locate
-from trimaran.export.to_onnx import check_profile, model_ref_of
+from trimaran.export.to_onnx import model_ref_of
 from trimaran.export.validate import ATOL
 from trimaran.families import Exporter
 from trimaran.model_repository.layout import Deployment, lay_out
-from trimaran.model_repository.stages import require_text_stage
+from trimaran.planning import Plan, plan_deployment, require_writable
 from trimaran.progress import Progress
-from trimaran.runtime.text import Text
 from trimaran.serving.check import serve_and_verify
-from trimaran.spec import ModelRef, Pooling, ShapeProfile
+from trimaran.spec import ModelRef, ShapeProfile
 from trimaran.store import Store
-from trimaran.tasks import Gate, Level, gates_for
+from trimaran.tasks import Level
 
 EXPORT_DEADLINE_S = 1800.0
-MAKE_DEADLINE_S = 1800.0
-ASSESS_DEADLINE_S = 900.0
-LANES = 2
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Everything that is decided before any work: `--dry-run` prints it."""
-
-    config: DeployConfig
-    ref: ModelRef
-    profile: ShapeProfile
-    gates: tuple[Gate, ...]
-    candidates: tuple[Candidate, ...]
-    calibration: tuple[str, ...]
-    judging: tuple[str, ...]
-    shapes: tuple[Shape, ...]
-    name: str
-    repository: Path
-    report: Path
-
-    @property
-    def lane_threads(self) -> int:
-        """Threads of a candidate while it is made and judged, beside the other lanes."""
-        return max(1, self.config.threads // LANES)
 
 
 @dataclass(frozen=True)
@@ -71,24 +42,12 @@ class Deployed:
     report: Report
     report_paths: Mapping[str, Path]
     served: Mapping[str, float] | None
-    reused: tuple[str, ...] = ()
-
-
-@dataclass
-class Contender:
-    """A candidate on its way: what was made of it, how true it is, or why it fell out."""
-
-    row: Candidate
-    artifact: Artifact | None = None
-    quality: Quality | None = None
-    failure: TrimaranError | None = None
-    environment: dict[str, str] = field(default_factory=dict)
 
 
 def deploy(config: DeployConfig, *, store: Store, progress: Progress, command: Sequence[str]) -> Deployed:
     """Walks the whole line. Nothing is laid out unless it was proven, and served here where Triton is there."""
     plan = plan_deployment(config)
-    _require_writable(plan.repository, plan.report)
+    require_writable(plan.repository, plan.report)
     reference, graph = export_stage(plan.ref, plan.profile, store=store, progress=progress, exporter=config.exporter)
     answers = _eager_answers(plan, reference, progress)
     contenders = try_candidates(plan, graph, answers, store=store, progress=progress)
@@ -112,56 +71,6 @@ def deploy(config: DeployConfig, *, store: Store, progress: Progress, command: S
         )
         step.outcome(f"{deployment.name} version {deployment.version} in {deployment.repository}")
     return Deployed(deployment, report, paths, served)
-
-
-def plan_deployment(config: DeployConfig) -> Plan:
-    """Checks the whole request, reading files but making none."""
-    rows = candidates(config.candidates)
-    ref = find_model(config)
-    require_text_stage(ref.task)
-    profile = config.profile_for(ref)
-    check_profile(ref, profile)
-    calibration = read_texts(Path(config.calibration)) if config.calibration else shipped_texts("calibration")
-    judging = read_texts(Path(config.judging)) if config.judging else shipped_texts("judging")
-    if shared := set(calibration) & set(judging):
-        raise UsageError(
-            f"{len(shared)} texts are in both the calibration and the judging set, such as {min(shared)[:40]!r}.",
-            hint="Nothing may be judged on what it was calibrated on: take them out of one of the two.",
-        )
-    name = config.name or ref.name
-    return Plan(
-        config=config,
-        ref=ref,
-        profile=profile,
-        gates=gates_for(ref.task, config.fidelity, config.gates),
-        candidates=rows,
-        calibration=calibration,
-        judging=judging,
-        shapes=grid(profile),
-        name=name,
-        repository=Path(config.output),
-        report=Path(config.report) if config.report else Path("reports") / name,
-    )
-
-
-def find_model(config: DeployConfig) -> ModelRef:
-    """The model that the request names, with the pooling that it asks for."""
-    if config.module:
-        from trimaran.export.module import locate_module
-
-        pooling = Pooling.model_validate(config.pooling_changes())
-        task_name = "embedding" if config.task == "auto" else config.task
-        return locate_module(config.model, task_name=task_name, pooling=pooling)
-    return locate(
-        config.model,
-        task_name=config.task,
-        family_name=config.family,
-        pooling_changes=config.pooling_changes(),
-        extras=config.extras,
-        top_k=config.top_k,
-        hub=config.hub,
-        revision=config.revision,
-    )
 
 
 def export_stage(
@@ -188,52 +97,6 @@ def export_stage(
         reference, graph = (load_artifact(Path(folders[key])) for key in ("reference", "export"))
         step.outcome(f"{ref.family}, {ref.task}, {graph.checks[0]}")
     return reference, graph
-
-
-def try_candidates(
-    plan: Plan, graph: Artifact, answers: Mapping[str, Array], *, store: Store, progress: Progress
-) -> list[Contender]:
-    """Makes and judges every candidate in child processes; one that dies is a rejection, never the end.
-
-    Nothing is timed here, so two candidates are worked on at once, each with half of the threads.
-    """
-    fused: Artifact | TrimaranError | None = None
-    if any(row.fused for row in plan.candidates):
-        fused = _fuse(plan, graph, store=store, progress=progress)
-
-    def work(row: Candidate) -> Contender:
-        parent = fused if row.fused else graph
-        if isinstance(parent, TrimaranError):
-            return Contender(row, failure=parent)
-        assert parent is not None
-        with progress.stage(row.name) as step:
-            contender = _try(plan, row, parent, answers, store=store)
-            step.outcome(_outcome_words(contender))
-        return contender
-
-    with ThreadPoolExecutor(LANES) as lanes:
-        try:
-            return list(lanes.map(work, plan.candidates))
-        except BaseException:
-            lanes.shutdown(wait=False, cancel_futures=True)
-            raise
-
-
-def candidate_stage(
-    reference: str, name: str, calibration: Path | None, threads: int | None, *, store: Store, progress: Progress
-) -> Artifact:
-    """One candidate by itself, made in a child process under the first instruction set that runs."""
-    row = candidate(name)
-    parent = store.open(reference)
-    texts = read_texts(calibration) if calibration else shipped_texts("calibration")
-    with progress.stage(row.name) as step:
-        artifact, restriction = isolation.first_restriction_that_runs(
-            lambda restriction: _make(
-                row, parent, texts, threads=threads or usable_cores(), restriction=restriction, store=store
-            )
-        )
-        step.outcome("; ".join(str(check) for check in artifact.checks) + (f", {restriction}" if restriction else ""))
-    return artifact
 
 
 def bench(
@@ -272,18 +135,18 @@ def bench(
             }
         )
     )
-    _require_writable(plan.report)
+    require_writable(plan.report)
     answers = _eager_answers(plan, eager, progress)
     contenders = []
     for artifact in artifacts:
         row = candidate(artifact.details["candidate"]) if "candidate" in artifact.details else _plain_row(artifact)
         with progress.stage(row.name) as step:
             try:
-                quality = _judge(plan, artifact, answers, store=store)
+                quality = judge(plan, artifact, answers, store=store)
                 contender = Contender(row, artifact, quality, environment=artifact.execution_environment)
             except TrimaranError as error:
                 contender = Contender(row, failure=error)
-            step.outcome(_outcome_words(contender))
+            step.outcome(outcome_words(contender))
         contenders.append(contender)
     measured = measure_stage(plan, eager, contenders, store=store, progress=progress)
     found = write_up(plan, eager, contenders, measured, command)
@@ -378,25 +241,6 @@ def serve_stage(
     return metrics
 
 
-def _fuse(plan: Plan, graph: Artifact, *, store: Store, progress: Progress) -> Artifact | TrimaranError:
-    with progress.stage("optimize") as step:
-        try:
-            folder = isolation.run(
-                "trimaran.stages:fuse",
-                deadline_s=MAKE_DEADLINE_S,
-                parent=str(graph.directory),
-                store=str(store.root),
-                force=store.force,
-                allow_partial=plan.config.allow_partial_fusion,
-            )
-        except TrimaranError as error:
-            step.outcome(str(error))
-            return error
-        fused = load_artifact(Path(folder))
-        step.outcome(", ".join(f"{name} {count}" for name, count in fused.details["fused_nodes"].items()))
-    return fused
-
-
 def _eager_answers(plan: Plan, reference: Artifact, progress: Progress) -> dict[str, Array]:
     with progress.stage("eager answers") as step:
         answers = reference_answers(reference, plan.judging, threads=plan.config.threads)
@@ -407,67 +251,6 @@ def _eager_answers(plan: Plan, reference: Artifact, progress: Progress) -> dict[
 def _plain_row(artifact: Artifact) -> Candidate:
     """An artifact that is no candidate of the table (an exported or fused graph), as a contender of its own name."""
     return Candidate(artifact.recipe.step, artifact.backend, artifact.precision, artifact.format, maker="")
-
-
-def _make(
-    row: Candidate,
-    parent: Artifact,
-    calibration: Sequence[str],
-    *,
-    threads: int,
-    restriction: dict[str, str],
-    store: Store,
-) -> Artifact:
-    folder = isolation.run(
-        "trimaran.stages:make_candidate",
-        deadline_s=MAKE_DEADLINE_S,
-        environment=restriction,
-        parent=str(parent.directory),
-        name=row.name,
-        store=str(store.root),
-        force=store.force,
-        settings={
-            "calibration": list(calibration) if row.calibrated else [],
-            "threads": threads,
-            "execution_environment": restriction,
-        },
-    )
-    return load_artifact(Path(folder))
-
-
-def _try(plan: Plan, row: Candidate, parent: Artifact, answers: Mapping[str, Array], *, store: Store) -> Contender:
-    def attempt(restriction: dict[str, str]) -> tuple[Artifact, Quality]:
-        artifact = _make(row, parent, plan.calibration, threads=plan.lane_threads, restriction=restriction, store=store)
-        return artifact, _judge(plan, artifact, answers, store=store)
-
-    try:
-        (artifact, quality), restriction = isolation.first_restriction_that_runs(attempt)
-    except TrimaranError as error:
-        return Contender(row, failure=error)
-    return Contender(row, artifact, quality, environment=restriction)
-
-
-def _judge(plan: Plan, artifact: Artifact, answers: Mapping[str, Array], *, store: Store) -> Quality:
-    recipe = Recipe(
-        step="assess",
-        parents=(artifact.digest,),
-        parameters={
-            "texts": digest_of_texts(plan.judging),
-            "gates": [[gate.metric, gate.comparison, gate.limit] for gate in plan.gates],
-            "threads": plan.lane_threads,
-            "cpu": capture().cpu,
-        },
-        tools=tools("torch", "transformers", "onnxruntime", "openvino"),
-    )
-    texts: Sequence[Text] = plan.judging
-    quality, _ = store.remember(
-        recipe,
-        Quality,
-        lambda: assess(
-            artifact, answers, texts, gates=plan.gates, threads=plan.lane_threads, deadline_s=ASSESS_DEADLINE_S
-        ),
-    )
-    return quality
 
 
 def _row(contender: Contender, measured: Measured, names: set[str]) -> CandidateRow:
@@ -484,14 +267,6 @@ def _row(contender: Contender, measured: Measured, names: set[str]) -> Candidate
     )
 
 
-def _outcome_words(contender: Contender) -> str:
-    if contender.failure:
-        return f"failed: {contender.failure}"
-    assert contender.quality is not None
-    broken = contender.quality.broken
-    return f"rejected: {'; '.join(str(check) for check in broken)}" if broken else "keeps its gates"
-
-
 def _restriction_notes(contenders: Sequence[Contender]) -> tuple[str, ...]:
     return tuple(
         f"{contender.row.name} died of SIGILL with the instructions this CPU advertises; it was made, judged, measured "
@@ -499,16 +274,3 @@ def _restriction_notes(contenders: Sequence[Contender]) -> tuple[str, ...]:
         for contender in contenders
         if contender.environment
     )
-
-
-def _require_writable(*folders: Path) -> None:
-    """Fails before the work rather than after it, and leaves no empty folder behind."""
-    for folder in folders:
-        standing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-        try:
-            with tempfile.NamedTemporaryFile(dir=standing, prefix=".trimaran-"):
-                pass
-        except OSError as error:
-            raise UsageError(
-                f"{folder} cannot be written to: {error.strerror}.", hint="Choose another folder."
-            ) from error

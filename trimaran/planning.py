@@ -1,0 +1,106 @@
+"""Everything that is decided before any work: the model, the shapes, the gates, the texts."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from trimaran.benchmarks.figures import grid
+from trimaran.benchmarks.report import Shape
+from trimaran.candidates import Candidate, candidates
+from trimaran.config import DeployConfig
+from trimaran.corpus import read_texts, shipped_texts
+from trimaran.errors import UsageError
+from trimaran.export.locate import locate
+from trimaran.export.to_onnx import check_profile
+from trimaran.model_repository.stages import require_text_stage
+from trimaran.spec import ModelRef, Pooling, ShapeProfile
+from trimaran.tasks import Gate, gates_for
+
+LANES = 2
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that is decided before any work: `--dry-run` prints it."""
+
+    config: DeployConfig
+    ref: ModelRef
+    profile: ShapeProfile
+    gates: tuple[Gate, ...]
+    candidates: tuple[Candidate, ...]
+    calibration: tuple[str, ...]
+    judging: tuple[str, ...]
+    shapes: tuple[Shape, ...]
+    name: str
+    repository: Path
+    report: Path
+
+    @property
+    def lane_threads(self) -> int:
+        """Threads of a candidate while it is made and judged, beside the other lanes."""
+        return max(1, self.config.threads // LANES)
+
+
+def plan_deployment(config: DeployConfig) -> Plan:
+    """Checks the whole request, reading files but making none."""
+    rows = candidates(config.candidates)
+    ref = find_model(config)
+    require_text_stage(ref.task)
+    profile = config.profile_for(ref)
+    check_profile(ref, profile)
+    calibration = read_texts(Path(config.calibration)) if config.calibration else shipped_texts("calibration")
+    judging = read_texts(Path(config.judging)) if config.judging else shipped_texts("judging")
+    if shared := set(calibration) & set(judging):
+        raise UsageError(
+            f"{len(shared)} texts are in both the calibration and the judging set, such as {min(shared)[:40]!r}.",
+            hint="Nothing may be judged on what it was calibrated on: take them out of one of the two.",
+        )
+    name = config.name or ref.name
+    return Plan(
+        config=config,
+        ref=ref,
+        profile=profile,
+        gates=gates_for(ref.task, config.fidelity, config.gates),
+        candidates=rows,
+        calibration=calibration,
+        judging=judging,
+        shapes=grid(profile),
+        name=name,
+        repository=Path(config.output),
+        report=Path(config.report) if config.report else Path("reports") / name,
+    )
+
+
+def find_model(config: DeployConfig) -> ModelRef:
+    """The model that the request names, with the pooling that it asks for."""
+    if config.module:
+        from trimaran.export.module import locate_module
+
+        pooling = Pooling.model_validate(config.pooling_changes())
+        task_name = "embedding" if config.task == "auto" else config.task
+        return locate_module(config.model, task_name=task_name, pooling=pooling)
+    return locate(
+        config.model,
+        task_name=config.task,
+        family_name=config.family,
+        pooling_changes=config.pooling_changes(),
+        extras=config.extras,
+        top_k=config.top_k,
+        hub=config.hub,
+        revision=config.revision,
+    )
+
+
+def require_writable(*folders: Path) -> None:
+    """Fails before the work rather than after it, and leaves no empty folder behind."""
+    for folder in folders:
+        standing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+        try:
+            with tempfile.NamedTemporaryFile(dir=standing, prefix=".trimaran-"):
+                pass
+        except OSError as error:
+            raise UsageError(
+                f"{folder} cannot be written to: {error.strerror}.", hint="Choose another folder."
+            ) from error
