@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field, PrivateAttr
 from pydantic import ValidationError as SchemaError
 
 from trimaran.environment import Environment
-from trimaran.errors import IntegrityError, UsageError
+from trimaran.errors import IntegrityError, UsageError, first_line
 from trimaran.spec import Format, Frozen, Precision, ShapeProfile, Signature, TokenizerSpec
 
 MANIFEST = "manifest.json"
@@ -124,7 +124,7 @@ def load_artifact(directory: Path, *, verify: bool = True) -> Artifact:
             )
         artifact = Artifact.model_validate(data).at(directory)
     except (ValueError, SchemaError) as error:
-        raise IntegrityError(f"{path} is not a readable manifest: {_first_line(error)}", path=str(path)) from error
+        raise IntegrityError(f"{path} is not a readable manifest: {first_line(error)}", path=str(path)) from error
     if verify:
         verify_files(artifact)
     return artifact
@@ -182,7 +182,3 @@ def kept(observed: float | int | str, comparison: str, limit: float | int | str)
 
 def _short(value: float | int | str) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -117,6 +117,12 @@ def error_from_json(data: dict[str, Any]) -> TrimaranError:
     return error
 
 
+def first_line(error: Exception) -> str:
+    """What a foreign error says, short enough for a sentence of ours."""
+    said = str(error).strip()
+    return said.splitlines()[0] if said else type(error).__name__
+
+
 def _classes() -> dict[str, type[TrimaranError]]:
     found: dict[str, type[TrimaranError]] = {}
     waiting = [TrimaranError]

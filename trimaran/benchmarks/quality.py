@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from trimaran.artifact import Artifact, Check, digest_of
+from trimaran.artifact import Artifact, Check
 from trimaran.backends import Array
 from trimaran.benchmarks.invariance import NEIGHBOURS
 from trimaran.benchmarks.probe_process import ProbeProcess
 from trimaran.benchmarks.report import WIDEST_FIRST, Quality
+from trimaran.corpus import digest_of_texts
 from trimaran.errors import UsageError
 from trimaran.parity import Outputs
 from trimaran.progress import Step
@@ -95,7 +96,7 @@ def assess(
         checks=tuple(held_against(gate, metrics) for gate in gates),
         n=len(texts),
         n_batched=counts[rows],
-        texts=digest_of([list(text) if isinstance(text, tuple) else text for text in texts]),
+        texts=digest_of_texts(texts),
         peak_memory_bytes=peak,
     )
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trimaran.errors import IntegrityError, UnavailableError, UsageError
+from trimaran.errors import IntegrityError, UnavailableError, UsageError, first_line
 from trimaran.export.identify import safetensors_header
 from trimaran.export.locate import weights_of
 from trimaran.export.read_json import read_json
@@ -55,7 +55,7 @@ def load_model(ref: ModelRef, *, attention: str) -> torch.nn.Module:
                 output_loading_info=True,
             )
         except (OSError, RuntimeError, ValueError) as error:
-            raise IntegrityError(f"The weights of {ref.source} cannot be loaded: {_first_line(error)}") from error
+            raise IntegrityError(f"The weights of {ref.source} cannot be loaded: {first_line(error)}") from error
     check_loaded(ref, info, layers=ref.layers)
     broken = [name for name, value in model.named_parameters() if not bool(torch.isfinite(value).all())]
     if broken:
@@ -188,7 +188,7 @@ def check_weights(body: Path, source: str) -> None:
             hint="Convert it to safetensors where you trust it.",
         ) from error
     except (RuntimeError, EOFError) as error:
-        raise IntegrityError(f"{weights} is damaged or cut short: {_first_line(error)}") from error
+        raise IntegrityError(f"{weights} is damaged or cut short: {first_line(error)}") from error
 
 
 def load_tokenizer(ref: ModelRef) -> Any:
@@ -202,7 +202,7 @@ def load_tokenizer(ref: ModelRef) -> Any:
             )
     except (OSError, ValueError, ImportError, TypeError) as error:
         raise UsageError(
-            f"{ref.source} has no usable tokenizer: {_first_line(error)}",
+            f"{ref.source} has no usable tokenizer: {first_line(error)}",
             hint="Save it beside the model: tokenizer.save_pretrained(folder).",
         ) from error
     if not getattr(tokenizer, "is_fast", False):
@@ -266,7 +266,3 @@ def quiet() -> Iterator[None]:
     finally:
         transformers_logging.set_verbosity(level)
         exporter.setLevel(exporter_level)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -10,7 +10,7 @@ from typing import Any
 
 from trimaran.artifact import Artifact, Check, Draft, Recipe
 from trimaran.environment import tools, usable_cores
-from trimaran.errors import ToolError, UsageError
+from trimaran.errors import ToolError, UsageError, first_line
 from trimaran.export.load import checkpoint_facts, load_tokenizer, quiet, save_tokenizer
 from trimaran.export.read_json import read_json
 from trimaran.export.samples import sample_inputs
@@ -178,7 +178,7 @@ def trace(
     except (RuntimeError, ValueError, TypeError, IndexError, torch.onnx.errors.OnnxExporterError) as error:
         other = next(name for name in EXPORTERS if name != exporter)
         raise ToolError(
-            f"torch's {exporter} exporter failed: {_first_line(error)}",
+            f"torch's {exporter} exporter failed: {first_line(error)}",
             hint=f"The other one may do: --exporter {other}.",
         ) from error
 
@@ -315,7 +315,3 @@ def _model_facts(ref: ModelRef) -> dict[str, Any]:
     keys = ("hidden_act", "activation", "activation_function", "hidden_activation", "ff_activation")
     act = next((str(config[key]) for key in keys if isinstance(config.get(key), str)), "gelu")
     return {"hidden_act": act, **checkpoint_facts(ref)}
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
