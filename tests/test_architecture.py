@@ -10,21 +10,38 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "trimaran"
-PARTS = ("export", "quantize", "model_repository", "serving", "benchmarks")
+PARTS = ("export", "quantize", "model_repository", "serving", "gateway", "benchmarks", "bulk")
 ABOVE_THE_PARTS = (
     "pipeline",
+    "promotion",
     "planning",
     "contenders",
+    "measuring",
+    "benching",
+    "suite_server",
+    "suite_walk",
+    "cli_bench",
     "stages",
     "schemas",
     "cli",
     "cli_stages",
     "cli_make",
+    "cli_init",
     "cli_look",
+    "cli_report",
     "cli_serving",
+    "cli_versions",
+    "cli_gateway",
+    "cli_deploy",
+    "cli_bulk",
+    "cli_index",
+    "deployed",
     "__main__",
 )
-HEAVY = {"torch", "transformers", "onnx", "onnxruntime", "openvino", "nncf", "tensorrt", "tensorrt_rtx", "tritonclient"}
+HEAVY = {
+    "torch", "transformers", "onnx", "onnxruntime", "openvino", "nncf", "tensorrt", "tensorrt_rtx", "tritonclient",
+    "ray", "pyarrow", "faiss", "pandas",
+}  # fmt: skip
 # Modules that exist only to subclass torch's own classes; they are imported inside functions by their callers.
 TORCH_MODULES = {
     path.relative_to(PACKAGE).as_posix()

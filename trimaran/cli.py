@@ -60,7 +60,20 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _register_commands() -> None:
-    from trimaran import cli_look, cli_make, cli_serving, cli_stages  # noqa: F401  (importing them adds their commands)
+    from trimaran import (  # noqa: F401  (importing them adds their commands)
+        cli_bench,
+        cli_bulk,
+        cli_deploy,
+        cli_gateway,
+        cli_index,
+        cli_init,
+        cli_look,
+        cli_make,
+        cli_report,
+        cli_serving,
+        cli_stages,
+        cli_versions,
+    )
 
 
 def _translated(error: OSError) -> TrimaranError:

@@ -1,22 +1,13 @@
-"""Commands that look: an artifact's lineage and proofs, what this machine can do, a report in another format."""
+"""Commands that look: an artifact's lineage and proofs, what this machine can do."""
 
 from __future__ import annotations
 
-import sys
-from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from trimaran.cli import app
 from trimaran.cli_stages import JsonOption, StoreOption, emit, shelf_at
-
-
-class Format(StrEnum):
-    md = "md"
-    html = "html"
-    json = "json"
 
 
 @app.command(rich_help_panel="Look")
@@ -84,25 +75,6 @@ def doctor(as_json: JsonOption = False) -> None:
         )
         return
     _print_doctor(environment, reasons, probed)
-
-
-@app.command(rich_help_panel="Look")
-def report(
-    path: Annotated[Path, typer.Argument(help="A report.json, or the folder that holds one.")],
-    format_: Annotated[Format, typer.Option("--format", help="What to render.")] = Format.md,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="File to write; stdout by default.")] = None,
-) -> None:
-    """Render a report from its JSON; every number is recomputed from the raw samples."""
-    from trimaran.benchmarks.report_files import FORMATS, read_report
-
-    text = FORMATS[f"report.{format_.value}"](read_report(path))
-    if output is None:
-        sys.stdout.write(text)
-        return
-    from trimaran.store import write_atomically
-
-    write_atomically(output.absolute(), text)
-    typer.echo(str(output), err=True)
 
 
 def _triton_reason() -> tuple[str | None, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,13 +17,10 @@ from trimaran.cli_stages import (
     HubOption,
     JsonOption,
     LayerOption,
-    Level,
     ModelOption,
     ModuleOption,
     NormalizeOption,
-    Objective,
     PoolingOption,
-    ReportOption,
     SequenceOption,
     StoreOption,
     TaskOption,
@@ -32,7 +28,6 @@ from trimaran.cli_stages import (
     WhiteningOption,
     emit,
     emit_artifact,
-    print_summary,
     progress_now,
     shelf_at,
 )
@@ -116,7 +111,7 @@ def whiten(
 ) -> None:
     """Compute a whitening from a corpus, for `--whitening` of `export` and `deploy`."""
     from trimaran.config import deploy_config
-    from trimaran.export.to_onnx import reference
+    from trimaran.export.reference import reference
     from trimaran.export.whiten import lines_of
     from trimaran.export.whiten import whiten as compute
     from trimaran.planning import find_model
@@ -166,40 +161,6 @@ def quantize(
         artifact, to, calibration, threads, store=shelf_at(store, force=force), progress=progress_now()
     )
     emit_artifact(made, as_json)
-
-
-@app.command(rich_help_panel="Stages")
-def bench(
-    artifacts: Annotated[list[str], typer.Argument(help="Artifacts of one model: folders, names or digests.")],
-    fidelity: Annotated[Level, typer.Option("--fidelity", help="The gates to judge by.")] = Level.strict,
-    objective: Annotated[Objective, typer.Option("--objective", help="What the fastest means.")] = Objective.latency,
-    threads: ThreadsOption = None,
-    judging: Annotated[Path | None, typer.Option("--judging", help="Text file, one a line.")] = None,
-    report: ReportOption = None,
-    store: StoreOption = None,
-    force: ForceOption = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Judge and time artifacts beside eager PyTorch: own process each, interleaved rounds, same threads."""
-    from trimaran.benchmarks.summary import summary_json
-    from trimaran.pipeline import bench as run
-
-    found, paths = run(
-        artifacts,
-        fidelity=fidelity.value,
-        objective=objective.value,
-        threads=threads,
-        judging=judging,
-        report=report,
-        store=shelf_at(store, force=force),
-        progress=progress_now(),
-        command=("trimaran", *sys.argv[1:]),
-    )
-    if as_json:
-        emit({**summary_json(found), "report": {kind: str(path) for kind, path in paths.items()}})
-        return
-    print_summary(found)
-    typer.echo(f"Report: {paths['html']}", err=True)
 
 
 @app.command("build-engine", rich_help_panel="Stages")

@@ -10,6 +10,7 @@ import typer
 
 from trimaran.cli import app
 from trimaran.cli_stages import JsonOption, StoreOption, ThreadsOption, emit, shelf_at
+from trimaran.container import IMAGE
 
 if TYPE_CHECKING:
     from trimaran.serving.daemon import Running
@@ -81,14 +82,51 @@ def serve(
     metrics_port: Annotated[int | None, typer.Option("--metrics-port", min=1, max=65535, help=PortHelp)] = 8002,
     free_ports: Annotated[bool, typer.Option("--free-ports", help="Pick three free ports instead.")] = False,
     log: Annotated[Path | None, typer.Option("--log", help="Triton's log file.")] = None,
+    tensors: Annotated[
+        bool, typer.Option("--tensors", help="Load the tensor-level models too, at the price of a second copy.")
+    ] = False,
+    cpus: Annotated[int | None, typer.Option("--cpus", min=1, help="CPUs for the server; by default all.")] = None,
+    memory_limit: Annotated[
+        int | None,
+        typer.Option("--memory-limit", min=1, help="MiB for the server with its stubs; beyond it, it is restarted."),
+    ] = None,
+    hang_timeout_s: Annotated[
+        float,
+        typer.Option("--hang-timeout", min=1, help="Seconds without a finished request before a model is reloaded."),
+    ] = 30.0,
     detach: Annotated[bool, typer.Option("--detach", help="Return when it is ready; `trimaran stop` ends it.")] = False,
+    docker: Annotated[bool, typer.Option("--docker", help="Run the official container instead (deploy/).")] = False,
+    image: Annotated[str, typer.Option("--image", help="With --docker: the image.")] = IMAGE,
+    gpu: Annotated[
+        bool | None, typer.Option("--gpu/--no-gpu", help="With --docker; by default as models want.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="With --docker: print the command only.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Serve a repository with Triton on the loopback; Ctrl-C answers the requests in flight and ends it."""
-    from trimaran.serving.daemon import serve_detached, serve_forever
+    """Serve a repository with Triton on the loopback; Ctrl-C answers the requests in flight and ends it.
 
+    Each model is sent a canary every second: one that stops answering is loaded again, a server that dies is started
+    again on the same ports.
+    """
+    import logging
+
+    from trimaran.cli_deploy import serve_in_container
+    from trimaran.serving.daemon import serve_detached, serve_forever
+    from trimaran.serving.watchdog import Care
+
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
+    if docker:
+        outer = {"http": http_port, "grpc": grpc_port, "metrics": metrics_port}
+        serve_in_container(repository, outer, image=image, gpu=gpu, dry_run=dry_run, as_json=as_json)
+        return
     ports = {"http_port": http_port, "grpc_port": grpc_port, "metrics_port": metrics_port}
-    settings: dict[str, Any] = {**(dict.fromkeys(ports) if free_ports else ports), "log_file": log}
+    settings: dict[str, Any] = {
+        **(dict.fromkeys(ports) if free_ports else ports),
+        "log_file": log,
+        "everything": tensors,
+        "cpus": cpus,
+        "care": Care(hang_s=hang_timeout_s, memory_limit_bytes=memory_limit << 20 if memory_limit else None),
+    }
     if detach:
         _announce(serve_detached(repository, **settings), as_json)
     else:

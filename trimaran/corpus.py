@@ -48,6 +48,20 @@ def read_texts(path: Path) -> tuple[str, ...]:
     return texts
 
 
+def read_pairs(path: Path) -> tuple[tuple[str, str], ...]:
+    """One pair a line, parted by `|||`: a context and its question, a document and its query, two sentences."""
+    pairs = []
+    for line in read_texts(path):
+        first, mark, second = line.partition("|||")
+        if not (mark and first.strip() and second.strip()):
+            raise UsageError(
+                f"{path} has a line without a second text: {line[:40]!r}.",
+                hint="This task reads two texts: write `first ||| second` on each line.",
+            )
+        pairs.append((first.strip(), second.strip()))
+    return tuple(pairs)
+
+
 def digest_of_texts(texts: Sequence[Text]) -> str:
     return digest_of([list(text) if isinstance(text, tuple) else text for text in texts])
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from trimaran.spec import Frozen
 
 LIBRARIES = (
-    "torch", "transformers", "tokenizers", "optimum", "onnx", "onnxscript", "onnxruntime", "onnxruntime-gpu",
+    "torch", "transformers", "tokenizers", "onnx", "onnxscript", "onnxruntime", "onnxruntime-gpu",
     "openvino", "nncf", "tensorrt", "tensorrt-rtx", "nvidia-pytriton", "tritonclient", "numpy", "sentence-transformers",
 )  # fmt: skip
 

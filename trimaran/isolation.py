@@ -27,6 +27,8 @@ from typing import Any, TypeVar
 from trimaran.errors import ChildError, ToolError, TrimaranError, error_from_json
 
 Result = TypeVar("Result")
+OnProgress = Callable[[int, int, str], None]
+_progress_to: int | None = None
 
 # oneDNN picks kernels by what the CPU advertises. Where an advertised instruction does not execute (AMX under
 # some hypervisors), a narrower set makes the same model run: tried in this order, only after a SIGILL.
@@ -58,7 +60,11 @@ class Worker:
         environment: Mapping[str, str] | None = None,
         log: Path | None = None,
         memory_limit_bytes: int | None = None,
+        python: Path | None = None,
+        on_progress: OnProgress | None = None,
     ) -> None:
+        """`python` is an interpreter of another environment; this package must be on its path."""
+        self._on_progress = on_progress
         self._own_log = log is None
         if log is None:
             handle, name = tempfile.mkstemp(prefix="trimaran-", suffix=".log")
@@ -70,7 +76,8 @@ class Worker:
         request_read, self._requests = os.pipe()
         self._answers, answer_write = os.pipe()
         limit = str(memory_limit_bytes or 0)
-        command = [sys.executable, "-m", "trimaran.isolation", str(request_read), str(answer_write), limit]
+        interpreter = str(python or sys.executable)
+        command = [interpreter, "-m", "trimaran.isolation", str(request_read), str(answer_write), limit]
         with log.open("ab") as stream:
             self._process = subprocess.Popen(
                 command,
@@ -85,7 +92,7 @@ class Worker:
         os.close(answer_write)
         self._buffer = b""
 
-    def call(self, target: str, *, deadline_s: float, **arguments: Any) -> Any:
+    def call(self, target: str, *, deadline_s: float, on_progress: OnProgress | None = None, **arguments: Any) -> Any:
         """Runs `module:function(**arguments)`, or `.method` of the object that a `module:Class` call made.
 
         Arguments and result are JSON. Raises the child's own TrimaranError, or ChildError with the reason.
@@ -95,7 +102,10 @@ class Worker:
             _write_all(self._requests, request.encode())
         except BrokenPipeError:
             raise self._death(target) from None
-        answer = json.loads(self._read_line(target, deadline_s))
+        end_s = time.monotonic() + deadline_s
+        while "progress" in (answer := json.loads(self._read_line(target, deadline_s, end_s))):
+            if self._on_progress:
+                self._on_progress(*answer["progress"])
         self.peak_memory_bytes = max(self.peak_memory_bytes, int(answer["peak_memory_bytes"]))
         if error := answer.get("error"):
             raise error_from_json(error)
@@ -110,8 +120,7 @@ class Worker:
             )
         return answer["result"]
 
-    def _read_line(self, target: str, deadline_s: float) -> bytes:
-        end = time.monotonic() + deadline_s
+    def _read_line(self, target: str, deadline_s: float, end: float) -> bytes:
         while b"\n" not in self._buffer:
             remaining = end - time.monotonic()
             ready, _, _ = select.select([self._answers], [], [], max(0.0, remaining))
@@ -171,11 +180,18 @@ def run(
     deadline_s: float,
     environment: Mapping[str, str] | None = None,
     log: Path | None = None,
+    on_progress: OnProgress | None = None,
     **arguments: Any,
 ) -> Any:
     """One call in a child of its own."""
-    with Worker(environment=environment, log=log) as worker:
+    with Worker(environment=environment, log=log, on_progress=on_progress) as worker:
         return worker.call(target, deadline_s=deadline_s, **arguments)
+
+
+def report_progress(done: int, total: int, what: str = "") -> None:
+    """From inside a child: tells the parent where the call is. Outside of one it does nothing."""
+    if _progress_to is not None:
+        _write_all(_progress_to, (json.dumps({"progress": [done, total, what]}) + "\n").encode())
 
 
 def tail(path: Path, *, lines: int = 3) -> str:
@@ -192,6 +208,8 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 def _serve(requests: int, answers: int, memory_limit_bytes: int) -> None:
     _die_with_parent()
+    # This file runs as __main__; what the child imports is another copy of it.
+    importlib.import_module("trimaran.isolation")._progress_to = answers  # type: ignore[attr-defined]
     if memory_limit_bytes:
         resource.setrlimit(resource.RLIMIT_AS, (memory_limit_bytes, memory_limit_bytes))
     held: Any = None

@@ -43,7 +43,7 @@ def neighbour_overlap(reference: Floats, candidate: Floats, *, k: int = NEIGHBOU
     k = min(k, len(reference) - 1)
     if k < 1:
         return 1.0
-    mine, theirs = _nearest(reference, k), _nearest(candidate, k)
+    mine, theirs = nearest_rows(reference, k), nearest_rows(candidate, k)
     shared = [len(np.intersect1d(a, b, assume_unique=True)) for a, b in zip(mine, theirs, strict=True)]
     return float(np.mean(shared) / k)
 
@@ -58,7 +58,7 @@ def similarity_rank_correlation(reference: Floats, candidate: Floats, *, k: int 
         return 1.0
     k = min(k, len(reference) - 1)
     strangers = np.random.default_rng(0).integers(len(reference), size=(len(reference), k))
-    others = np.concatenate([_nearest(reference, k), strangers], axis=1)
+    others = np.concatenate([nearest_rows(reference, k), strangers], axis=1)
     firsts, seconds = np.repeat(np.arange(len(reference)), 2 * k), others.ravel()
     apart = firsts != seconds
     pairs = firsts[apart], seconds[apart]
@@ -96,9 +96,9 @@ def classification_fidelity(reference: Outputs, candidate: Outputs) -> dict[str,
     independent of one another, or the `values` of a regression (where the label is each pair of texts' order).
     """
     name = next(iter(reference))
-    wanted, found = _probabilities(name, reference[name]), _probabilities(name, candidate[name])
+    wanted, found = label_probabilities(name, reference[name]), label_probabilities(name, candidate[name])
     return {
-        "label_agreement": _AGREEMENTS[name](wanted, found),
+        "label_agreement": float(same_labels(reference, candidate).mean()),
         "mean_probability_change": float(np.abs(wanted - found).mean()),
         "worst_probability_change": max_abs_difference(wanted, found),
         "max_abs_difference": max_abs_difference(reference[name], candidate[name]),
@@ -108,28 +108,31 @@ def classification_fidelity(reference: Outputs, candidate: Outputs) -> dict[str,
 def classification_change(reference: Outputs, candidate: Outputs) -> float:
     """Worst |Δ probability| of one text between two ways of running the same engine."""
     name = next(iter(reference))
-    return max_abs_difference(_probabilities(name, reference[name]), _probabilities(name, candidate[name]))
+    return max_abs_difference(label_probabilities(name, reference[name]), label_probabilities(name, candidate[name]))
 
 
-def best_label_agreement(reference: Floats, candidate: Floats) -> float:
-    return float((reference.argmax(-1) == candidate.argmax(-1)).mean())
+def same_labels(reference: Outputs, candidate: Outputs) -> Floats:
+    """For each text 1 where both sides answer alike, else 0; for a regression, the share of others in like order."""
+    name = next(iter(reference))
+    return _AGREEMENTS[name](label_probabilities(name, reference[name]), label_probabilities(name, candidate[name]))
 
 
-def label_set_agreement(reference: Floats, candidate: Floats) -> float:
-    """Share of rows whose set of labels with probability above one half is the same."""
-    return float(((reference > 0.5) == (candidate > 0.5)).all(-1).mean())
+def best_label_agreement(reference: Floats, candidate: Floats) -> Floats:
+    return np.asarray(reference.argmax(-1) == candidate.argmax(-1), np.float64)
 
 
-def order_agreement(reference: Floats, candidate: Floats) -> float:
-    """Share of the pairs of rows that both sides put in the same order, over all columns."""
+def label_set_agreement(reference: Floats, candidate: Floats) -> Floats:
+    """Whether a row's set of labels with probability above one half is the same."""
+    return np.asarray(((reference > 0.5) == (candidate > 0.5)).all(-1), np.float64)
+
+
+def order_agreement(reference: Floats, candidate: Floats) -> Floats:
+    """Of each row the share of other rows that both sides put on the same side of it, over all columns."""
     if len(reference) < 2:
-        return 1.0
-    upper = np.triu_indices(len(reference), k=1)
-    signs = [
-        np.sign(rows[upper[0]].astype(np.float64) - rows[upper[1]].astype(np.float64))
-        for rows in (reference, candidate)
-    ]
-    return float((signs[0] == signs[1]).mean())
+        return np.ones(len(reference))
+    signs = [np.sign(rows[:, None].astype(np.float64) - rows[None]) for rows in (reference, candidate)]
+    alike = (signs[0] == signs[1]).reshape(len(reference), len(reference), -1).mean(-1)
+    return np.asarray((alike.sum(1) - 1) / (len(reference) - 1))
 
 
 def score_fidelity(reference: Outputs, candidate: Outputs) -> dict[str, float]:
@@ -144,7 +147,7 @@ def score_fidelity(reference: Outputs, candidate: Outputs) -> dict[str, float]:
 def largest_change(reference: Outputs, candidate: Outputs) -> float:
     """Worst |Δ| of any number of any row, absent tokens apart."""
     return max(
-        max_abs_difference(*present(reference[name], candidate[name]))
+        max_abs_difference(*_there(reference[name], candidate[name]))
         for name in reference
         if np.issubdtype(reference[name].dtype, np.floating)
     )
@@ -165,7 +168,7 @@ def entity_fidelity(reference: Outputs, candidate: Outputs) -> dict[str, float]:
     wanted, found = reference["token_logits"], candidate["token_logits"]
     same, mine, theirs = 0, 0, 0
     for before, after in zip(wanted, found, strict=True):
-        runs, others = _runs(before), _runs(after)
+        runs, others = runs_of_labels(before), runs_of_labels(after)
         same, mine, theirs = same + len(runs & others), mine + len(runs), theirs + len(others)
     before, after = present(wanted, found)
     return {
@@ -179,7 +182,7 @@ def entity_fidelity(reference: Outputs, candidate: Outputs) -> dict[str, float]:
 def span_fidelity(reference: Outputs, candidate: Outputs) -> dict[str, float]:
     """`span_agreement` is the share of texts whose best span (start, end) is the same on both sides."""
     best = [
-        [_best_span(start, end) for start, end in zip(side["start_logits"], side["end_logits"], strict=True)]
+        [best_span(start, end) for start, end in zip(side["start_logits"], side["end_logits"], strict=True)]
         for side in (reference, candidate)
     ]
     pairs = [present(reference[name], candidate[name]) for name in ("start_logits", "end_logits")]
@@ -226,6 +229,24 @@ def present(reference: Floats, candidate: Floats) -> tuple[Floats, Floats]:
     return wanted[kept], found[kept]
 
 
+def _there(reference: Floats, candidate: Floats) -> tuple[Floats, Floats]:
+    """Both sides, number by number, where either has one: several axes may run along the tokens."""
+    if reference.ndim < 2:
+        return reference, candidate
+    shape = np.maximum(reference.shape, candidate.shape)
+    wanted, found = (
+        np.pad(side, [(0, size - have) for have, size in zip(side.shape, shape, strict=True)], constant_values=np.nan)
+        for side in (reference, candidate)
+    )
+    kept = ~(np.isnan(wanted) & np.isnan(found))
+    return wanted[kept], found[kept]
+
+
+def present_tokens(wanted: Floats, found: Floats) -> tuple[Floats, Floats]:
+    """`present` for the tokens of one text."""
+    return present(wanted[None], found[None])
+
+
 def _absent(side: Floats) -> npt.NDArray[np.bool_]:
     empty = side < 0 if np.issubdtype(side.dtype, np.integer) else np.isnan(side)
     return np.asarray(empty.reshape(*side.shape[:2], -1).all(-1))
@@ -236,7 +257,7 @@ def _widened(side: Floats, width: int) -> Floats:
     return np.pad(side, missing, constant_values=-1 if np.issubdtype(side.dtype, np.integer) else np.nan)
 
 
-def _runs(logits: Floats) -> set[tuple[int, int, int]]:
+def runs_of_labels(logits: Floats) -> set[tuple[int, int, int]]:
     """(label, first, last) of each maximal run of tokens with one best label."""
     tokens = logits[~np.isnan(logits).any(-1)]
     best = tokens.argmax(-1)
@@ -244,7 +265,7 @@ def _runs(logits: Floats) -> set[tuple[int, int, int]]:
     return {(int(best[a]), int(a), int(b)) for a, b in pairwise(edges) if b > a}
 
 
-def _best_span(start: Floats, end: Floats, longest: int = 30) -> tuple[int, int]:
+def best_span(start: Floats, end: Floats, longest: int = 30) -> tuple[int, int]:
     size = int((~np.isnan(start)).sum())
     scores = start[:size, None].astype(np.float64) + end[None, :size]
     allowed = np.triu(np.ones((size, size), bool)) & ~np.triu(np.ones((size, size), bool), k=longest)
@@ -252,14 +273,14 @@ def _best_span(start: Floats, end: Floats, longest: int = 30) -> tuple[int, int]
     return place // size, place % size
 
 
-_AGREEMENTS: dict[str, Callable[[Floats, Floats], float]] = {
+_AGREEMENTS: dict[str, Callable[[Floats, Floats], Floats]] = {
     "logits": best_label_agreement,
     "label_probabilities": label_set_agreement,
     "values": order_agreement,
 }
 
 
-def _probabilities(name: str, rows: Floats) -> Floats:
+def label_probabilities(name: str, rows: Floats) -> Floats:
     return softmax(rows) if name == "logits" else rows
 
 
@@ -273,7 +294,9 @@ def similarities(rows: Floats) -> Floats:
     return np.asarray(normal @ normal.T)
 
 
-def _nearest(rows: Floats, k: int) -> npt.NDArray[np.intp]:
+def nearest_rows(rows: Floats, k: int = NEIGHBOURS) -> npt.NDArray[np.intp]:
+    """Of each row the k nearest others by cosine, in no order."""
+    k = min(k, len(rows) - 1)
     scores = similarities(rows)
     np.fill_diagonal(scores, -np.inf)
     return np.argpartition(-scores, k - 1, axis=-1)[:, :k]

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trimaran.benchmarks.figures import grid
-from trimaran.benchmarks.report import Shape
+from trimaran.benchmarks.results import Shape
 from trimaran.candidates import Candidate, candidates
 from trimaran.config import DeployConfig
-from trimaran.corpus import read_texts, shipped_texts
+from trimaran.corpus import read_pairs, read_texts, shipped_pairs, shipped_texts
 from trimaran.errors import UsageError
 from trimaran.export.locate import locate
-from trimaran.export.to_onnx import check_profile
-from trimaran.model_repository.stages import require_text_stage
+from trimaran.export.reference import check_profile
+from trimaran.runtime.text import Text
 from trimaran.spec import ModelRef, Pooling, ShapeProfile
-from trimaran.tasks import Gate, gates_for
+from trimaran.tasks import Gate, gates_for, task
 
 LANES = 2
 
@@ -31,7 +31,7 @@ class Plan:
     gates: tuple[Gate, ...]
     candidates: tuple[Candidate, ...]
     calibration: tuple[str, ...]
-    judging: tuple[str, ...]
+    judging: tuple[Text, ...]
     shapes: tuple[Shape, ...]
     name: str
     repository: Path
@@ -47,12 +47,11 @@ def plan_deployment(config: DeployConfig) -> Plan:
     """Checks the whole request, reading files but making none."""
     rows = candidates(config.candidates)
     ref = find_model(config)
-    require_text_stage(ref.task)
     profile = config.profile_for(ref)
     check_profile(ref, profile)
     calibration = read_texts(Path(config.calibration)) if config.calibration else shipped_texts("calibration")
-    judging = read_texts(Path(config.judging)) if config.judging else shipped_texts("judging")
-    if shared := set(calibration) & set(judging):
+    judging = judging_texts(ref.task, Path(config.judging) if config.judging else None)
+    if shared := set(calibration) & {text if isinstance(text, str) else text[0] for text in judging}:
         raise UsageError(
             f"{len(shared)} texts are in both the calibration and the judging set, such as {min(shared)[:40]!r}.",
             hint="Nothing may be judged on what it was calibrated on: take them out of one of the two.",
@@ -71,6 +70,13 @@ def plan_deployment(config: DeployConfig) -> Plan:
         repository=Path(config.output),
         report=Path(config.report) if config.report else Path("reports") / name,
     )
+
+
+def judging_texts(task_name: str, path: Path | None) -> tuple[Text, ...]:
+    """What candidates are judged on: pairs for a task that reads two texts, else single texts."""
+    if task(task_name).texts == "pair":
+        return read_pairs(path) if path else shipped_pairs("judging")
+    return read_texts(path) if path else shipped_texts("judging")
 
 
 def find_model(config: DeployConfig) -> ModelRef:

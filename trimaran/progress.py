@@ -18,13 +18,13 @@ class Progress(Protocol):
 
 
 class Step(Protocol):
-    def advance(self, done: int, total: int, what: str = "") -> None: ...
+    def advance(self, done: int, total: int | None, what: str = "") -> None: ...
 
     def outcome(self, text: str) -> None: ...
 
 
 class _SilentStep:
-    def advance(self, done: int, total: int, what: str = "") -> None:
+    def advance(self, done: int, total: int | None, what: str = "") -> None:
         pass
 
     def outcome(self, text: str) -> None:
@@ -46,11 +46,11 @@ class _LineStep:
         self._last_s = time.monotonic()
         self.text = ""
 
-    def advance(self, done: int, total: int, what: str = "") -> None:
+    def advance(self, done: int, total: int | None, what: str = "") -> None:
         now = time.monotonic()
         if now - self._last_s >= 10:
             self._last_s = now
-            self._write.note(f"{self._title}: {done}/{total} {what}".rstrip())
+            self._write.note(f"{self._title}: {done}{f'/{total}' if total else ''} {what}".rstrip())
 
     def outcome(self, text: str) -> None:
         self.text = text
@@ -79,7 +79,7 @@ class _LiveStep:
         self._live, self._task, self._title = live, task, title
         self.text = ""
 
-    def advance(self, done: int, total: int, what: str = "") -> None:
+    def advance(self, done: int, total: int | None, what: str = "") -> None:
         from rich.markup import escape
 
         title = f"{self._title} [dim]{escape(what)}[/dim]" if what else self._title

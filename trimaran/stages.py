@@ -7,7 +7,8 @@ from typing import Any
 
 from trimaran.artifact import load_artifact
 from trimaran.candidates import candidate
-from trimaran.export.to_onnx import export, reference
+from trimaran.export.reference import reference
+from trimaran.export.to_onnx import export
 from trimaran.families import Exporter
 from trimaran.progress import SilentProgress
 from trimaran.quantize.optimize import optimize

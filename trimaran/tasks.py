@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from trimaran import outputs
 from trimaran.errors import UsageError
 from trimaran.parity import (
     Outputs,
@@ -21,7 +22,7 @@ from trimaran.parity import (
     sparse_fidelity,
     token_vector_fidelity,
 )
-from trimaran.spec import Dim, DType, ModelRef, TensorSpec
+from trimaran.spec import ModelRef, TensorSpec
 
 Level = Literal["exact", "strict", "balanced"]
 LEVELS: tuple[Level, ...] = ("exact", "strict", "balanced")
@@ -62,42 +63,6 @@ class Task:
     on_server: str = ""
 
 
-def _spec(name: str, *dims: Dim, dtype: DType = "float32") -> TensorSpec:
-    return TensorSpec(name=name, dtype=dtype, dims=("batch", *dims))
-
-
-def _embedding_outputs(hidden: int, labels: int) -> tuple[TensorSpec, ...]:
-    return (_spec("embedding", hidden),)
-
-
-def _logit_outputs(hidden: int, labels: int) -> tuple[TensorSpec, ...]:
-    return (_spec("logits", labels),)
-
-
-def _token_vector_outputs(hidden: int, labels: int) -> tuple[TensorSpec, ...]:
-    return (_spec("token_embeddings", "sequence", hidden),)
-
-
-def _token_logit_outputs(hidden: int, labels: int) -> tuple[TensorSpec, ...]:
-    return (_spec("token_logits", "sequence", labels),)
-
-
-def _span_outputs(hidden: int, labels: int) -> tuple[TensorSpec, ...]:
-    return (_spec("start_logits", "sequence"), _spec("end_logits", "sequence"))
-
-
-def _filling_outputs(hidden: int, labels: int) -> tuple[TensorSpec, ...]:
-    return (_spec("token_scores", "sequence", labels), _spec("token_ids", "sequence", labels, dtype="int64"))
-
-
-def _score_outputs(hidden: int, labels: int) -> tuple[TensorSpec, ...]:
-    return (_spec("score", 1),)
-
-
-def _weight_outputs(hidden: int, labels: int) -> tuple[TensorSpec, ...]:
-    return (_spec("weights", hidden),)
-
-
 # The name of a classifier's output says what its numbers are.
 _CLASSIFIER_OUTPUT = {"softmax": "logits", "sigmoid": "label_probabilities", "none": "values"}
 
@@ -110,8 +75,8 @@ def outputs_of(ref: ModelRef) -> tuple[TensorSpec, ...]:
     if ref.task == "text-classification":
         specs = (specs[0].model_copy(update={"name": _CLASSIFIER_OUTPUT[ref.activation]}),)
     extras = {
-        "hidden_states": _spec("hidden_states", ref.layers + 1, "sequence", ref.hidden),
-        "attentions": _spec("attentions", ref.layers, ref.heads, "sequence", "sequence"),
+        "hidden_states": outputs.spec_of("hidden_states", ref.layers + 1, "sequence", ref.hidden),
+        "attentions": outputs.spec_of("attentions", ref.layers, ref.heads, "sequence", "sequence"),
     }
     return (*specs, *(extras[name] for name in ref.extras))
 
@@ -145,7 +110,7 @@ TASKS: dict[str, Task] = {
             name="embedding",
             model_class="AutoModel",
             architectures=("Model",),
-            outputs=_embedding_outputs,
+            outputs=outputs.embedding_outputs,
             fidelity=embedding_fidelity,
             change=embedding_change,
             gates=_levels(
@@ -163,7 +128,7 @@ TASKS: dict[str, Task] = {
             name="text-classification",
             model_class="AutoModelForSequenceClassification",
             architectures=("ForSequenceClassification",),
-            outputs=_logit_outputs,
+            outputs=outputs.logit_outputs,
             fidelity=classification_fidelity,
             change=classification_change,
             gates=_CLASSES,
@@ -178,7 +143,7 @@ TASKS: dict[str, Task] = {
             name="feature-extraction",
             model_class="AutoModel",
             architectures=(),
-            outputs=_token_vector_outputs,
+            outputs=outputs.token_vector_outputs,
             fidelity=token_vector_fidelity,
             change=largest_change,
             gates=_levels(_FLOAT_NOISE, mean_cosine_distance=("<=", 1.2e-3, 4e-3)),
@@ -191,7 +156,7 @@ TASKS: dict[str, Task] = {
             name="token-classification",
             model_class="AutoModelForTokenClassification",
             architectures=("ForTokenClassification",),
-            outputs=_token_logit_outputs,
+            outputs=outputs.token_logit_outputs,
             fidelity=entity_fidelity,
             change=largest_change,
             gates=_levels((Gate("entity_agreement", ">=", 1.0), *_FLOAT_NOISE), entity_agreement=(">=", 0.99, 0.98)),
@@ -205,7 +170,7 @@ TASKS: dict[str, Task] = {
             name="question-answering",
             model_class="AutoModelForQuestionAnswering",
             architectures=("ForQuestionAnswering", "ForQuestionAnsweringSimple"),
-            outputs=_span_outputs,
+            outputs=outputs.span_outputs,
             fidelity=span_fidelity,
             change=largest_change,
             gates=_levels((Gate("span_agreement", ">=", 1.0), *_FLOAT_NOISE), span_agreement=(">=", 0.99, 0.98)),
@@ -219,7 +184,7 @@ TASKS: dict[str, Task] = {
             name="fill-mask",
             model_class="AutoModelForMaskedLM",
             architectures=("ForMaskedLM", "WithLMHeadModel"),
-            outputs=_filling_outputs,
+            outputs=outputs.filling_outputs,
             fidelity=filling_fidelity,
             change=largest_change,
             gates=_levels(
@@ -236,7 +201,7 @@ TASKS: dict[str, Task] = {
             name="rerank",
             model_class="AutoModelForSequenceClassification",
             architectures=("ForSequenceClassification",),
-            outputs=_score_outputs,
+            outputs=outputs.score_outputs,
             fidelity=score_fidelity,
             change=largest_change,
             gates=_levels(_FLOAT_NOISE, rank_correlation=(">=", 0.9995, 0.999), mean_score_change=("<=", 0.005, 0.01)),
@@ -252,7 +217,7 @@ TASKS: dict[str, Task] = {
             name="sparse-embedding",
             model_class="AutoModelForMaskedLM",
             architectures=("ForMaskedLM", "WithLMHeadModel"),
-            outputs=_weight_outputs,
+            outputs=outputs.weight_outputs,
             fidelity=sparse_fidelity,
             change=largest_change,
             gates=_levels(
@@ -271,7 +236,7 @@ TASKS: dict[str, Task] = {
             name="zero-shot-classification",
             model_class="AutoModelForSequenceClassification",
             architectures=("ForSequenceClassification",),
-            outputs=_logit_outputs,
+            outputs=outputs.logit_outputs,
             fidelity=classification_fidelity,
             change=classification_change,
             gates=_CLASSES,

@@ -13,7 +13,8 @@ from trimaran.benchmarks.choice import broken_sentence, choose
 from trimaran.benchmarks.figures import grid
 from trimaran.benchmarks.probe import timed_calls
 from trimaran.benchmarks.quality import held_against
-from trimaran.benchmarks.report import CandidateRow, Measurement, Objective, Quality, Report, Round, Shape
+from trimaran.benchmarks.report import CandidateRow, Measurement, Objective, Quality, Report
+from trimaran.benchmarks.results import Round, Shape
 from trimaran.benchmarks.runner import Entry
 from trimaran.environment import Environment
 from trimaran.errors import ChildError
@@ -59,11 +60,12 @@ class FakeTiming:
         minimum_time_s: float,
         warmup_samples: int,
         warmup_time_s: float,
+        repeat: int = 1,
     ) -> Round:
         self.turns.append(shape)
         return Round(
             **timed_calls(
-                lambda: self._call(shape.batch),
+                lambda: self._call(shape.batch * repeat),
                 minimum_samples=minimum_samples,
                 minimum_time_s=minimum_time_s,
                 warmup_samples=warmup_samples,

@@ -12,8 +12,9 @@ import pytest
 from tests.benchmarks.fakes import FAILED, report, row, usual_report
 from trimaran.benchmarks.figures import unsteady
 from trimaran.benchmarks.plots import _truth_scale, latency_ecdf, speed_against_fidelity, speedup_bars
-from trimaran.benchmarks.report import Report, Round, Shape
+from trimaran.benchmarks.report import Report
 from trimaran.benchmarks.report_files import FORMATS, read_report, write_reports
+from trimaran.benchmarks.results import Round, Shape
 from trimaran.benchmarks.summary import summary_json, summary_reasons, summary_table
 from trimaran.benchmarks.wording import METRICS, number
 from trimaran.errors import IntegrityError, UnavailableError, UsageError
@@ -46,7 +47,7 @@ class Outline(HTMLParser):
 def test_every_format_renders_the_same_from_the_json(tmp_path: Path) -> None:
     found = usual_report()
     paths = write_reports(found, tmp_path / "new" / "folder")
-    assert sorted(paths) == ["html", "json", "md"]
+    assert sorted(paths) == ["csv", "html", "json", "md", "xml"]
     again = read_report(paths["json"])
     assert again == found
     for name, render in FORMATS.items():
@@ -144,7 +145,7 @@ def edited(found: Report, **changes: Any) -> str:
     [
         (lambda found: found.to_json()[:500], "damaged report"),
         (lambda found: "[1, 2]", "no schema number"),
-        (lambda found: edited(found, schema=2), "schema 2; this version of trimaran reads schema 1"),
+        (lambda found: edited(found, schema=3), "schema 3; this version of trimaran reads schemas 1 to 2"),
         (lambda found: edited(found, threads="many"), "damaged report: threads"),
         (lambda found: edited(found, surprise=1), "surprise"),
         (

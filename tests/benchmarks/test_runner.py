@@ -8,7 +8,7 @@ from tests.benchmarks.fakes import Clock, FakeTiming, entries, opener
 from tests.tiny import tiny_artifact
 from trimaran.artifact import Artifact
 from trimaran.benchmarks.figures import find, speedups
-from trimaran.benchmarks.report import Shape
+from trimaran.benchmarks.results import Shape
 from trimaran.benchmarks.runner import Effort, Entry, Measured, affordable, measure
 from trimaran.benchmarks.stats import separated
 from trimaran.errors import UsageError

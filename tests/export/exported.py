@@ -9,7 +9,8 @@ from tests.export import zoo
 from trimaran.artifact import Artifact
 from trimaran.corpus import encoder_of
 from trimaran.export.locate import locate
-from trimaran.export.to_onnx import export, reference
+from trimaran.export.reference import reference
+from trimaran.export.to_onnx import export
 from trimaran.progress import SilentProgress
 from trimaran.runtime.answers import Answering, Reader
 from trimaran.runtime.onnxruntime_engine import Engine

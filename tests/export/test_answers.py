@@ -113,8 +113,9 @@ def test_zero_shot_is_that_of_the_pipeline(tmp_path: Path, family: str, multi_la
 def test_token_vectors_are_those_of_the_pipeline(tmp_path: Path, family: str) -> None:
     graph = exported_family(tmp_path, family, "feature-extraction", profile=LONG)
     wanted = _pipeline(tmp_path / "model", "feature-extraction", family)
-    for mine, text in zip(answers.token_vectors(answering(graph), TEXTS), TEXTS, strict=True):
-        np.testing.assert_allclose(mine, np.asarray(wanted(text))[0], atol=1e-5)
+    for mine, text in zip(answers.token_features(answering(graph), TEXTS), TEXTS, strict=True):
+        np.testing.assert_allclose(mine["token_embeddings"], np.asarray(wanted(text))[0], atol=1e-5)
+        assert mine["tokens"] == wanted.tokenizer.convert_ids_to_tokens(wanted.tokenizer(text)["input_ids"])
 
 
 @pytest.mark.parametrize("family", KINDS)

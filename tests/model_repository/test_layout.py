@@ -14,9 +14,11 @@ from tests.tiny import LABELS, tiny_artifact
 from trimaran.artifact import MANIFEST
 from trimaran.errors import IntegrityError, RepositoryError, UsageError
 from trimaran.model_repository.layout import Deployment, lay_out
-from trimaran.model_repository.model_config import ModelConfig, config_from_pbtxt
-from trimaran.model_repository.stages import TEXT_OUTPUTS, require_text_stage
-from trimaran.runtime import triton_text_model
+from trimaran.model_repository.model_config import ModelConfig
+from trimaran.model_repository.pbtxt import config_from_pbtxt
+from trimaran.model_repository.stages import TEXT_FILES
+from trimaran.runtime.answers import ANSWERS
+from trimaran.runtime.wire import WIRES
 from trimaran.spec import Range, ShapeProfile, Signature, TensorSpec
 from trimaran.tasks import TASKS
 
@@ -29,14 +31,8 @@ def files_of(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_every_served_task_has_its_text_outputs_and_its_post_processing() -> None:
-    assert set(TEXT_OUTPUTS) == set(triton_text_model.ANSWERS) <= set(TASKS)
-
-
-@pytest.mark.parametrize("task", sorted(set(TASKS) - set(TEXT_OUTPUTS)))
-def test_a_task_that_is_not_served_yet_is_said_so(task: str) -> None:
-    with pytest.raises(UsageError, match=f"{task} can be exported and quantised, but not served yet"):
-        require_text_stage(task)
+def test_every_task_is_served_as_text() -> None:
+    assert set(WIRES) == set(ANSWERS) == set(TASKS)
 
 
 def test_an_onnx_artifact_becomes_a_self_contained_text_stage_and_a_plain_model(tmp_path: Path) -> None:
@@ -44,8 +40,8 @@ def test_an_onnx_artifact_becomes_a_self_contained_text_stage_and_a_plain_model(
     made = lay_out(artifact, repository=tmp_path / "r", name="m", rows="equal-length", threads=2)
     assert made == Deployment(repository=tmp_path / "r", name="m", version=1, models=("m", "m_onnxruntime"))
     assert files_of(tmp_path / "r" / "m" / "1") == {
-        "model.py", "text.py", "onnxruntime_engine.py", "model.onnx", "tokenizer.json", "serving.json", "manifest.json",
-        "config.pbtxt",
+        "model.py", *TEXT_FILES, "onnxruntime_engine.py", "model.onnx", "tokenizer.json", "serving.json",
+        "manifest.json", "config.pbtxt",
     }  # fmt: skip
     assert files_of(tmp_path / "r" / "m_onnxruntime" / "1") == {
         "model.onnx", "serving.json", "manifest.json", "config.pbtxt",
@@ -62,7 +58,7 @@ def test_the_text_stage_takes_text_and_gives_vectors_in_bounded_batches(tmp_path
     ]
     assert [(item.name, item.data_type, item.dims) for item in config.outputs] == [("EMBEDDING", "TYPE_FP32", (8,))]
     assert config.max_batch_size == 4
-    assert config.instance_group.kind == "KIND_CPU"
+    assert config.instance_group and config.instance_group.kind == "KIND_CPU"
     assert config.dynamic_batching and config.dynamic_batching.queue
     assert config.dynamic_batching.queue.max_queue_size == 64
     assert config.dynamic_batching.queue.timeout_action == "REJECT"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import typing
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -10,45 +11,42 @@ from hypothesis import strategies as st
 
 from trimaran.errors import RepositoryError
 from trimaran.model_repository.model_config import (
+    Accelerator,
     DataType,
     DynamicBatching,
     InstanceGroup,
+    Kind,
     ModelConfig,
     QueuePolicy,
+    Step,
     Tensor,
     Warmup,
     WarmupInput,
-    config_from_pbtxt,
-    pbtxt_from_config,
 )
+from trimaran.model_repository.pbtxt import config_from_pbtxt, pbtxt_from_config
 
 names = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=12)
 counts = st.integers(0, 2**31 - 1)
 types = st.sampled_from(typing.get_args(DataType))
 dims = st.lists(st.integers(-1, 2**40).filter(bool), max_size=3).map(tuple)
-tensors = st.builds(Tensor, name=names, data_type=types, dims=dims, optional=st.booleans())
+tensors = st.builds(Tensor, name=names, data_type=types, dims=dims, optional=st.booleans(), ragged=st.booleans())
 outputs = st.builds(Tensor, name=names, data_type=types, dims=dims)
 warmup_inputs = st.builds(WarmupInput, name=names, data_type=types, dims=dims, file=st.none() | names)
 configs = st.builds(
     ModelConfig,
     name=names,
-    backend=names,
+    backend=st.just("") | names,
+    platform=st.just("") | names,
     max_batch_size=counts,
     inputs=st.lists(tensors, max_size=3).map(tuple),
     outputs=st.lists(outputs, max_size=3).map(tuple),
     default_model_filename=st.just("") | names,
-    instance_group=st.builds(
-        InstanceGroup, count=counts, kind=st.sampled_from(("KIND_AUTO", "KIND_GPU", "KIND_CPU", "KIND_MODEL"))
-    ),
-    dynamic_batching=st.none()
+    instance_group=st.none()
     | st.builds(
-        DynamicBatching,
-        preferred_batch_sizes=st.lists(counts, max_size=3).map(tuple),
-        max_queue_delay_us=counts,
-        queue=st.none()
-        | st.builds(
-            QueuePolicy, max_queue_size=counts, timeout_us=counts, timeout_action=st.sampled_from(("REJECT", "DELAY"))
-        ),
+        InstanceGroup,
+        count=counts,
+        kind=st.sampled_from(typing.get_args(Kind)),
+        gpus=st.lists(counts, max_size=2).map(tuple),
     ),
     warmups=st.lists(
         st.builds(
@@ -60,16 +58,67 @@ configs = st.builds(
         ),
         max_size=2,
     ).map(tuple),
-    latest_versions=st.integers(1, 9),
     response_cache=st.booleans(),
+    accelerators=st.lists(
+        st.builds(Accelerator, name=names, parameters=st.dictionaries(names, names, max_size=2)), max_size=2
+    ).map(tuple),
     parameters=st.dictionaries(names, names, max_size=3),
 )
 
 
-@given(configs)
+schedulings = st.fixed_dictionaries(
+    {
+        "dynamic_batching": st.none()
+        | st.builds(
+            DynamicBatching,
+            preferred_batch_sizes=st.lists(counts, max_size=3).map(tuple),
+            max_queue_delay_us=counts,
+            queue=st.none()
+            | st.builds(
+                QueuePolicy,
+                max_queue_size=counts,
+                timeout_us=counts,
+                timeout_action=st.sampled_from(("REJECT", "DELAY")),
+                caller_may_shorten=st.booleans(),
+            ),
+            priority_levels=counts,
+            default_priority=counts,
+        )
+    }
+) | st.fixed_dictionaries(
+    {
+        "steps": st.lists(
+            st.builds(
+                Step,
+                model=names,
+                version=st.integers(-1, 9),
+                inputs=st.dictionaries(names, names, max_size=2),
+                outputs=st.dictionaries(names, names, max_size=2),
+            ),
+            max_size=2,
+        ).map(tuple)
+    }
+)
+policies = st.fixed_dictionaries({"latest_versions": st.integers(1, 9)}) | st.fixed_dictionaries(
+    {"served_versions": st.lists(st.integers(1, 2**40), min_size=1, max_size=3).map(tuple)}
+)
+
+
+@given(configs, policies, schedulings)
 @settings(max_examples=150, deadline=None)
-def test_reading_what_was_written_gives_the_same_configuration(config: ModelConfig) -> None:
+def test_reading_what_was_written_gives_the_same_configuration(
+    config: ModelConfig, policy: dict[str, object], scheduling: dict[str, object]
+) -> None:
+    config = ModelConfig.model_validate({**dict(config), **policy, **scheduling})
     assert config_from_pbtxt(pbtxt_from_config(config)) == config
+
+
+def test_every_field_is_part_of_the_property() -> None:
+    """A field that the strategies leave out would be unproven."""
+    for kind in (ModelConfig, Tensor, QueuePolicy, DynamicBatching, InstanceGroup, Warmup, Accelerator, Step):
+        source = Path(__file__).read_text(encoding="utf-8")
+        for name in kind.model_fields:
+            assert f"{name}=" in source or f'"{name}"' in source, f"{kind.__name__}.{name}"
 
 
 def test_text_that_is_no_configuration_is_refused_with_its_place() -> None:
@@ -84,4 +133,5 @@ def test_a_tensor_without_a_type_is_refused() -> None:
 
 def test_a_configuration_from_elsewhere_is_read_for_what_we_use() -> None:
     config = config_from_pbtxt('name: "m" platform: "ensemble" max_batch_size: 8')
-    assert (config.name, config.max_batch_size, config.instance_group.kind) == ("m", 8, "KIND_AUTO")
+    assert (config.name, config.max_batch_size, config.instance_group) == ("m", 8, None)
+    assert config.ensemble

@@ -67,7 +67,7 @@ def test_a_stage_sets_its_environment_first_and_keeps_requests_apart(tmp_path: P
         execution_environment={"ONEDNN_MAX_CPU_ISA": "AVX2"},
         engine_options={"session.x": "1"},
     )
-    lay_out(artifact, repository=tmp_path / "r", name="m", rows="equal-length", threads=3)
+    lay_out(artifact, repository=tmp_path / "r", name="m", rows="equal-length", threads=1)
     (tmp_path / "r" / "m" / "1" / "onnxruntime_engine.py").write_text(FAKE_ENGINE)
     (tmp_path / "fake").mkdir()
     (tmp_path / "fake" / "triton_python_backend_utils.py").write_text(FAKE_TRITON)
@@ -75,8 +75,8 @@ def test_a_stage_sets_its_environment_first_and_keeps_requests_apart(tmp_path: P
     found = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert found.stderr == ""
     assert found.stdout.splitlines() == [
-        "AVX2 3",
-        "(3, {'session.x': '1'})",
+        "AVX2 1",
+        "(1, {'session.x': '1'})",
         "[10, 21] A text is not valid UTF-8 (i",
         "[11]",
         "[(2, 3), (1, 5)]",

@@ -11,7 +11,8 @@ from trimaran.artifact import Artifact
 from trimaran.candidates import candidate
 from trimaran.corpus import shipped_texts
 from trimaran.export.locate import locate
-from trimaran.export.to_onnx import export, reference
+from trimaran.export.reference import reference
+from trimaran.export.to_onnx import export
 from trimaran.progress import SilentProgress
 from trimaran.quantize.engine import build_engine
 from trimaran.quantize.settings import Settings

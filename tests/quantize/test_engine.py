@@ -16,7 +16,8 @@ from trimaran.artifact import Artifact, load_artifact
 from trimaran.candidates import candidate
 from trimaran.errors import ToolError, UnavailableError, UsageError
 from trimaran.export.locate import locate
-from trimaran.export.to_onnx import export, reference
+from trimaran.export.reference import reference
+from trimaran.export.to_onnx import export
 from trimaran.quantize.engine import _watching, build_engine, profile_shapes, short_and_long
 from trimaran.quantize.settings import Settings
 from trimaran.quantize.stage import to_precision

@@ -15,7 +15,6 @@ from trimaran.model_repository.check import problems
 from trimaran.runtime.text import softmax
 from trimaran.serving.client import Client, Protocol
 from trimaran.serving.server import Server, launch
-from trimaran.serving.verify import verify
 
 MODELS = ("classes", "classes-ov", "vectors", "vectors-ov")
 PLAIN = ("classes-ov_openvino", "classes_onnxruntime", "vectors-ov_openvino", "vectors_onnxruntime")
@@ -24,7 +23,7 @@ PLAIN = ("classes-ov_openvino", "classes_onnxruntime", "vectors-ov_openvino", "v
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, triton: None) -> Iterator[Server]:
     repository = tiny_repository(tmp_path_factory.mktemp("world"))
-    with launch(repository) as running:
+    with launch(repository, everything=True) as running:
         yield running
 
 
@@ -117,21 +116,6 @@ def test_no_server_is_said_so(protocol: Protocol) -> None:
     with Client("127.0.0.1:9", protocol=protocol, timeout_s=5) as client:
         with pytest.raises(NotReady, match="trimaran serve"):
             client.embed("vectors", ["cat"])
-
-
-def test_verification_measures_by_the_tasks_own_metric(client: Client) -> None:
-    vectors = verify(client, "vectors", TEXTS, {"embedding": by_hand(TEXTS)}, task="embedding")
-    assert vectors["max_abs_difference"] < 1e-6
-    assert vectors["neighbour_overlap"] == 1.0
-    answers = {"logits": logits_by_hand(TEXTS)}
-    classes = verify(client, "classes", TEXTS, answers, task="text-classification", labels=LABELS)
-    assert classes["label_agreement"] == 1.0
-    assert classes["worst_probability_change"] < 1e-6
-
-
-def test_verification_against_other_texts_is_refused(client: Client) -> None:
-    with pytest.raises(UsageError, match=r"\(2, 8\)"):
-        verify(client, "vectors", TEXTS, {"embedding": by_hand(TEXTS[:2])}, task="embedding")
 
 
 def infer(server: Server, name: str, data: Any, *, datatype: str = "BYTES", tensor: str = "TEXT") -> Any:

@@ -1,34 +1,82 @@
-"""The last proof before publishing holds what is served to the task's gates."""
+"""The last proof before publishing holds what is served to its golden bundle."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.serving.worlds import TEXTS, by_hand, logits_by_hand
-from tests.tiny import tiny_artifact
-from trimaran.errors import QualityError
+from tests.tiny import LABELS, tiny_artifact
+from trimaran.errors import IntegrityError, QualityError
+from trimaran.golden import Golden, golden_rows, make_golden, read_golden
 from trimaran.model_repository.layout import lay_out
+from trimaran.runtime.text import ranked_labels, softmax
 from trimaran.serving.check import serve_and_verify
 from trimaran.tasks import Gate, gates_for
+from trimaran.wire_fidelity import Tensors
 
-pytestmark = pytest.mark.usefixtures("triton")
+ROWS = [{"TEXT": text} for text in TEXTS]
 
 
+def bundle(task: str, numbers: str, wanted: Tensors, proven: Tensors, gates: tuple[Gate, ...]) -> Golden:
+    return make_golden(
+        task=task, model="tiny", reference="", numbers=numbers, rows=ROWS, wanted=wanted, proven=proven, gates=gates
+    )
+
+
+@pytest.mark.usefixtures("triton")
 def test_served_classes_keep_the_strictest_gates(tmp_path: Path) -> None:
     artifact = tiny_artifact(tmp_path / "s", task="text-classification", backend="openvino")
     lay_out(artifact, repository=tmp_path / "r", name="m", rows="alone", threads=1)
+    names, scores = ranked_labels(softmax(logits_by_hand(TEXTS)), LABELS)
+    answers = {"LABELS": names, "SCORES": scores}
     gates = gates_for("text-classification", "exact", {})
-    answers = {"logits": logits_by_hand(TEXTS)}
-    metrics = serve_and_verify(tmp_path / "r", "m", "text-classification", TEXTS, answers, gates=gates)
-    assert metrics["label_agreement"] == 1.0
-    assert metrics["batch_change"] <= 1e-5
+    found = serve_and_verify(tmp_path / "r", "m", bundle("text-classification", "logits", answers, answers, gates))
+    assert found.metrics["label_agreement"] == 1.0
+    assert found.metrics["batch_change"] <= 1e-5
 
 
-def test_a_gate_that_breaks_on_the_wire_is_named_with_its_number(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("triton")
+def test_a_limit_that_breaks_on_the_wire_is_named_with_its_number(tmp_path: Path) -> None:
     lay_out(tiny_artifact(tmp_path / "s"), repository=tmp_path / "r", name="m", rows="padded", threads=1)
-    wrong = {"embedding": by_hand(TEXTS)[::-1].copy()}
+    wrong = {"EMBEDDING": by_hand(TEXTS)[::-1].copy()}
     gates = (Gate("mean_cosine_distance", "<=", 1e-3), Gate("batch_change", "<=", 1e-5))
     with pytest.raises(QualityError, match=r"not what was proven: mean_cosine_distance .*, wanted <= 0\.001"):
-        serve_and_verify(tmp_path / "r", "m", "embedding", TEXTS, wrong, gates=gates)
+        serve_and_verify(tmp_path / "r", "m", bundle("embedding", "embedding", wrong, wrong, gates))
+
+
+def test_a_limit_is_the_gate_or_what_was_proven_where_that_is_looser() -> None:
+    wanted = {"EMBEDDING": by_hand(TEXTS)}
+    proven = {"EMBEDDING": by_hand(TEXTS) + np.float32(0.3)}
+    gates = gates_for("embedding", "strict", {})
+    exact = {limit.metric: limit.limit for limit in bundle("embedding", "embedding", wanted, wanted, gates).limits}
+    assert exact == {gate.metric: gate.limit for gate in gates}
+    golden = bundle("embedding", "embedding", wanted, proven, gates)
+    loose = {limit.metric: limit.limit for limit in golden.limits}
+    assert loose["mean_cosine_distance"] == pytest.approx(1.2 * golden.observed["mean_cosine_distance"])
+    assert loose["rank_correlation"] < golden.observed["rank_correlation"]
+
+
+def test_a_bundle_survives_its_file_and_damage_is_said_so(tmp_path: Path) -> None:
+    wanted = {"EMBEDDING": by_hand(TEXTS)}
+    golden = bundle("embedding", "embedding", wanted, wanted, gates_for("embedding", "strict", {}))
+    path = tmp_path / "golden.json"
+    path.write_text(golden.to_json())
+    assert read_golden(path) == golden
+    np.testing.assert_array_equal(read_golden(path).tensors["EMBEDDING"], wanted["EMBEDDING"])
+    path.write_text(golden.to_json()[:-40])
+    with pytest.raises(IntegrityError, match="no readable golden bundle"):
+        read_golden(path)
+
+
+def test_golden_requests_are_what_each_task_is_asked() -> None:
+    pairs = [(f"text {n} of some words", f"pair {n}") for n in range(100)]
+    texts = [first for first, _ in pairs]
+    assert golden_rows("fill-mask", texts, mask_token="<mask>")[0] == {"TEXT": "text 0 <mask> some words"}
+    assert golden_rows("question-answering", pairs)[0] == {"QUESTION": "pair 0", "CONTEXT": pairs[0][0]}
+    query = golden_rows("rerank", pairs)[1]
+    assert (query["QUERY"], len(query["DOCUMENTS"]), query["DOCUMENTS"][0]) == ("pair 3", 4, pairs[3][0])
+    assert len(golden_rows("embedding", texts)) == 64
+    assert golden_rows("embedding", texts[:3]) == tuple({"TEXT": text} for text in texts[:3])

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from trimaran.artifact import Artifact
 from trimaran.benchmarks.figures import decisive, find, rows_per_second, score, speedups
-from trimaran.benchmarks.report import CandidateRow, Measurement, Objective, Quality, Shape, Verdict
+from trimaran.benchmarks.report import CandidateRow, Measurement, Objective, Quality, Verdict
+from trimaran.benchmarks.results import Shape
 from trimaran.benchmarks.runner import Outcome
 from trimaran.benchmarks.stats import Ratio, separated, speedup
 from trimaran.benchmarks.wording import ROWS_WORDS, broken_words, count, gate_words, interval, listed, times
@@ -36,10 +37,11 @@ def judged_row(
     verdict, reason = "passed", "It keeps every gate."
     if quality is None:
         verdict, reason = "reference", "What the others are compared with."
-    elif not quality.holds:
-        verdict, reason = "rejected", broken_sentence(quality)
     if outcome and outcome.failure:
         verdict, reason = "failed", _sentence(outcome.failure)
+    if quality and not quality.holds:
+        # It is measured for the picture only, so it stays rejected even where measuring failed.
+        verdict, reason = "rejected", broken_sentence(quality)
     return CandidateRow(
         name=name,
         backend=artifact.backend,

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from trimaran.benchmarks.report import Measurement, Objective, Shape
+from trimaran.benchmarks.report import Measurement, Objective
+from trimaran.benchmarks.results import Shape
 from trimaran.benchmarks.stats import Ratio, combined, median, percentile, speedup
 from trimaran.spec import ShapeProfile
 
 _SHORT = 16
+# A turn this many times off its candidate's median is named; so is a drift of all contenders together.
+NOISE = 1.25
+DRIFT = 1.1
 
 
 def grid(profile: ShapeProfile) -> tuple[Shape, ...]:
@@ -67,21 +73,61 @@ def percentiles(measurement: Measurement, shares: Sequence[float] = (50, 90, 99)
     return tuple(percentile(measurement.samples_ns, share) for share in shares)
 
 
-def unsteady(measurements: Sequence[Measurement], *, tolerance: float = 1.25) -> str:
-    """A sentence when rounds of one candidate disagree with each other, which an idle machine does not do."""
-    seen, total = 0, 0
-    worst, worst_at = 1.0, ""
+class Flagged(NamedTuple):
+    """A round whose median lies apart from its candidate's: kept in every number, and named."""
+
+    candidate: str
+    shape: Shape
+    round: int
+    times: float
+
+
+def flagged_rounds(measurements: Sequence[Measurement], *, tolerance: float = NOISE) -> tuple[Flagged, ...]:
+    """The rounds that differ, in the order of measuring; `times` is the round's median over the candidate's."""
+    found = []
     for measurement in measurements:
         middle = median(measurement.samples_ns)
-        for turn in measurement.rounds:
+        for number, turn in enumerate(measurement.rounds):
             ratio = median(turn.samples_ns) / middle
-            apart = max(ratio, 1 / ratio)
-            seen, total = seen + (apart > tolerance), total + 1
-            if apart > worst:
-                worst, worst_at = apart, f"{measurement.candidate} at {measurement.shape}"
-    if not seen:
-        return ""
-    return (
-        f"The machine was not quiet: {seen} of {total} turns differ by more than {tolerance:g} times from their "
-        f"candidate's median, the worst {worst:.1f} times ({worst_at}). The intervals are as wide as that makes them."
-    )
+            if max(ratio, 1 / ratio) > tolerance:
+                found.append(Flagged(measurement.candidate, measurement.shape, number, ratio))
+    return tuple(found)
+
+
+def drift(measurements: Sequence[Measurement]) -> float:
+    """How many times longer calls took in the last third of the rounds than in the first, over all contenders.
+
+    The geometric mean: one noisy candidate does not make a drift, all of them slowing down together does.
+    """
+    ratios = []
+    for measurement in measurements:
+        third = len(measurement.rounds) // 3
+        if third:
+            early, late = (
+                median([sample for turn in turns for sample in turn.samples_ns])
+                for turns in (measurement.rounds[:third], measurement.rounds[-third:])
+            )
+            ratios.append(late / early)
+    return math.exp(math.fsum(map(math.log, ratios)) / len(ratios)) if ratios else 1.0
+
+
+def unsteady(measurements: Sequence[Measurement], *, tolerance: float = NOISE) -> str:
+    """Sentences when rounds of one candidate disagree, or all drift together, which an idle machine does not do."""
+    said = []
+    if flagged := flagged_rounds(measurements, tolerance=tolerance):
+        total = sum(len(measurement.rounds) for measurement in measurements)
+        worst = max(flagged, key=lambda one: max(one.times, 1 / one.times))
+        apart = max(worst.times, 1 / worst.times)
+        said.append(
+            f"The machine was not quiet: {len(flagged)} of {total} turns differ by more than {tolerance:g} times from "
+            f"their candidate's median, the worst {apart:.1f} times ({worst.candidate} at {worst.shape}). "
+            "The intervals are as wide as that makes them."
+        )
+    moved = drift(measurements)
+    if max(moved, 1 / moved) > DRIFT:
+        direction = "slower" if moved > 1 else "faster"
+        said.append(
+            f"The machine drifted: calls of all contenders were {abs(moved - 1):.0%} {direction} in the last third of "
+            "the rounds than in the first. Ratios compare within a round, so they stand; single times do not."
+        )
+    return " ".join(said)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 from trimaran.benchmarks.figures import decisive, find, shapes_of, speedups
-from trimaran.benchmarks.report import CandidateRow, Measurement, Report, Shape
+from trimaran.benchmarks.report import CandidateRow, Measurement, Report
+from trimaran.benchmarks.results import Shape
 from trimaran.benchmarks.stats import Ratio, ecdf
 from trimaran.benchmarks.svg import Scale, element, label, line, picture, power_ticks, round_ticks, spread
 from trimaran.benchmarks.wording import VERDICT_MARKS, metric_name, number, times

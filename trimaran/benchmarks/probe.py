@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ import numpy as np
 from trimaran.artifact import Artifact, load_artifact
 from trimaran.backends import Arrays, Session, open_session
 from trimaran.benchmarks.invariance import NEIGHBOURS, equal_length_groups, padded_groups
-from trimaran.runtime.text import Row, Text, TextEncoder, infer_rows
+from trimaran.benchmarks.pinning import pin
+from trimaran.benchmarks.probe_texts import TextRuns
+from trimaran.runtime.text import SEQUENCE_AXES, Row, Text, TextEncoder, infer_rows, joined_rows, mask_of, unpadded
 
 _GROUPINGS = {"padded": padded_groups, "equal-length": equal_length_groups}
 
@@ -22,17 +25,55 @@ _GROUPINGS = {"padded": padded_groups, "equal-length": equal_length_groups}
 class Probe:
     """Lives in an `isolation.Worker`, so its arguments and results are JSON; arrays travel as .npz files."""
 
-    def __init__(self, directory: str, threads: int) -> None:
-        self._artifact = load_artifact(Path(directory))
+    def __init__(
+        self,
+        directory: str,
+        threads: int,
+        cores: Sequence[int] = (),
+        options: Mapping[str, Any] | None = None,
+        verify: bool = True,
+    ) -> None:
+        pin(tuple(cores))
+        artifact = load_artifact(Path(directory), verify=verify)
+        changed = {"engine_options": {**artifact.engine_options, **(options or {})}}
+        self._artifact = artifact.model_copy(update=changed).at(artifact.directory)
+        self._texts: TextRuns | None = None
+        self._before_open_bytes = resident_bytes()
         begun_s = time.perf_counter()
         self._stack = contextlib.ExitStack()
         self._session: Session = self._stack.enter_context(open_session(self._artifact, threads=threads))
         self._load_s = time.perf_counter() - begun_s
+        self._after_open_bytes = resident_bytes()
         self._encoder = encoder_for(self._artifact)
 
     def load_s(self) -> float:
         """Seconds to open the engine; imports and the comparison with the manifest are not the model's doing."""
         return self._load_s
+
+    def resident(self) -> dict[str, int]:
+        """Bytes of this process before the engine was opened and right after."""
+        return {"before_open_bytes": self._before_open_bytes, "after_open_bytes": self._after_open_bytes}
+
+    def take_texts(self, texts_path: str, rows: str) -> dict[str, int]:
+        """Keeps the texts for `stream`, `mixed` and `offline`, and tells what they are to this model."""
+        texts = read_texts(Path(texts_path))
+        maximum = self._artifact.profile.batch.maximum
+        self._texts = TextRuns(self._session.infer, self._encoder, texts, rows=rows, maximum_batch=maximum)
+        lengths = [len(row.ids) for row in self._encoder.rows(texts)]
+        limit = self._artifact.profile.sequence.maximum
+        whole = untruncated_lengths(self._artifact, texts)
+        return {
+            "n": len(texts),
+            "tokens": sum(lengths),
+            "longest": max(whole),
+            "truncated": sum(length > limit for length in whole),
+        }
+
+    def run_texts(self, what: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """One turn of a scenario over the texts that were taken: `stream`, `mixed` or `offline`."""
+        assert self._texts is not None, "take_texts comes first"
+        found: dict[str, Any] = getattr(self._texts, what)(**settings)
+        return found
 
     def answers(self, texts_path: str, result_path: str, rows: str) -> int:
         """Writes the outputs for the texts, in order, run under a rows policy; returns how many."""
@@ -54,11 +95,12 @@ class Probe:
         indices: list[int] = []
         parts: dict[str, list[Any]] = {}
         for group in _GROUPINGS[rows](tokens, size=size, seed=seed):
-            outputs = self._session.infer(self._encoder.batch(group.rows))
+            inputs = self._encoder.batch(group.rows)
             indices.extend(group.indices)
-            for name, array in outputs.items():
-                parts.setdefault(name, []).append(array[: len(group.indices)].copy())
-        np.savez(result_path, **{name: np.concatenate(found) for name, found in parts.items()})
+            for name, array in self._session.infer(inputs).items():
+                found = unpadded(array, mask_of(inputs, group.rows), SEQUENCE_AXES.get(name, ()))
+                parts.setdefault(name, []).extend(row.copy() for row in found[: len(group.indices)])
+        np.savez(result_path, **{name: joined_rows(found) for name, found in parts.items()})
         return indices
 
     def measure(
@@ -71,11 +113,16 @@ class Probe:
         minimum_time_s: float,
         warmup_samples: int,
         warmup_time_s: float = 0.0,
+        repeat: int = 1,
     ) -> dict[str, list[int]]:
-        """Times one shape of full-length random token ids, as it would be served under the rows policy."""
+        """Times one shape of full-length random token ids, as it would be served under the rows policy.
+
+        `repeat` calls make one sample: an engine that is slower by a known factor, to try the harness on.
+        """
         inputs = self._random_inputs(batch, sequence)
+        call = serving_call(self._session.infer, inputs, rows)
         return timed_calls(
-            serving_call(self._session.infer, inputs, rows),
+            call if repeat == 1 else lambda: [call() for _ in range(repeat)],
             minimum_samples=minimum_samples,
             minimum_time_s=minimum_time_s,
             warmup_samples=warmup_samples,
@@ -152,6 +199,24 @@ def encoder_for(artifact: Artifact) -> TextEncoder:
         pad_type_id=artifact.tokenizer.pad_type_id,
         pad_side=artifact.tokenizer.pad_side,
     )
+
+
+def untruncated_lengths(artifact: Artifact, texts: list[Text]) -> list[int]:
+    """Tokens of each text before the profile cuts it."""
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(artifact.directory / "tokenizer.json"))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return [len(found.ids) for found in tokenizer.encode_batch(texts)]
+
+
+def resident_bytes() -> int:
+    """What this process holds in memory now; 0 where the system does not tell."""
+    path = Path("/proc/self/statm")
+    if not path.is_file():
+        return 0
+    return int(path.read_text(encoding="utf-8").split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def read_texts(path: Path) -> list[Text]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from trimaran.artifact import Artifact
 from trimaran.backends import Array
-from trimaran.benchmarks.report import Round, Shape
+from trimaran.benchmarks.results import Round, Shape
 from trimaran.isolation import Worker
 from trimaran.runtime.text import Text
 from trimaran.spec import Rows
@@ -38,6 +38,9 @@ class ProbeProcess:
         threads: int,
         environment: Mapping[str, str] | None = None,
         deadline_s: float,
+        cores: Sequence[int] = (),
+        options: Mapping[str, Any] | None = None,
+        verify: bool = True,
     ) -> None:
         self._deadline_s = deadline_s
         self._folder = tempfile.TemporaryDirectory(prefix="trimaran-probe-")
@@ -45,7 +48,14 @@ class ProbeProcess:
             environment={**thread_environment(threads), **artifact.execution_environment, **(environment or {})}
         )
         try:
-            self._call("trimaran.benchmarks.probe:Probe", directory=str(artifact.directory.absolute()), threads=threads)
+            self._call(
+                "trimaran.benchmarks.probe:Probe",
+                directory=str(artifact.directory.absolute()),
+                threads=threads,
+                cores=list(cores),
+                options=dict(options or {}),
+                verify=verify,
+            )
             self.load_s = float(self._call(".load_s"))
         except BaseException:
             self.close()
@@ -78,6 +88,7 @@ class ProbeProcess:
         minimum_time_s: float,
         warmup_samples: int,
         warmup_time_s: float,
+        repeat: int = 1,
     ) -> Round:
         found = self._call(
             ".measure",
@@ -88,8 +99,19 @@ class ProbeProcess:
             minimum_time_s=minimum_time_s,
             warmup_samples=warmup_samples,
             warmup_time_s=warmup_time_s,
+            repeat=repeat,
         )
         return Round(**found)
+
+    def take_texts(self, texts: Sequence[Text], rows: Rows) -> dict[str, int]:
+        """Gives the texts of the scenarios that follow; returns n, tokens, longest and truncated."""
+        return dict(self._call(".take_texts", texts_path=self._texts(texts), rows=rows))
+
+    def run_texts(self, what: str, **settings: Any) -> dict[str, Any]:
+        return dict(self._call(".run_texts", what=what, settings=settings))
+
+    def resident(self) -> dict[str, int]:
+        return dict(self._call(".resident"))
 
     def rest(self) -> None:
         self._call(".rest", limit_s=REST_LIMIT_S)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 
 from trimaran.benchmarks.figures import shapes_of, speedups, unsteady
+from trimaran.benchmarks.finals import READINGS, final, scenario_of
 from trimaran.benchmarks.report import CandidateRow, Report
 from trimaran.benchmarks.stats import CONFIDENCE, MARGIN
 from trimaran.benchmarks.wording import (
@@ -12,6 +14,7 @@ from trimaran.benchmarks.wording import (
     VERDICT_MARKS,
     count,
     environment_words,
+    figure_words,
     gates_words,
     gigabytes,
     interval,
@@ -22,37 +25,80 @@ from trimaran.benchmarks.wording import (
 )
 from trimaran.tasks import task
 
+# What GitHub takes as one comment is 65,536 characters; a CI adds a line or two of its own.
+LIMIT_CHARACTERS = 60_000
+_CUT = "… cut to fit a comment; the rest is in report.html."
+
 
 def render_markdown(report: Report) -> str:
+    """Never longer than a pull-request comment may be: the verdict and the table come first, the last is cut first."""
+    text = ""
+    for section in (_verdict(report), _reasons(report), _scenarios(report), _details(report)):
+        added = "\n".join([*section, ""]) + "\n" if section else ""
+        if len(text) + len(added) + len(_CUT) > LIMIT_CHARACTERS:
+            room = LIMIT_CHARACTERS - len(text) - len(_CUT) - 4
+            whole_lines = added[: max(0, room)].rpartition("\n")[0] if "<details>" not in added else ""
+            return f"{text}{whole_lines}\n\n{_CUT}\n"
+        text += added
+    return text.rstrip("\n") + "\n"
+
+
+def _verdict(report: Report) -> list[str]:
     shapes = shapes_of(report.measurements)
-    headline = task(report.task).headline
     heads = [
         "candidate",
         "verdict",
         *(str(shape) for shape in shapes),
-        metric_name(headline),
+        metric_name(task(report.task).headline),
         "batch change",
         "size",
         "peak memory",
     ]
-    lines = [
-        f"## {_text(report.model)}: {_text(report.verdict.chosen or 'nothing to deploy')}",
+    return [
+        f"## {markdown_text(report.model)}: {markdown_text(report.verdict.chosen or 'nothing to deploy')}",
         "",
-        f"**{_text(report.verdict.speed)}** {_text(report.verdict.truth)}",
+        f"**{markdown_text(report.verdict.speed)}** {markdown_text(report.verdict.truth)}",
         "",
         f"Speed-up over eager PyTorch with its {CONFIDENCE:.0%} interval, at batch x tokens:",
         "",
-        _line(heads),
-        _line(["---", "---", *["---:"] * (len(heads) - 2)]),
-        *(_line(_cells(report, row)) for row in (report.reference, *report.candidates)),
-        "",
+        markdown_line(heads),
+        markdown_line(["---", "---", *["---:"] * (len(heads) - 2)]),
+        *(markdown_line(_cells(report, row)) for row in (report.reference, *report.baselines, *report.candidates)),
     ]
+
+
+def _reasons(report: Report) -> list[str]:
     unserved = [row for row in report.candidates if row.verdict in ("rejected", "failed")]
-    if unserved:
-        lines += ["**Not served, and why**", ""]
-        lines += [f"- `{_code(row.name)}` {row.verdict}: {_text(row.reason)}" for row in unserved]
-        lines += [""]
-    return "\n".join(lines + _details(report)) + "\n"
+    if not unserved:
+        return []
+    reasons = [f"- `{_code(row.name)}` {row.verdict}: {markdown_text(row.reason)}" for row in unserved]
+    return ["**Not served, and why**", "", *reasons]
+
+
+def _scenarios(report: Report) -> list[str]:
+    """The final number of every scenario; a cut one is marked and keeps what it found."""
+    rows = [
+        [
+            markdown_text(READINGS[scenario_of(result)].title),
+            f"`{_code(result.candidate)}`",
+            markdown_text(" ".join(filter(None, (result.at, result.wire)))),
+            markdown_text(figure_words(found)) if (found := final(result)) else "–",
+            f"cut: {markdown_text(result.cut)}" if result.cut else "",
+        ]
+        for result in sorted(report.scenarios, key=lambda one: list(READINGS).index(scenario_of(one)))
+    ]
+    if not rows:
+        return []
+    heads = ["scenario", "candidate", "level", "final number", "remark"]
+    return [
+        "<details><summary>Scenarios</summary>",
+        "",
+        markdown_line(heads),
+        markdown_line(["---"] * len(heads)),
+        *map(markdown_line, rows),
+        "",
+        "</details>",
+    ]
 
 
 def _cells(report: Report, row: CandidateRow) -> list[str]:
@@ -87,14 +133,14 @@ def _details(report: Report) -> list[str]:
     return [
         "<details><summary>Machine, gates and the command that reproduces this</summary>",
         "",
-        f"- {_text(machine.cpu)}, {count(machine.cores, 'core')}, {gigabytes(machine.memory_bytes)}; "
-        f"{_text(machine.system)}; Python {_text(machine.python)}; "
+        f"- {markdown_text(machine.cpu)}, {count(machine.cores, 'core')}, {gigabytes(machine.memory_bytes)}; "
+        f"{markdown_text(machine.system)}; Python {markdown_text(machine.python)}; "
         f"{count(report.threads, 'thread')} for every candidate.",
-        f"- trimaran {_text(report.trimaran)}, {_text(versions)}.",
-        f"- Objective {report.objective}; level {report.level}: {_text(gates_words(report.gates))}.",
+        f"- trimaran {markdown_text(report.trimaran)}, {markdown_text(versions)}.",
+        f"- Objective {report.objective}; level {report.level}: {markdown_text(gates_words(report.gates))}.",
         *served,
         *restricted,
-        *(f"- {_text(note)}" for note in (*report.notes, unsteady(report.measurements)) if note),
+        *(f"- {markdown_text(note)}" for note in (*report.notes, unsteady(report.measurements)) if note),
         f"- A difference below {MARGIN:.0%}, or one that the interval does not separate, counts as none.",
         "",
         "```",
@@ -105,11 +151,11 @@ def _details(report: Report) -> list[str]:
     ]
 
 
-def _line(cells: list[str]) -> str:
+def markdown_line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _text(text: str) -> str:
+def markdown_text(text: str) -> str:
     for mark in ("\\", "|", "`", "*", "_", "[", "<", ">"):
         text = text.replace(mark, {"<": "&lt;", ">": "&gt;"}.get(mark, "\\" + mark))
     return " ".join(text.split())

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
 
 from trimaran.artifact import Check
+from trimaran.benchmarks.results import HarnessCheck, Round, ScenarioResult, Shape, SuiteRun
 from trimaran.environment import Environment
 from trimaran.spec import Frozen, Precision, Rows, ShapeProfile
 from trimaran.tasks import Gate, Level
@@ -14,22 +15,9 @@ from trimaran.tasks import Gate, Level
 Objective = Literal["latency", "throughput"]
 OBJECTIVES: tuple[Objective, ...] = ("latency", "throughput")
 REFERENCE = "eager"
+# 1: candidates and their measurements. 2: baselines, scenarios, the harness's own figures, the suite.
+SCHEMA = 2
 WIDEST_FIRST: tuple[Rows, ...] = ("padded", "equal-length", "alone")
-
-
-class Shape(Frozen):
-    batch: int = Field(ge=1)
-    sequence: int = Field(ge=1)
-
-    def __str__(self) -> str:
-        return f"{self.batch}x{self.sequence}"
-
-
-class Round(Frozen):
-    """One turn of one candidate: its samples, and the calls before them that do not count."""
-
-    samples_ns: tuple[int, ...]
-    warmup_ns: tuple[int, ...] = ()
 
 
 class Measurement(Frozen):
@@ -86,7 +74,7 @@ class CandidateRow(Frozen):
     name: str
     backend: str
     precision: Precision
-    verdict: Literal["reference", "chosen", "passed", "rejected", "failed"]
+    verdict: Literal["reference", "baseline", "chosen", "passed", "rejected", "failed"]
     reason: str
     artifact: str | None = None
     quality: Quality | None = None
@@ -94,6 +82,8 @@ class CandidateRow(Frozen):
     peak_memory_bytes: int | None = None
     load_s: float | None = None
     execution_environment: dict[str, str] = {}
+    # How it runs, where the name does not say it: "eager fp32, attention sdpa".
+    runs_as: str = ""
 
 
 class Verdict(Frozen):
@@ -111,7 +101,7 @@ class Verdict(Frozen):
 class Report(Frozen):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
-    schema_version: Literal[1] = Field(default=1, alias="schema")
+    schema_version: Literal[2] = Field(default=2, alias="schema")
     created: str
     trimaran: str
     model: str
@@ -129,9 +119,25 @@ class Report(Frozen):
     measurements: tuple[Measurement, ...]
     verdict: Verdict
     notes: tuple[str, ...] = ()
+    # Eager PyTorch in other settings (bf16, compiled): measured beside the others, never deployed.
+    baselines: tuple[CandidateRow, ...] = ()
+    scenarios: tuple[ScenarioResult, ...] = ()
+    harness: HarnessCheck | None = None
+    suite: SuiteRun | None = None
+    # The cores that every contender was pinned to; empty where nothing was pinned.
+    cores: tuple[int, ...] = ()
 
     def to_json(self) -> str:
         return self.model_dump_json(by_alias=True, indent=1) + "\n"
 
     def row(self, name: str) -> CandidateRow:
-        return next(row for row in (self.reference, *self.candidates) if row.name == name)
+        return next(row for row in (self.reference, *self.baselines, *self.candidates) if row.name == name)
+
+
+def report_from_data(data: dict[str, Any]) -> Report:
+    """A report of this schema or an older one. Raises ValueError when it is newer, or pydantic's error."""
+    version = data.get("schema")
+    if not isinstance(version, int) or not 1 <= version <= SCHEMA:
+        raise ValueError(f"report schema {version}; this version of trimaran reads schemas 1 to {SCHEMA}")
+    # Schema 2 only adds fields, each of which has a default that says "not measured".
+    return Report.model_validate({**data, "schema": SCHEMA})

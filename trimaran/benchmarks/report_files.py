@@ -8,9 +8,12 @@ from pathlib import Path
 
 from pydantic import ValidationError as SchemaError
 
+from trimaran.benchmarks.junit import render_junit
+from trimaran.benchmarks.render_csv import render_csv
 from trimaran.benchmarks.render_html import render_html
 from trimaran.benchmarks.render_markdown import render_markdown
-from trimaran.benchmarks.report import Report
+from trimaran.benchmarks.report import SCHEMA, Report, report_from_data
+from trimaran.benchmarks.step_summary import add_to_step_summary
 from trimaran.errors import IntegrityError, TrimaranError, UnavailableError, UsageError
 from trimaran.store import write_atomically
 
@@ -18,13 +21,18 @@ FORMATS: dict[str, Callable[[Report], str]] = {
     "report.json": Report.to_json,
     "report.md": render_markdown,
     "report.html": render_html,
+    "report.csv": render_csv,
+    "report.xml": render_junit,
 }
 
 _AGAIN = "It was cut or edited: run the command that wrote it again."
 
 
 def write_reports(report: Report, folder: Path) -> dict[str, Path]:
-    """Writes every format into the folder; returns the paths by file ending (`json`, `md`, `html`)."""
+    """Writes every format into the folder; returns the paths by file ending (`json`, `md`, `html`, `csv`, `xml`).
+
+    Where a CI step shows a summary, the Markdown goes there too.
+    """
     contents = {name: render(report) for name, render in FORMATS.items()}
     try:
         for name, content in contents.items():
@@ -34,6 +42,7 @@ def write_reports(report: Report, folder: Path) -> dict[str, Path]:
             f"The report cannot be written to {folder}: {error.strerror}.",
             hint="Choose another folder with --report.",
         ) from error
+    add_to_step_summary(contents["report.md"])
     return {Path(name).suffix.lstrip("."): folder / name for name in FORMATS}
 
 
@@ -46,13 +55,13 @@ def read_report(path: Path) -> Report:
         data = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(data, dict) or "schema" not in data:
             raise IntegrityError(f"{path} is not a trimaran report: it has no schema number.", path=str(path))
-        if data["schema"] != 1:
+        if isinstance(data["schema"], int) and data["schema"] > SCHEMA:
             raise IntegrityError(
-                f"{path} has report schema {data['schema']}; this version of trimaran reads schema 1.",
+                f"{path} has report schema {data['schema']}; this version of trimaran reads schemas 1 to {SCHEMA}.",
                 hint="Read it with the version of trimaran that wrote it, or a newer one.",
                 path=str(path),
             )
-        return Report.model_validate(data)
+        return report_from_data(data)
     except SchemaError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])

@@ -6,14 +6,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from pydantic import model_validator
 
 from trimaran.artifact import Artifact
 from trimaran.benchmarks.probe_process import ProbeProcess
-from trimaran.benchmarks.report import Measurement, Round, Shape
+from trimaran.benchmarks.report import Measurement
+from trimaran.benchmarks.results import Round, Shape
 from trimaran.errors import TrimaranError, UsageError
 from trimaran.progress import Step
 from trimaran.spec import Frozen, Rows
@@ -21,12 +22,19 @@ from trimaran.spec import Frozen, Rows
 
 @dataclass(frozen=True)
 class Entry:
-    """One contender. `rows` is how its answers were proven; eager PyTorch is given its best, `padded`."""
+    """One contender. `rows` is how its answers were proven; eager PyTorch is given its best, `padded`.
+
+    `options` change how the artifact is opened (a baseline's precision); `brief` ones only run the least rounds,
+    because nothing will be decided on them; `repeat` calls make one sample.
+    """
 
     name: str
     artifact: Artifact
     rows: Rows = "padded"
     environment: dict[str, str] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
+    brief: bool = False
+    repeat: int = 1
 
 
 class Effort(Frozen):
@@ -90,6 +98,7 @@ class Timing(Protocol):
         minimum_time_s: float,
         warmup_samples: int,
         warmup_time_s: float,
+        repeat: int,
     ) -> Round: ...
 
     def rest(self) -> None: ...
@@ -103,6 +112,7 @@ def measure(
     shapes: Sequence[Shape],
     *,
     threads: int,
+    cores: Sequence[int] = (),
     effort: Effort | None = None,
     step: Step | None = None,
     open_probe: Opener | None = None,
@@ -116,7 +126,12 @@ def measure(
     race = _Race(entries, shapes, threads, effort, step)
     opener = open_probe or (
         lambda entry: ProbeProcess(
-            entry.artifact, threads=threads, environment=entry.environment, deadline_s=effort.deadline_s
+            entry.artifact,
+            threads=threads,
+            environment=entry.environment,
+            deadline_s=effort.deadline_s,
+            cores=cores,
+            options=entry.options,
         )
     )
     begun_s = clock_s()
@@ -125,7 +140,8 @@ def measure(
         generator = np.random.default_rng(effort.seed)
         turn_shapes = tuple(shapes)
         for done in range(effort.rounds):
-            order = [names[index] for index in generator.permutation(len(names))]
+            taking_part = [entry.name for entry in entries if not entry.brief or done < effort.minimum_rounds]
+            order = [taking_part[index] for index in generator.permutation(len(taking_part))]
             costs_s = race.run_round(done, order, turn_shapes, clock_s)
             if done + 1 >= effort.minimum_rounds:
                 turn_shapes = affordable(costs_s, effort.budget_s - (clock_s() - begun_s))
@@ -222,6 +238,7 @@ class _Race:
             minimum_time_s=effort.minimum_time_s,
             warmup_samples=effort.warmup_samples,
             warmup_time_s=effort.warmup_time_s,
+            repeat=self._entries[name].repeat,
         )
 
     def _end(self, name: str, error: TrimaranError) -> None:

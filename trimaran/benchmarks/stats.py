@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+Number = TypeVar("Number", int, float)
 Samples = Sequence[int]
 Rounds = tuple[tuple[int, ...], ...]
 Difference = Literal["faster", "slower", "no difference"]
@@ -28,7 +29,7 @@ class Ratio(NamedTuple):
     high: float
 
 
-def percentile(samples: Samples, share: float) -> int:
+def percentile(samples: Sequence[Number], share: float) -> Number:
     """The smallest observed sample that at least `share` percent of the samples do not exceed."""
     if not samples:
         raise ValueError("a percentile needs at least one sample")
@@ -41,21 +42,50 @@ def median(samples: Samples) -> int:
 
 
 @lru_cache(maxsize=1024)
-def speedup(reference: Rounds, candidate: Rounds, *, seed: int = 0) -> Ratio:
+def speedup(reference: Rounds, candidate: Rounds, *, seed: int = 0, paired: bool = True) -> Ratio:
     """Median time of the reference over that of the candidate, with a hierarchical bootstrap interval.
 
     Rounds are drawn first, then samples within them. Where both sides have the same rounds, the same rounds are
-    drawn for both: they ran side by side, so a machine that was slow for a while was slow for both.
+    drawn for both: they ran side by side, so a machine that was slow for a while was slow for both. Runs that were
+    not side by side are not `paired`.
     """
     generator = np.random.default_rng(seed)
     drawn = generator.integers(len(reference), size=(_RESAMPLES, len(reference)))
-    paired = len(reference) == len(candidate)
-    other = drawn if paired else generator.integers(len(candidate), size=(_RESAMPLES, len(candidate)))
+    together = paired and len(reference) == len(candidate)
+    other = drawn if together else generator.integers(len(candidate), size=(_RESAMPLES, len(candidate)))
     ratios = _medians(reference, drawn, generator) / _medians(candidate, other, generator)
     tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(ratios, (tail, 1 - tail))
     observed = median(_pooled(reference)) / median(_pooled(candidate))
     return Ratio(observed, min(observed, float(low)), max(observed, float(high)))
+
+
+@lru_cache(maxsize=1024)
+def estimate(rounds: tuple[tuple[float, ...], ...], share: float, *, seed: int = 0) -> tuple[float, float]:
+    """Bounds of a percentile of the pooled samples: rounds are drawn first, then samples within them."""
+    generator = np.random.default_rng(seed)
+    kept = [np.asarray(samples, np.float64) for samples in rounds if samples]
+    drawn = generator.integers(len(kept), size=(_RESAMPLES, len(kept)))
+    found = [
+        np.quantile(
+            np.concatenate([generator.choice(kept[index], len(kept[index])) for index in row]),
+            share / 100,
+            method="inverted_cdf",
+        )
+        for row in drawn
+    ]
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(found, (tail, 1 - tail))
+    return float(low), float(high)
+
+
+def ratio_of_means(upper: Rounds, lower: Rounds, *, seed: int = 0) -> Ratio:
+    """Mean of each round of one side over that of the other: the median over rounds, and its bootstrap bounds."""
+    ratios = np.asarray([np.mean(a) / np.mean(b) for a, b in zip(upper, lower, strict=True)])
+    drawn = np.random.default_rng(seed).integers(len(ratios), size=(_RESAMPLES, len(ratios)))
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(np.median(ratios[drawn], axis=1), (tail, 1 - tail))
+    return Ratio(float(np.median(ratios)), float(low), float(high))
 
 
 def combined(ratios: Sequence[Ratio]) -> Ratio:

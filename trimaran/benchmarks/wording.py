@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from trimaran.artifact import Check
+from trimaran.benchmarks.finals import Figure
 from trimaran.benchmarks.stats import Ratio
 from trimaran.tasks import Gate
 
@@ -16,7 +17,7 @@ ROWS_WORDS = {
     "alone": "each row by itself",
 }
 SIGNS = {"<=": "≤", ">=": "≥"}
-VERDICT_MARKS = {"reference": "●", "chosen": "★", "passed": "✓", "rejected": "✕", "failed": "⚠"}
+VERDICT_MARKS = {"reference": "●", "baseline": "○", "chosen": "★", "passed": "✓", "rejected": "✕", "failed": "⚠"}
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,14 @@ def times(ratio: Ratio | float) -> str:
 
 def interval(ratio: Ratio) -> str:
     return f"{ratio.low:.2f}–{ratio.high:.2f}"
+
+
+def figure_words(figure: Figure) -> str:
+    """`p50 latency 5.71 ms (5.6–5.8)`."""
+    between = ""
+    if figure.low is not None and figure.high is not None:
+        between = f" ({number(figure.low)}–{number(figure.high)})"
+    return f"{figure.name} {number(figure.value)} {figure.unit}{between}"
 
 
 def milliseconds(value_ns: float) -> str:

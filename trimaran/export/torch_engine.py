@@ -19,7 +19,10 @@ Array = npt.NDArray[Any]
 
 
 class Engine:
-    """`path` is the reference artifact's `model_ref.json`; the weights stay where the user keeps them."""
+    """`path` is the reference artifact's `model_ref.json`; the weights stay where the user keeps them.
+
+    Options: `attention`; and for baselines `dtype`, a torch name, and `compile`.
+    """
 
     def __init__(self, path: str, *, threads: int, options: Mapping[str, Any] | None = None) -> None:
         import torch
@@ -33,7 +36,12 @@ class Engine:
                 f"The model in {ref.directory} has changed since it was exported.", hint="Run `trimaran export` again."
             )
         self._torch = torch
-        self._module = complete_module(ref, attention=str((options or {}).get("attention", "sdpa")))
+        asked = options or {}
+        self._module = complete_module(ref, attention=str(asked.get("attention", "sdpa")))
+        if "dtype" in asked:
+            self._module = self._module.to(getattr(torch, str(asked["dtype"])))
+        if asked.get("compile"):
+            self._module = torch.compile(self._module, dynamic=False)
         self._inputs = ref.inputs or family(ref.family).inputs
         self._outputs = [spec.name for spec in outputs_of(ref)]
 
@@ -42,7 +50,9 @@ class Engine:
             tensors = [self._torch.from_numpy(np.ascontiguousarray(inputs[name])) for name in self._inputs]
             found = self._module(*tensors)
         values = (found,) if isinstance(found, self._torch.Tensor) else found
-        return dict(zip(self._outputs, (value.numpy() for value in values), strict=True))
+        # numpy knows no bfloat16: a baseline in it answers in float32.
+        whole = (value.float() if value.dtype == self._torch.bfloat16 else value for value in values)
+        return dict(zip(self._outputs, (value.numpy() for value in whole), strict=True))
 
     def close(self) -> None:
         self._module = None

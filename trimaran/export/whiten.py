@@ -13,12 +13,14 @@ import numpy.typing as npt
 from trimaran.artifact import Artifact
 from trimaran.corpus import encoder_of
 from trimaran.errors import UsageError
-from trimaran.export.to_onnx import model_ref_of
+from trimaran.export.reference import model_ref_of
 from trimaran.progress import Progress
 from trimaran.runtime.text import infer_rows
 
 Array = npt.NDArray[Any]
 CHUNK = 256
+# Share of the strongest direction's variance below which another holds only the noise of fp32.
+NOISE = 1e-10
 
 
 class Moments:
@@ -44,10 +46,20 @@ class Moments:
 
 
 def kernel_of(moments: Moments, dimensions: int | None) -> Array:
-    """U · diag(1/√s) of the covariance's SVD, the strongest directions first."""
+    """U · diag(1/√s) of the covariance's SVD, the strongest directions first.
+
+    A direction in which the corpus does not vary is float noise, which the kernel would blow up to unit variance:
+    layer norms leave one such, so all the numbers of a vector are rarely to be had.
+    """
     vectors, strengths, _ = np.linalg.svd(moments.covariance)
-    kernel = vectors / np.sqrt(np.maximum(strengths, strengths[0] * 1e-12))
-    return np.asarray(kernel[:, :dimensions], np.float32)
+    varying = int((strengths > strengths[0] * NOISE).sum())
+    if (dimensions or len(strengths)) > varying:
+        raise UsageError(
+            f"The embeddings of the corpus vary in {varying} directions, fewer than the "
+            f"{dimensions or len(strengths)} numbers that were asked for.",
+            hint=f"Pass --dimensions {varying} or fewer, or a larger corpus.",
+        )
+    return np.asarray((vectors / np.sqrt(np.maximum(strengths, strengths[0] * NOISE)))[:, :dimensions], np.float32)
 
 
 def whiten(

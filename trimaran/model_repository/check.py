@@ -8,14 +8,15 @@ from pathlib import Path
 from trimaran.artifact import MANIFEST, Artifact, load_artifact, sha256_of
 from trimaran.errors import RepositoryError, TrimaranError
 from trimaran.model_repository.layout import CONFIG_FILE, versions_of
-from trimaran.model_repository.model_config import ModelConfig, Tensor, config_from_pbtxt
+from trimaran.model_repository.model_config import ModelConfig, Tensor
+from trimaran.model_repository.pbtxt import config_from_pbtxt
 from trimaran.model_repository.stages import (
     DEFAULT_FILE,
     SERVING_FILE,
-    TEXT_INPUTS,
-    TEXT_OUTPUTS,
+    TEXT_FILES,
     served_names,
     tensor_from_spec,
+    text_interface,
 )
 from trimaran.spec import Frozen
 
@@ -42,6 +43,17 @@ def problems(repository: Path) -> tuple[Problem, ...]:
         message = "wanted model folders, found none."
         return (Problem(code="no-models", place=repository, message=message, remedy="Run `trimaran deploy` first."),)
     return tuple(problem for folder in folders for problem in _of_model(folder))
+
+
+def problems_of_version(model: Path, version: int) -> tuple[Problem, ...]:
+    """What would keep this version from being served, by the configuration that it was published with."""
+    folder = model / str(version)
+    try:
+        config = config_from_pbtxt((folder / CONFIG_FILE).read_text(encoding="utf-8"))
+    except (OSError, RepositoryError, UnicodeDecodeError) as error:
+        message = getattr(error, "message", str(error))
+        return (Problem(code="config-unreadable", place=folder / CONFIG_FILE, message=message, remedy=_LAY_OUT_AGAIN),)
+    return tuple(_of_version(folder, config, served=True))
 
 
 def require_sound(repository: Path) -> None:
@@ -78,7 +90,7 @@ def _of_model(folder: Path) -> Iterator[Problem]:
         message = "wanted a version folder such as 1, found none."
         yield Problem(code="version-missing", place=folder, message=message, remedy="Lay the model out again.")
     for version in versions:
-        yield from _of_version(folder / str(version), config, served=version in versions[-config.latest_versions :])
+        yield from _of_version(folder / str(version), config, served=version in config.serves(versions))
 
 
 def _of_config(folder: Path, path: Path, config: ModelConfig) -> Iterator[Problem]:
@@ -122,7 +134,7 @@ def _of_version(folder: Path, config: ModelConfig, *, served: bool) -> Iterator[
 def _of_files(
     folder: Path, artifact: Artifact, names: dict[str, str], *, tensors_only: bool, entry: str
 ) -> Iterator[Problem]:
-    own = [SERVING_FILE] if tensors_only else [SERVING_FILE, "text.py", f"{artifact.backend}_engine.py"]
+    own = [SERVING_FILE] if tensors_only else [SERVING_FILE, *TEXT_FILES, f"{artifact.backend}_engine.py"]
     for name in own:
         if not (folder / name).is_file():
             yield _missing(folder / name, "the stage reads it when it starts.")
@@ -144,8 +156,7 @@ def _of_files(
 
 def _of_interface(folder: Path, config: ModelConfig, artifact: Artifact) -> Iterator[Problem]:
     if config.backend == "python":
-        inputs: tuple[Tensor, ...] = TEXT_INPUTS
-        outputs = TEXT_OUTPUTS[artifact.task](artifact) if artifact.task in TEXT_OUTPUTS else config.outputs
+        inputs, outputs = text_interface(artifact)
     else:
         inputs = tuple(tensor_from_spec(spec) for spec in artifact.signature.inputs)
         outputs = tuple(tensor_from_spec(spec) for spec in artifact.signature.outputs)

@@ -14,10 +14,13 @@ from pathlib import Path
 import trimaran.runtime
 from trimaran.artifact import MANIFEST, Artifact, verify_files
 from trimaran.errors import RepositoryError, UnavailableError, UsageError
-from trimaran.model_repository.model_config import ModelConfig, Tensor, config_from_pbtxt, pbtxt_from_config
+from trimaran.golden import GOLDEN_FILE, Golden
+from trimaran.model_repository.model_config import ModelConfig, Tensor
+from trimaran.model_repository.pbtxt import config_from_pbtxt, pbtxt_from_config
 from trimaran.model_repository.stages import (
     DEFAULT_FILE,
     SERVING_FILE,
+    TEXT_FILES,
     Serving,
     served_names,
     tensor_stage,
@@ -44,7 +47,14 @@ class Deployment(Frozen):
 
 
 def lay_out(
-    artifact: Artifact, *, repository: Path, name: str, rows: Rows, threads: int, report: Path | None = None
+    artifact: Artifact,
+    *,
+    repository: Path,
+    name: str,
+    rows: Rows,
+    threads: int,
+    report: Path | None = None,
+    golden: Golden | None = None,
 ) -> Deployment:
     """Adds the artifact as the next version of `name`, with the plain tensor model beside it.
 
@@ -65,15 +75,25 @@ def lay_out(
     tensor = tensor_stage(name, artifact, rows=rows, threads=threads)
     serving = Serving.of(artifact, rows=rows, threads=threads).to_json()
     repository = repository.absolute()
-    with _writable(repository), _locked(repository):
+    with _writable(repository), repository_lock(repository):
         for config in (text, tensor):
             _require_same_interface(repository / config.name, config)
         version = _next_version(repository, name)
         with _staged(repository, tensor, version, artifact) as folder:
             _fill_tensor(folder, artifact, serving)
         with _staged(repository, text, version, artifact) as folder:
-            _fill_text(folder, artifact, serving, report)
+            _fill_text(folder, artifact, serving, report, golden)
     return Deployment(repository=repository, name=name, version=version, models=(text.name, tensor.name))
+
+
+def copy_version(model: Path, version: int, target: Path) -> None:
+    """One version of a model by itself, as links: what a trial serves."""
+    for path in (model / str(version)).rglob("*"):
+        if path.is_file():
+            _link(path, target / str(version) / path.relative_to(model / str(version)))
+    for path in (model / "warmup").glob("*"):
+        _link(path, target / "warmup" / path.name)
+    shutil.copyfile(model / str(version) / CONFIG_FILE, target / CONFIG_FILE)
 
 
 def versions_of(model: Path) -> tuple[int, ...]:
@@ -91,17 +111,19 @@ def _fill_tensor(folder: Path, artifact: Artifact, serving: str) -> None:
     shutil.copyfile(artifact.directory / MANIFEST, folder / MANIFEST)
 
 
-def _fill_text(folder: Path, artifact: Artifact, serving: str, report: Path | None) -> None:
+def _fill_text(folder: Path, artifact: Artifact, serving: str, report: Path | None, golden: Golden | None) -> None:
     """Self-contained: it imports nothing of trimaran, so that the official container needs none of it."""
     for name, served in served_names(artifact).items():
         _link(artifact.directory / name, folder / served)
-    engine = f"{artifact.backend}_engine.py"
-    for source, target in (("triton_text_model.py", "model.py"), ("text.py", "text.py"), (engine, engine)):
-        shutil.copyfile(_RUNTIME / source, folder / target)
+    shutil.copyfile(_RUNTIME / "triton_text_model.py", folder / "model.py")
+    for source in (*TEXT_FILES, f"{artifact.backend}_engine.py"):
+        shutil.copyfile(_RUNTIME / source, folder / source)
     (folder / SERVING_FILE).write_text(serving, encoding="utf-8")
     shutil.copyfile(artifact.directory / MANIFEST, folder / MANIFEST)
     if report is not None:
         shutil.copyfile(report / REPORT_FILE if report.is_dir() else report, folder / REPORT_FILE)
+    if golden is not None:
+        (folder / GOLDEN_FILE).write_text(golden.to_json(), encoding="utf-8")
 
 
 @contextlib.contextmanager
@@ -127,7 +149,9 @@ def _staged(repository: Path, config: ModelConfig, version: int, artifact: Artif
         publish(folder, target)
     if known:
         _write_warmups(model, warmups)
-        write_atomically(model / CONFIG_FILE, pbtxt)
+        # What a promotion has chosen stays chosen; `trimaran promote` moves on to the new version.
+        if not config_from_pbtxt((model / CONFIG_FILE).read_text(encoding="utf-8")).served_versions:
+            write_atomically(model / CONFIG_FILE, pbtxt)
 
 
 def _write_warmups(model: Path, files: dict[str, bytes]) -> None:
@@ -182,7 +206,7 @@ def _link(source: Path, target: Path) -> None:
 
 
 @contextlib.contextmanager
-def _locked(repository: Path) -> Iterator[None]:
+def repository_lock(repository: Path) -> Iterator[None]:
     """One layout at a time, so that two never take the same version number. The lock ends with the process."""
     repository.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(repository, os.O_RDONLY)

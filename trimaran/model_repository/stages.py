@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any, Literal, cast
 
 from pydantic import Field
 
 from trimaran.artifact import Artifact
-from trimaran.errors import UsageError
 from trimaran.model_repository.model_config import (
     DataType,
     DynamicBatching,
@@ -18,9 +17,13 @@ from trimaran.model_repository.model_config import (
     Warmup,
     WarmupInput,
 )
+from trimaran.runtime.answers import Reader
+from trimaran.runtime.wire import FIRST, OPTIONS, VERSION, WIRES
 from trimaran.spec import Frozen, Rows, ShapeProfile, TensorSpec, TokenizerSpec
 
 SERVING_FILE = "serving.json"
+# What the text stage imports of `trimaran/runtime`, beside its engine.
+TEXT_FILES = ("text.py", "answers.py", "entities.py", "spans.py", "wire.py")
 
 # Names that the official container's backends look for when the configuration gives none.
 DEFAULT_FILE = {"onnxruntime": "model.onnx", "openvino": "model.xml"}
@@ -43,6 +46,8 @@ _QUEUE_DELAY_US = 0
 _QUEUE_TIMEOUT_US = 10_000_000
 _QUEUED_BATCHES = 8
 _SMALLEST_QUEUE = 64
+# A warm-up must not be refused: Triton 2.51 dies of that without a word, and a long question leaves no room.
+_BRIEF_WORDS = 3
 
 
 class Serving(Frozen):
@@ -55,6 +60,7 @@ class Serving(Frozen):
     rows: Rows
     threads: int
     labels: tuple[str, ...]
+    facts: dict[str, Any]
     tokenizer: TokenizerSpec
     profile: ShapeProfile
     engine_options: dict[str, Any]
@@ -69,6 +75,7 @@ class Serving(Frozen):
             rows=rows,
             threads=threads,
             labels=artifact.labels,
+            facts=artifact.details.get("answers", {}),
             tokenizer=artifact.tokenizer,
             profile=artifact.profile,
             engine_options=artifact.engine_options,
@@ -79,55 +86,56 @@ class Serving(Frozen):
         return self.model_dump_json(by_alias=True, indent=2) + "\n"
 
 
-def _embedding(artifact: Artifact) -> tuple[Tensor, ...]:
-    return (Tensor(name="EMBEDDING", data_type="TYPE_FP32", dims=_without_batch(artifact.signature.outputs[0])),)
-
-
-def _labels_and_scores(artifact: Artifact) -> tuple[Tensor, ...]:
-    dims = _without_batch(artifact.signature.outputs[0])
-    return (
-        Tensor(name="LABELS", data_type="TYPE_STRING", dims=dims),
-        Tensor(name="SCORES", data_type="TYPE_FP32", dims=dims),
-    )
-
-
-TEXT_INPUTS = (
-    Tensor(name="TEXT", data_type="TYPE_STRING", dims=(1,)),
-    Tensor(name="TEXT_PAIR", data_type="TYPE_STRING", dims=(1,), optional=True),
-)
-TEXT_OUTPUTS: dict[str, Callable[[Artifact], tuple[Tensor, ...]]] = {
-    "embedding": _embedding,
-    "text-classification": _labels_and_scores,
-}
-
-
-def require_text_stage(task: str) -> None:
-    if task not in TEXT_OUTPUTS:
-        raise UsageError(
-            f"{task} can be exported and quantised, but not served yet.",
-            hint=f"Served are {', '.join(TEXT_OUTPUTS)}; `trimaran export` makes the graph.",
+def text_interface(artifact: Artifact) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """What callers of the text stage send and get."""
+    wire = WIRES[artifact.task]
+    inputs = [
+        Tensor(
+            name=field.name,
+            data_type="TYPE_STRING",
+            dims=(-1 if field.many else 1,),
+            optional=field.optional,
+            ragged=field.many,
         )
+        for field in wire.inputs
+    ]
+    if wire.options:
+        inputs.append(Tensor(name=OPTIONS, data_type="TYPE_STRING", dims=(1,), optional=True))
+    engine = {spec.name: _without_batch(spec) for spec in artifact.signature.outputs}
+    engine[FIRST] = _without_batch(artifact.signature.outputs[0])
+    outputs = []
+    for output in wire.outputs:
+        dims = engine.get(output.dims) if isinstance(output.dims, str) else output.dims
+        if dims is not None:
+            outputs.append(Tensor(name=output.name, data_type=cast(DataType, output.data_type), dims=dims))
+    return tuple(inputs), tuple(outputs)
 
 
 def text_stage(name: str, artifact: Artifact) -> ModelConfig:
     """Tokenises, runs the engine in process and post-processes: one hop, no padding waste."""
-    require_text_stage(artifact.task)
+    inputs, outputs = text_interface(artifact)
     return ModelConfig(
         name=name,
         backend="python",
         max_batch_size=artifact.profile.batch.maximum,
-        inputs=TEXT_INPUTS,
-        outputs=TEXT_OUTPUTS[artifact.task](artifact),
+        inputs=inputs,
+        outputs=outputs,
         dynamic_batching=_batching(artifact.profile),
         warmups=tuple(
-            Warmup(
-                name=f"{words} words",
-                inputs=(WarmupInput(name="TEXT", data_type="TYPE_STRING", dims=(1,), file=f"{words}-words"),),
-            )
+            Warmup(name=f"{words} words", inputs=_warmup_texts(artifact, words))
             for words in _warmup_lengths(artifact.profile)
         ),
-        parameters={"task": artifact.task, "artifact": artifact.digest},
+        parameters=text_parameters(artifact),
     )
+
+
+def text_parameters(artifact: Artifact) -> dict[str, str]:
+    """What a caller can read of a model before calling it."""
+    found = {"task": artifact.task, "wire": VERSION, "artifact": artifact.digest}
+    if artifact.task == "fill-mask":
+        reader = Reader(str(artifact.directory / "tokenizer.json"))
+        found["mask_token"] = reader.token(artifact.details["answers"]["mask_id"])
+    return found
 
 
 def tensor_stage(name: str, artifact: Artifact, *, rows: Rows, threads: int) -> ModelConfig:
@@ -154,7 +162,7 @@ def tensor_stage(name: str, artifact: Artifact, *, rows: Rows, threads: int) -> 
             )
             for tokens in _warmup_lengths(artifact.profile)
         ),
-        parameters={**parameters, "artifact": artifact.digest},
+        parameters={**parameters, "artifact": artifact.digest, "load": "on demand"},
     )
 
 
@@ -169,9 +177,10 @@ def tensor_from_spec(spec: TensorSpec) -> Tensor:
 def warmup_files(artifact: Artifact) -> dict[str, bytes]:
     """File name to content, for both stages: texts with Triton's length prefix, and masks of ones."""
     files: dict[str, bytes] = {}
-    for length in _warmup_lengths(artifact.profile):
+    for length in (_BRIEF_WORDS, *_warmup_lengths(artifact.profile)):
         text = ("the " * length).strip().encode()
         files[f"{length}-words"] = len(text).to_bytes(4, "little") + text
+        files[f"{length}-words-twice"] = 2 * files[f"{length}-words"]
         files[f"{length}-ones"] = (1).to_bytes(8, "little") * length
     return files
 
@@ -192,14 +201,28 @@ def _without_batch(spec: TensorSpec) -> tuple[int, ...]:
 def _batching(profile: ShapeProfile) -> DynamicBatching:
     return DynamicBatching(
         max_queue_delay_us=_QUEUE_DELAY_US,
+        priority_levels=2,
+        default_priority=2,
         queue=QueuePolicy(
-            max_queue_size=max(_SMALLEST_QUEUE, _QUEUED_BATCHES * profile.batch.maximum), timeout_us=_QUEUE_TIMEOUT_US
+            max_queue_size=max(_SMALLEST_QUEUE, _QUEUED_BATCHES * profile.batch.maximum),
+            timeout_us=_QUEUE_TIMEOUT_US,
+            caller_may_shorten=True,
         ),
     )
 
 
 def _warmup_lengths(profile: ShapeProfile) -> tuple[int, ...]:
     return tuple(dict.fromkeys((profile.clamp_sequence(8), profile.sequence.typical)))
+
+
+def _warmup_texts(artifact: Artifact, words: int) -> tuple[WarmupInput, ...]:
+    found = []
+    for field in WIRES[artifact.task].inputs:
+        if not field.optional:
+            size = f"{_BRIEF_WORDS if field.brief else words}-words"
+            file, dims = (f"{size}-twice", (2,)) if field.many else (size, (1,))
+            found.append(WarmupInput(name=field.name, data_type="TYPE_STRING", dims=dims, file=file))
+    return tuple(found)
 
 
 def _warmup_tokens(spec: TensorSpec, tokens: int) -> WarmupInput:

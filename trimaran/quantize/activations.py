@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from trimaran.artifact import Artifact
 from trimaran.corpus import encoder_of
 from trimaran.errors import UsageError
 from trimaran.onnx_graph import save_graph
+from trimaran.runtime.text import Text
 
 Array = npt.NDArray[Any]
 Inputs = Mapping[str, Array]
@@ -23,7 +25,7 @@ BINS = 2048
 _LARGE_BYTES = 4096
 
 
-def calibration_inputs(parent: Artifact, texts: Sequence[str], *, samples: int) -> list[dict[str, Array]]:
+def calibration_inputs(parent: Artifact, texts: Sequence[Text], *, samples: int) -> list[dict[str, Array]]:
     """Single texts as they are, then the longest ones padded together: masks act only where there is padding."""
     if len(texts) < FEWEST:
         raise UsageError(
@@ -123,12 +125,29 @@ def magnitude_histograms(
     return counts
 
 
+@dataclass(frozen=True)
+class Samples:
+    """Token vectors of one tensor, drawn evenly from the inputs, and each channel's range over all their tokens.
+
+    `halved` has the rows of every second input, and the ranges over all the others.
+    """
+
+    rows: Array
+    low: Array
+    high: Array
+    halved: Samples | None = None
+
+    @property
+    def peak(self) -> Array:
+        return np.maximum(np.abs(self.low), np.abs(self.high))
+
+
 def sampled_rows(
     model: Any, tensors: Sequence[str], inputs: Sequence[Inputs], *, rows: int, threads: int
-) -> dict[str, tuple[Array, Array]]:
-    """Of each tensor about `rows` token vectors, drawn evenly from the inputs, and max |x| of each channel over all."""
+) -> dict[str, Samples]:
+    """About `rows` token vectors of each tensor."""
     generator = np.random.default_rng(0)
-    peaks: dict[str, Array] = {}
+    ranges: dict[str, list[tuple[Array, Array]]] = {name: [] for name in tensors}
     kept: dict[str, list[Array]] = {name: [] for name in tensors}
     observation = Observation(model, tensors, threads=threads)
     each = max(1, rows // len(inputs))
@@ -137,7 +156,14 @@ def sampled_rows(
         tokens = generator.permutation(next(iter(batch.values())).size)[:each]
         for name, array in observation.run(batch):
             vectors = array.reshape(-1, array.shape[-1])
-            highest = np.abs(vectors).max(axis=0)
-            peaks[name] = np.maximum(peaks[name], highest) if name in peaks else highest
+            ranges[name].append((vectors.min(axis=0), vectors.max(axis=0)))
             kept[name].append(vectors[tokens % len(vectors)])
-    return {name: (np.concatenate(kept[name]), peaks[name]) for name in tensors}
+    return {
+        name: _samples(kept[name], ranges[name], halved=_samples(kept[name][1::2] or kept[name], ranges[name][::2]))
+        for name in tensors
+    }
+
+
+def _samples(rows: Sequence[Array], ranges: Sequence[tuple[Array, Array]], halved: Samples | None = None) -> Samples:
+    low, high = (end(side, axis=0) for end, side in zip((np.min, np.max), zip(*ranges, strict=True), strict=True))
+    return Samples(np.concatenate(rows), low, high, halved)

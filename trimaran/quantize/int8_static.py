@@ -12,6 +12,8 @@ from trimaran.quantize.settings import Made, Settings
 
 SAMPLES = 200
 SMOOTHING = 0.95
+# NNCF's word for none.
+NO_SMOOTHING = -1.0
 
 
 def openvino_static(parent: Artifact, folder: Path, settings: Settings) -> Made:
@@ -35,6 +37,7 @@ def _quantized(parent: Artifact, folder: Path, settings: Settings, *, narrowing_
     dataset = nncf.Dataset([encoder.batch([row]) for row in rows])
     model = ov.convert_model(str(parent.entry_path))
     kept = narrowing_products(model) if narrowing_in_float else []
+    smoothing = NO_SMOOTHING if shares_layers(parent) else SMOOTHING
     quantized = nncf.quantize(
         model,
         dataset,
@@ -43,7 +46,7 @@ def _quantized(parent: Artifact, folder: Path, settings: Settings, *, narrowing_
         preset=nncf.QuantizationPreset.PERFORMANCE,
         ignored_scope=nncf.IgnoredScope(names=kept) if kept else None,
         advanced_parameters=nncf.AdvancedQuantizationParameters(
-            smooth_quant_alphas=nncf.AdvancedSmoothQuantParameters(matmul=SMOOTHING)
+            smooth_quant_alphas=nncf.AdvancedSmoothQuantParameters(matmul=smoothing)
         ),
     )
     ov.save_model(quantized, folder / "model.xml", compress_to_fp16=False)
@@ -53,10 +56,16 @@ def _quantized(parent: Artifact, folder: Path, settings: Settings, *, narrowing_
         checks=(Check(name="quantised tensors", observed=quantizers, limit=1, comparison=">="),),
         details={
             "calibration": {"texts": len(rows), "digest": digest_of_texts(settings.calibration[:SAMPLES])},
-            "smoothing": SMOOTHING,
+            "smoothing": smoothing,
             "kept_in_float": kept,
         },
     )
+
+
+def shares_layers(parent: Artifact) -> bool:
+    """Whether one layer's weights serve many layers, as in ALBERT: smoothed, each would have its own copy."""
+    shared, whole = (int(parent.details.get(key, 0)) for key in ("shared_weight_bytes", "checkpoint_fp32_bytes"))
+    return shared > whole // 10
 
 
 def narrowing_products(model: Any) -> list[str]:

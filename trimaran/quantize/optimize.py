@@ -14,7 +14,7 @@ from trimaran.artifact import Artifact, Check, Draft, Recipe
 from trimaran.environment import tools, usable_cores
 from trimaran.errors import UsageError, ValidationError
 from trimaran.families import family
-from trimaran.onnx_graph import save_graph, share_equal_weights
+from trimaran.onnx_graph import load_graph, put_back, save_graph, share_equal_weights
 from trimaran.progress import Progress
 from trimaran.quantize.proof import prove_against_parent
 from trimaran.store import Store
@@ -77,7 +77,7 @@ def fuse(parent: Artifact, target: Path) -> dict[str, int]:
 
     row = family(parent.family)
     heads = int(parent.details.get("heads", 0))
-    graph = onnx.load(str(parent.entry_path))
+    graph, tables = load_graph(parent.entry_path)
     put_attention_first(graph.graph)
     with _quiet():
         optimizer = optimize_model(
@@ -92,9 +92,12 @@ def fuse(parent: Artifact, target: Path) -> dict[str, int]:
     model = optimizer.model
     if not any(entry.domain == "com.microsoft" for entry in model.opset_import):
         model.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
+    put_back(model, tables)
     # Each fused attention packs its own Q, K and V: layers that share weights would each get a copy.
-    share_equal_weights(model)
-    save_graph(model, target, external_above_bytes=0 if parent.details.get("external_weights") else None)
+    beside = parent.directory
+    share_equal_weights(model, beside)
+    limit = 0 if parent.details.get("external_weights") else None
+    save_graph(model, target, external_above_bytes=limit, beside=beside)
     operators = [node.op_type for node in model.graph.node]
     found = {name: operators.count(name) for name in expected_fusions(parent)}
     return found

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trimaran.quantize.activations import Inputs, largest_magnitudes, magnitude_histograms, sampled_rows
+from trimaran.quantize.activations import Inputs, Samples, largest_magnitudes, magnitude_histograms, sampled_rows
 from trimaran.quantize.qdq_sites import Site, ValueProjection, after_attention, value_projection
 
 Array = npt.NDArray[Any]
@@ -74,11 +74,11 @@ def _choose(
     weights: tuple[str, ...],
     values: tuple[ValueProjection, ...],
     matrix: Array,
-    samples: Mapping[str, tuple[Array, Array]],
+    samples: Mapping[str, Samples],
     strengths: Sequence[float],
 ) -> Choice:
-    peak = np.max([peaks for _, peaks in samples.values()], axis=0)
-    wanted = {name: rows @ matrix for name, (rows, _) in samples.items()}
+    peak = np.max([found.peak for found in samples.values()], axis=0)
+    wanted = {name: found.rows @ matrix for name, found in samples.items()}
     # Each token counts alike: a layer norm follows, and one outlier token would otherwise outweigh all others.
     powers = {name: np.maximum(np.square(result).sum(axis=1), 1e-12) for name, result in wanted.items()}
     best: Choice | None = None
@@ -87,9 +87,9 @@ def _choose(
         rounded = _rounded_weights(matrix * np.reshape(divisor, (-1, 1)))
         for clipping in CLIPPINGS:
             scales, lost = {}, 0.0
-            for name, (rows, peaks) in samples.items():
-                scales[name] = half_scale(clipping * float((peaks / divisor).max()) / LEVELS)
-                levels = np.clip(np.rint(rows / divisor / scales[name]), -LEVELS, LEVELS)
+            for name, found in samples.items():
+                scales[name] = half_scale(clipping * float((found.peak / divisor).max()) / LEVELS)
+                levels = np.clip(np.rint(found.rows / divisor / scales[name]), -LEVELS, LEVELS)
                 error = np.square((levels * scales[name]) @ rounded - wanted[name]).sum(axis=1)
                 lost += float((error / powers[name]).mean()) / len(samples)
             if best is None or lost < best.lost:

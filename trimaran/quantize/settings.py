@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from trimaran.artifact import Check
+from trimaran.runtime.text import Text
 from trimaran.spec import Frozen
+from trimaran.tasks import Gate
+
+BUDGET_S = 150.0
 
 
 class Settings(Frozen):
-    """`calibration` is empty for candidates that need none, so that their recipes do not depend on it."""
+    """`calibration` is empty for candidates that need none, so that their recipes do not depend on it.
 
-    calibration: tuple[str, ...] = ()
+    For candidates that are searched: the `gates` to keep as (metric, comparison, limit), and seconds to search in.
+    `weight_levels` is the largest whole number of a weight: 63 where this CPU's products would saturate.
+    """
+
+    calibration: tuple[Text, ...] = ()
     threads: int = 1
     execution_environment: dict[str, str] = {}
+    gates: tuple[tuple[str, Literal["<=", ">="], float], ...] = ()
+    budget_s: float = BUDGET_S
+    weight_levels: int = 127
+
+    @property
+    def limits(self) -> tuple[Gate, ...]:
+        return tuple(Gate(*gate) for gate in self.gates)
 
 
 class Made(Frozen):

@@ -5,6 +5,7 @@ It travels with a deployed model beside `text.py`, and needs nothing but numpy a
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,25 +16,39 @@ import numpy as np
 
 from .entities import entities_of, merged_windows
 from .spans import Window, best_spans
-from .text import Array, Infer, Row, Text, TextEncoder, infer_rows, softmax
+from .text import SEQUENCE_AXES, Array, Infer, Row, Text, TextEncoder, infer_rows, softmax
 
 Answer = Any
 STRIDE = 128
 
 
 class Reader:
-    """The way back from token ids to text, by the model's own tokenizer."""
+    """The way back from token ids to text, by the model's own tokenizer; few tasks need it, so it is opened late."""
 
     def __init__(self, tokenizer_file: str) -> None:
+        self._file = tokenizer_file
+
+    @functools.cached_property
+    def _tokenizer(self) -> Any:
         from tokenizers import Tokenizer
 
-        self._tokenizer = Tokenizer.from_file(tokenizer_file)
-        model = json.loads(Path(tokenizer_file).read_text(encoding="utf-8"))["model"]
-        unknown = model.get("unk_token")
-        # A unigram model states its unknown token by number.
-        self.unknown_id: int | None = model.get("unk_id") if unknown is None else self._tokenizer.token_to_id(unknown)
-        # Only such a tokenizer marks which tokens continue a word.
-        self.marks_words = bool(model.get("continuing_subword_prefix"))
+        return Tokenizer.from_file(self._file)
+
+    @functools.cached_property
+    def _model(self) -> dict[str, Any]:
+        return dict(json.loads(Path(self._file).read_text(encoding="utf-8"))["model"])
+
+    @property
+    def unknown_id(self) -> int | None:
+        """A unigram model states its unknown token by number."""
+        unknown = self._model.get("unk_token")
+        found = self._model.get("unk_id") if unknown is None else self._tokenizer.token_to_id(unknown)
+        return None if found is None else int(found)
+
+    @property
+    def marks_words(self) -> bool:
+        """Only such a tokenizer marks which tokens continue a word."""
+        return bool(self._model.get("continuing_subword_prefix"))
 
     def token(self, index: int) -> str:
         return str(self._tokenizer.id_to_token(index))
@@ -70,10 +85,16 @@ def embeddings(served: Answering, texts: Sequence[Text]) -> list[Answer]:
     return list(served.encoded(texts)[1]["embedding"])
 
 
-def token_vectors(served: Answering, texts: Sequence[Text]) -> list[Answer]:
-    """One matrix a text, special tokens included, without padding."""
+def token_features(served: Answering, texts: Sequence[Text]) -> list[Answer]:
+    """The tokens of each text with their vectors, and with hidden states and attentions where the graph gives them."""
     encodings, outputs = served.encoded(texts)
-    return [rows[: len(found.ids)] for rows, found in zip(outputs["token_embeddings"], encodings, strict=True)]
+    found: list[Answer] = [{"tokens": list(encoding.tokens)} for encoding in encodings]
+    for name, array in outputs.items():
+        axes = SEQUENCE_AXES[name]
+        for answer, row in zip(found, array, strict=True):
+            size = len(answer["tokens"])
+            answer[name] = row[tuple(slice(size if axis in axes else None) for axis in range(1, array.ndim))]
+    return found
 
 
 def classes(served: Answering, texts: Sequence[Text], *, top_k: int | None = None) -> list[Answer]:
@@ -209,7 +230,7 @@ def zero_shot(
 
 ANSWERS: dict[str, Callable[..., list[Answer]]] = {
     "embedding": embeddings,
-    "feature-extraction": token_vectors,
+    "feature-extraction": token_features,
     "text-classification": classes,
     "token-classification": entities,
     "question-answering": answers,

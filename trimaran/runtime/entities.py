@@ -14,8 +14,11 @@ AGGREGATIONS = ("none", "simple", "first", "average", "max")
 
 
 class Reader(Protocol):
-    unknown_id: int | None
-    marks_words: bool
+    @property
+    def unknown_id(self) -> int | None: ...
+
+    @property
+    def marks_words(self) -> bool: ...
 
     def token(self, index: int) -> str: ...
 

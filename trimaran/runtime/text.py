@@ -159,7 +159,8 @@ def infer_rows(
             if not axes:
                 results[name][group] = array
                 continue
-            for index, found in zip(group, unpadded(array, _mask_of(inputs, rows, group), axes), strict=True):
+            mask = mask_of(inputs, [rows[index] for index in group])
+            for index, found in zip(group, unpadded(array, mask, axes), strict=True):
                 results[name][(index, *(slice(size) for size in found.shape))] = found
     return results
 
@@ -175,19 +176,32 @@ def unpadded(array: Array, mask: Array, axes: Sequence[int]) -> list[Array]:
     return rows
 
 
-def _mask_of(inputs: Mapping[str, Array], rows: Sequence[Row], group: Sequence[int]) -> Array:
+def mask_of(inputs: Mapping[str, Array], rows: Sequence[Row]) -> Array:
     """The mask that the engine was given, or for an engine that takes none the rows' lengths from the left."""
     if "attention_mask" in inputs:
         return inputs["attention_mask"]
     width = next(iter(inputs.values())).shape[1]
-    return np.asarray([np.arange(width) < len(rows[index].ids) for index in group])
+    return np.asarray([np.arange(width) < len(row.ids) for row in rows])
+
+
+def joined_rows(rows: Sequence[Array]) -> Array:
+    """Rows of unlike lengths as one array, filled up with NaN, integers with -1."""
+    shape = tuple(max(sizes) for sizes in zip(*(row.shape for row in rows), strict=True))
+    whole = np.full((len(rows), *shape), _absent(rows[0].dtype), rows[0].dtype)
+    for place, row in enumerate(rows):
+        whole[(place, *(slice(size) for size in row.shape))] = row
+    return whole
 
 
 def _room(array: Array, axes: Sequence[int], rows: int, widest: int) -> Array:
     shape = [rows, *(widest if axis in axes else size for axis, size in enumerate(array.shape) if axis)]
     if not axes:
         return np.empty(shape, array.dtype)
-    return np.full(shape, -1 if np.issubdtype(array.dtype, np.integer) else np.nan, array.dtype)
+    return np.full(shape, _absent(array.dtype), array.dtype)
+
+
+def _absent(kind: Any) -> float:
+    return -1 if np.issubdtype(kind, np.integer) else np.nan
 
 
 def softmax(logits: Array) -> Array:

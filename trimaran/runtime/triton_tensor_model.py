@@ -32,7 +32,7 @@ class TritonPythonModel:
         engine = importlib.import_module(f"{backend}_engine")
         self._engine = engine.Engine(
             str(folder / (config["default_model_filename"] or DEFAULT_FILE[backend])),
-            threads=settings["threads"],
+            threads=min(settings["threads"], len(os.sched_getaffinity(0))),
             options=settings["engine_options"],
         )
         self._inputs = [tensor["name"] for tensor in config["input"]]

@@ -1,6 +1,7 @@
-"""The Triton stage to call: text in, answers out, with the engine in the same process.
+"""The Triton stage to call: strings in, final answers out, with the engine in the same process.
 
-It is copied as `model.py` beside `text.py`, the engine's file and `serving.json`, and imports nothing else of ours.
+It is copied as `model.py` beside `serving.json`, the engine's file and the other files of `runtime` that it needs, and
+imports nothing else of ours.
 """
 
 from __future__ import annotations
@@ -8,32 +9,20 @@ from __future__ import annotations
 import importlib
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
-
-from .text import Array, Text, TextEncoder, infer_rows, ranked_labels, softmax
-
-Answers = dict[str, Array]
+from .answers import ANSWERS, Answering, Reader
+from .text import TextEncoder
+from .wire import MOST_ENTRIES, OPTIONS, WIRES, Tensors, parsed_options
 
 
-def _embeddings(outputs: Mapping[str, Array], labels: Sequence[str]) -> Answers:
-    return {"EMBEDDING": outputs["embedding"].astype(np.float32, copy=False)}
+class Asked(NamedTuple):
+    """One row of a request: what is answered about, and the keywords of how, as JSON so that equals are found."""
 
-
-def _labels_and_scores(outputs: Mapping[str, Array], labels: Sequence[str]) -> Answers:
-    """The output's name says whether its numbers still want a softmax: `logits` do, the others are final."""
-    name, found = next(iter(outputs.items()))
-    names, scores = ranked_labels(softmax(found) if name == "logits" else found, labels)
-    return {"LABELS": names, "SCORES": scores}
-
-
-ANSWERS: dict[str, Callable[[Mapping[str, Array], Sequence[str]], Answers]] = {
-    "embedding": _embeddings,
-    "text-classification": _labels_and_scores,
-}
+    item: Any
+    keywords: str
 
 
 class TritonPythonModel:
@@ -45,61 +34,111 @@ class TritonPythonModel:
         settings = json.loads((folder / "serving.json").read_text(encoding="utf-8"))
         # The engine's library and the tokenizer's thread pool read these once, when they are first imported.
         os.environ.update(settings["execution_environment"])
-        os.environ.setdefault("RAYON_NUM_THREADS", str(settings["threads"]))
+        # Where the server was given fewer CPUs than it was measured on, more threads would only wait for each other.
+        threads = min(settings["threads"], len(os.sched_getaffinity(0)))
+        os.environ.setdefault("RAYON_NUM_THREADS", str(threads))
         engine = importlib.import_module(f".{settings['backend']}_engine", __package__)
         self._engine = engine.Engine(
-            str(folder / settings["entry"]), threads=settings["threads"], options=settings["engine_options"]
+            str(folder / settings["entry"]), threads=threads, options=settings["engine_options"]
         )
         sequence = settings["profile"]["sequence"]
-        self._encoder = TextEncoder(
-            str(folder / "tokenizer.json"),
-            minimum=sequence["minimum"],
-            maximum=sequence["maximum"],
-            **settings["tokenizer"],
+        tokenizer = str(folder / "tokenizer.json")
+        self._task = settings["task"]
+        self._wire = WIRES[self._task]
+        self._served = Answering(
+            infer=self._engine.infer,
+            encoder=TextEncoder(
+                tokenizer, minimum=sequence["minimum"], maximum=sequence["maximum"], **settings["tokenizer"]
+            ),
+            reader=Reader(tokenizer),
+            labels=settings["labels"],
+            facts=settings["facts"],
+            policy=settings["rows"],
+            maximum_batch=settings["profile"]["batch"]["maximum"],
         )
-        self._rows = settings["rows"]
-        self._maximum_batch = settings["profile"]["batch"]["maximum"]
-        self._answers = ANSWERS[settings["task"]]
-        self._labels = settings["labels"]
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:
-        """Answers every request of a batch; one that cannot be read gets an error of its own."""
-        read = [self._texts_of(request) for request in requests]
-        texts = [text for found in read if isinstance(found, list) for text in found]
-        answers = self._answer(texts) if texts else {}
+        """Answers every request of a batch; one that cannot be read or answered gets an error of its own."""
+        read = [self._rows_of(request) for request in requests]
+        rows = [row for found in read if isinstance(found, list) for row in found]
+        try:
+            answers = self._answered(rows)
+        except Exception:  # one of them cannot be answered: each request is tried by itself, to find which
+            return [found if not isinstance(found, list) else self._alone(found) for found in read]
         responses, begin = [], 0
         for found in read:
-            if isinstance(found, str):
-                error = self._triton.TritonError(found, self._triton.TritonError.INVALID_ARG)
-                responses.append(self._triton.InferenceResponse(error=error))
+            if not isinstance(found, list):
+                responses.append(found)
                 continue
-            rows = slice(begin, begin + len(found))
-            begin = rows.stop
-            tensors = [self._triton.Tensor(name, array[rows]) for name, array in answers.items()]
-            responses.append(self._triton.InferenceResponse(output_tensors=tensors))
+            responses.append(self._response(answers[begin : begin + len(found)]))
+            begin += len(found)
         return responses
 
     def finalize(self) -> None:
         self._engine.close()
 
-    def _answer(self, texts: Sequence[Text]) -> Answers:
-        rows = self._encoder.rows(texts)
-        outputs = infer_rows(
-            self._engine.infer, self._encoder, rows, policy=self._rows, maximum_batch=self._maximum_batch
-        )
-        return self._answers(outputs, self._labels)
+    def _answered(self, rows: Sequence[Asked]) -> list[Any]:
+        """Answers in the order of the rows; those asked in the same way are answered together."""
+        answers: list[Any] = [None] * len(rows)
+        ways: dict[str, list[int]] = {}
+        for place, row in enumerate(rows):
+            ways.setdefault(row.keywords, []).append(place)
+        for keywords, places in ways.items():
+            found = ANSWERS[self._task](self._served, [rows[place].item for place in places], **json.loads(keywords))
+            for place, answer in zip(places, found, strict=True):
+                answers[place] = answer
+        return answers
 
-    def _texts_of(self, request: Any) -> list[Text] | str:
-        """The request's texts, or the sentence that says why they cannot be read."""
+    def _alone(self, rows: Sequence[Asked]) -> Any:
         try:
-            firsts = self._decoded(request, "TEXT")
-            seconds = self._decoded(request, "TEXT_PAIR")
-        except UnicodeDecodeError as error:
-            return f"A text is not valid UTF-8 ({error.reason} at byte {error.start}). Send UTF-8 encoded bytes."
-        if not firsts:
-            return "TEXT holds no text. Send at least one."
-        return list(zip(firsts, seconds, strict=True)) if seconds else list(firsts)
+            return self._response(self._answered(rows))
+        except ValueError as error:
+            return self._refusal(str(error))
+        except Exception as error:  # whatever the engine says of this request's values, the others are answered
+            return self._triton.InferenceResponse(error=self._triton.TritonError(str(error)))
 
-    def _decoded(self, request: Any, name: str) -> list[str]:
-        tensor = self._triton.get_input_tensor_by_name(request, name)
-        return [] if tensor is None else [value.decode("utf-8") for value in tensor.as_numpy().ravel()]
+    def _response(self, answers: Sequence[Any]) -> Any:
+        tensors: Tensors = self._wire.tensors(answers)
+        return self._triton.InferenceResponse([self._triton.Tensor(name, array) for name, array in tensors.items()])
+
+    def _refusal(self, sentence: str) -> Any:
+        error = self._triton.TritonError(sentence, self._triton.TritonError.INVALID_ARG)
+        return self._triton.InferenceResponse(error=error)
+
+    def _rows_of(self, request: Any) -> list[Asked] | Any:
+        """The request's rows, or the response that says why they cannot be read."""
+        try:
+            return self._read(request)
+        except UnicodeDecodeError as error:
+            return self._refusal(
+                f"A text is not valid UTF-8 ({error.reason} at byte {error.start}). Send UTF-8 encoded bytes."
+            )
+        except ValueError as error:
+            return self._refusal(str(error))
+
+    def _read(self, request: Any) -> list[Asked]:
+        columns: dict[str, list[Any]] = {}
+        for field in self._wire.inputs:
+            tensor = self._triton.get_input_tensor_by_name(request, field.name)
+            if tensor is None:
+                continue
+            rows = [[value.decode("utf-8") for value in row.ravel()] for row in tensor.as_numpy()]
+            if not all(rows):
+                raise ValueError(f"{field.name} holds nothing. Send at least one.")
+            if field.many and sum(map(len, rows)) > MOST_ENTRIES:
+                raise ValueError(f"{field.name} holds more than {MOST_ENTRIES} entries. Send several requests.")
+            columns[field.name] = rows if field.many else [row[0] for row in rows]
+        options = self._triton.get_input_tensor_by_name(request, OPTIONS)
+        size = len(next(iter(columns.values()), ()))
+        if not size:
+            raise ValueError(f"{self._wire.inputs[0].name} holds no text. Send at least one.")
+        texts = [""] * size if options is None else [value.decode("utf-8") for value in options.as_numpy().ravel()]
+        return [
+            self._asked({name: column[place] for name, column in columns.items()}, text)
+            for place, text in enumerate(texts)
+        ]
+
+    def _asked(self, row: Mapping[str, Any], options: str) -> Asked:
+        keywords = parsed_options(self._task, options)
+        keywords |= {keyword: row[name] for name, keyword in self._wire.keywords.items()}
+        return Asked(self._wire.item(row), json.dumps(keywords, sort_keys=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import select
 import signal
@@ -11,32 +12,24 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from pydantic import ValidationError as SchemaError
-
 from trimaran.errors import ToolError, TrimaranError, error_from_json
 from trimaran.serving.server import EXIT_TIMEOUT_S, Server, launch
-from trimaran.spec import Frozen
-from trimaran.store import default_home, write_atomically
+from trimaran.serving.states import Running, State, running, send, states_folder, ticks
+from trimaran.serving.watchdog import DEFAULT_CARE, Care, ServerGone, Watchdog
+from trimaran.store import default_home
 
 _WATCH_S = 0.25
+_PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 _STOP_DEADLINE_S = EXIT_TIMEOUT_S + 30.0
 
 
-class Running(Frozen):
-    """A live server. The start time tells its supervisor from a later process that got the same number."""
-
-    pid: int
-    started_ticks: int
-    repository: Path
-    http_port: int
-    grpc_port: int
-    metrics_port: int
-    log: Path
-    models: tuple[str, ...]
+__all__ = ["Running", "running", "serve_detached", "serve_forever", "stop"]
+log = logging.getLogger(__name__)
 
 
 class _Ended(BaseException):
@@ -51,23 +44,53 @@ def serve_forever(
     metrics_port: int | None = None,
     log_file: Path | None = None,
     deadline_s: float = 120.0,
+    everything: bool = False,
+    cpus: int | None = None,
+    care: Care = DEFAULT_CARE,
     on_ready: Callable[[Running], None] = lambda running: None,
 ) -> None:
-    """Serves in the foreground until SIGINT or SIGTERM, then drains. Raises ToolError if Triton dies before."""
+    """Serves in the foreground until SIGINT or SIGTERM, then drains.
+
+    A model that stops answering is loaded again, a server that dies is started again on the same ports; both are
+    counted in the state file and logged. Raises what the first start raises, or when it cannot be started again.
+    """
     with contextlib.suppress(_Ended), _signals_as_exceptions():
-        with launch(
-            repository,
-            http_port=http_port,
-            grpc_port=grpc_port,
-            metrics_port=metrics_port,
-            log_file=log_file,
-            deadline_s=deadline_s,
-        ) as server:
-            with _announced(server) as running:
-                on_ready(running)
-                while server.alive():
-                    time.sleep(_WATCH_S)
-                raise server.failure("ended by itself")
+        settings: dict[str, Any] = {"deadline_s": deadline_s, "everything": everything, "cpus": cpus}
+        chosen: dict[str, Any] = {"http_port": http_port, "grpc_port": grpc_port, "metrics_port": metrics_port}
+        server = launch(repository, log_file=log_file, **chosen, **settings)
+        chosen = {f"{kind}_port": port for kind, port in server.ports._asdict().items()}
+        with _announced(server) as state:
+            on_ready(state.running)
+            while True:
+                reason = _watched(server, care, state)
+                log.warning("Triton is started again: %s.", reason)
+                server = _started_again(lambda: launch(repository, log_file=log_file, **chosen, **settings))
+                state.count(restarts=1)
+
+
+def _watched(server: Server, care: Care, state: State) -> str:
+    """Looks after a server until it must be started again; returns why. However this ends, the server ends with it."""
+    with server:
+        watchdog = Watchdog(server, care, on_reload=lambda model, reason: state.count(reloads=1))
+        try:
+            while True:
+                watchdog.tick()
+                time.sleep(_WATCH_S)
+        except ServerGone as gone:
+            return str(gone)
+        finally:
+            watchdog.close()
+
+
+def _started_again(start: Callable[[], Server]) -> Server:
+    """With growing pauses between attempts; the last attempt's error is raised."""
+    for pause_s in _PAUSES_S:
+        try:
+            return start()
+        except TrimaranError as error:
+            log.error("Triton did not start again, next attempt in %g s: %s", pause_s, error)
+            time.sleep(pause_s)
+    return start()
 
 
 def serve_detached(
@@ -78,6 +101,9 @@ def serve_detached(
     metrics_port: int | None = None,
     log_file: Path | None = None,
     deadline_s: float = 120.0,
+    everything: bool = False,
+    cpus: int | None = None,
+    care: Care = DEFAULT_CARE,
 ) -> Running:
     """Starts a supervisor in a session of its own and returns when its server is proven."""
     answers, answer = os.pipe()
@@ -89,6 +115,9 @@ def serve_detached(
             "metrics_port": metrics_port,
             "log_file": str(log_file.absolute()) if log_file else None,
             "deadline_s": deadline_s,
+            "everything": everything,
+            "cpus": cpus,
+            "care": asdict(care),
         }
     )
     supervisor_log = default_home() / "logs" / "supervisor.log"
@@ -123,56 +152,43 @@ def serve_detached(
     return Running.model_validate(told["running"])
 
 
-def running() -> tuple[Running, ...]:
-    """The servers of this user that live; what dead ones left is removed."""
-    found = []
-    for path in sorted(_states().glob("*.json")):
-        try:
-            state = Running.model_validate_json(path.read_bytes())
-        except (OSError, SchemaError):
-            continue
-        if _ticks(state.pid) == state.started_ticks:
-            found.append(state)
-        else:
-            path.unlink(missing_ok=True)
-    return tuple(found)
-
-
 def stop(repository: Path | None = None) -> tuple[Running, ...]:
     """Ends the servers of a repository, or all; returns those that it ended, when they are gone."""
     wanted = repository.absolute() if repository else None
     chosen = [state for state in running() if wanted is None or state.repository == wanted]
     for state in chosen:
-        _signal(state, signal.SIGTERM)
+        send(state, signal.SIGTERM)
     end = time.monotonic() + _STOP_DEADLINE_S
     for state in chosen:
-        while _ticks(state.pid) == state.started_ticks:
+        while ticks(state.pid) == state.started_ticks:
             if time.monotonic() > end:
-                _signal(state, signal.SIGKILL)
+                send(state, signal.SIGKILL)
             time.sleep(0.05)
-        (_states() / f"{state.pid}.json").unlink(missing_ok=True)
+        (states_folder() / f"{state.pid}.json").unlink(missing_ok=True)
     return tuple(chosen)
 
 
 @contextlib.contextmanager
-def _announced(server: Server) -> Iterator[Running]:
-    """The state file, for as long as the server lives."""
-    state = Running(
-        pid=os.getpid(),
-        started_ticks=_ticks(os.getpid()) or 0,
-        repository=server.repository,
-        http_port=server.ports.http,
-        grpc_port=server.ports.grpc,
-        metrics_port=server.ports.metrics,
-        log=server.log,
-        models=server.models,
+def _announced(server: Server) -> Iterator[State]:
+    """The state file, for as long as the supervisor lives. If it cannot be written, the server ends too."""
+    state = State(
+        Running(
+            pid=os.getpid(),
+            started_ticks=ticks(os.getpid()) or 0,
+            repository=server.repository,
+            http_port=server.ports.http,
+            grpc_port=server.ports.grpc,
+            metrics_port=server.ports.metrics,
+            log=server.log,
+            models=server.models,
+        )
     )
-    path = _states() / f"{state.pid}.json"
-    write_atomically(path, state.model_dump_json(indent=2) + "\n")
     try:
+        state.write()
         yield state
     finally:
-        path.unlink(missing_ok=True)
+        state.path.unlink(missing_ok=True)
+        server.close()
 
 
 @contextlib.contextmanager
@@ -192,25 +208,6 @@ def _signals_as_exceptions() -> Iterator[None]:
             signal.signal(one, handler)
 
 
-def _states() -> Path:
-    return default_home() / "servers"
-
-
-def _signal(state: Running, number: signal.Signals) -> None:
-    if _ticks(state.pid) == state.started_ticks:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(state.pid, number)
-
-
-def _ticks(pid: int) -> int | None:
-    """When the process started, in clock ticks since boot; None if there is none (or only its remains)."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-    except OSError:
-        return None
-    return None if fields[0] == "Z" else int(fields[19])
-
-
 def _supervise(answer: int, request: dict[str, Any]) -> int:
     def tell(told: dict[str, Any]) -> None:
         with os.fdopen(answer, "w", encoding="utf-8") as stream:
@@ -225,6 +222,8 @@ def _supervise(answer: int, request: dict[str, Any]) -> int:
 
     request["repository"] = Path(request["repository"])
     request["log_file"] = Path(request["log_file"]) if request["log_file"] else None
+    request["care"] = Care(**request["care"])
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
         serve_forever(**request, on_ready=ready)
     except TrimaranError as error:

@@ -66,7 +66,8 @@ def _prctl(option: int, value: int) -> None:
 
 
 if __name__ == "__main__":
-    lifeline, patience_s, shm_prefix, folder, *command = sys.argv[1:]
+    cpus, lifeline, patience_s, shm_prefix, folder, *command = sys.argv[1:]
+    os.sched_setaffinity(0, {int(cpu) for cpu in cpus.split(",")})
     sys.exit(
         keep(int(lifeline), patience_s=float(patience_s), shm_prefix=shm_prefix, folder=Path(folder), command=command)
     )

@@ -19,37 +19,47 @@ _CANARY_TOKENS = 4
 
 def is_ready(port: int, *, host: str = "127.0.0.1", timeout_s: float = 2.0) -> bool:
     try:
-        status, _ = _call((host, port), "/v2/health/ready", timeout_s=timeout_s)
+        status, _ = call((host, port), "/v2/health/ready", timeout_s=timeout_s)
     except (OSError, http.client.HTTPException):
         return False
     return status == 200
 
 
 def loaded_models(port: int, *, host: str = "127.0.0.1", timeout_s: float = 10.0) -> tuple[str, ...]:
-    status, body = _call((host, port), "/v2/repository/index", {}, timeout_s=timeout_s)
+    status, body = call((host, port), "/v2/repository/index", {}, timeout_s=timeout_s)
     if status != 200:
         raise NotReady(f"Triton at {host}:{port} did not list its models (status {status}).")
     return tuple(sorted({str(item["name"]) for item in body if item.get("state") == "READY"}))
 
 
-def sing(port: int, model: str, *, host: str = "127.0.0.1", timeout_s: float = 60.0) -> None:
-    """One canary inference; raises NotReady unless the answer is there, finite and not all zeros."""
+def sing(
+    port: int, model: str, *, host: str = "127.0.0.1", timeout_s: float = 60.0, priority: int | None = None
+) -> None:
+    """One canary inference; raises NotReady unless the answer is there, finite and not all zeros.
+
+    The error carries `status` where the server answered; with a `priority` the canary does not wait behind callers.
+    """
     try:
-        status, found = _call((host, port), f"/v2/models/{model}/config", timeout_s=timeout_s)
+        status, found = call((host, port), f"/v2/models/{model}/config", timeout_s=timeout_s)
         if status == 200:
-            request = {"inputs": _canary_inputs(found)}
-            status, found = _call((host, port), f"/v2/models/{model}/infer", request, timeout_s=timeout_s)
+            request: dict[str, Any] = {"inputs": _canary_inputs(found)}
+            if priority is not None and "priority_levels" in found.get("dynamic_batching", {}):
+                request["parameters"] = {"priority": priority}
+            status, found = call((host, port), f"/v2/models/{model}/infer", request, timeout_s=timeout_s)
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise NotReady(f"Model {model} gave no answer to a canary request: {error}.", model=model) from error
     if status != 200:
         reason = found.get("error", "no reason given")
-        raise NotReady(f"Model {model} refused a canary request (status {status}): {reason}.", model=model)
+        raise NotReady(
+            f"Model {model} refused a canary request (status {status}): {reason}.", model=model, status=status
+        )
     for output in found["outputs"]:
-        if not _makes_sense(output["data"]):
+        if output["data"] and not _makes_sense(output["data"]):
             raise NotReady(
                 f"Model {model} answered a canary request with a senseless {output['name']}: "
                 "wanted finite numbers that are not all zero.",
                 model=model,
+                status=status,
             )
 
 
@@ -81,7 +91,7 @@ def _makes_sense(data: list[Any]) -> bool:
     return bool(numbers) or any(texts)
 
 
-def _call(address: tuple[str, int], path: str, body: Any = None, *, timeout_s: float) -> tuple[int, Any]:
+def call(address: tuple[str, int], path: str, body: Any = None, *, timeout_s: float) -> tuple[int, Any]:
     """One request on a connection of its own: an idle one would hold up the server's exit."""
     connection = http.client.HTTPConnection(*address, timeout=timeout_s)
     try:

@@ -11,11 +11,13 @@ import sys
 import tempfile
 import time
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
 from trimaran.errors import NotReady, ToolError, UsageError
-from trimaran.serving import installation, keeper, ports, readiness
+from trimaran.serving import control, installation, keeper, ports, readiness
+from trimaran.serving.listing import listed_models
 from trimaran.store import default_home, sweep
 
 EXIT_TIMEOUT_S = 10
@@ -43,6 +45,15 @@ class Server:
         self.models: tuple[str, ...] = ()
 
     @property
+    def host(self) -> str:
+        return ports.HOST
+
+    @property
+    def keeper_pid(self) -> int:
+        """The process under which Triton and all its stubs run."""
+        return self._process.pid
+
+    @property
     def http_url(self) -> str:
         return f"{ports.HOST}:{self.ports.http}"
 
@@ -58,6 +69,11 @@ class Server:
         self.models = readiness.loaded_models(self.ports.http)
         for model in self.models:
             readiness.sing(self.ports.http, model)
+
+    def load(self, model: str) -> None:
+        """Loads a model that waits to be asked for, or the version that its configuration now names."""
+        control.load((ports.HOST, self.ports.http), model)
+        self.models = readiness.loaded_models(self.ports.http)
 
     def close(self) -> None:
         """Drains, then ends the server with all its processes and shared memory; closing twice is harmless."""
@@ -96,8 +112,13 @@ def launch(
     metrics_port: int | None = None,
     log_file: Path | None = None,
     deadline_s: float = 120.0,
+    everything: bool = False,
+    cpus: int | None = None,
 ) -> Server:
     """Starts Triton over the repository and returns when every model has answered a canary.
+
+    Models that are marked as loaded on demand wait for `Server.load`, unless `everything` is asked for. With `cpus`,
+    the server and its stubs run on that many of the CPUs that this process may use.
 
     A port that is not given is picked. Raises UsageError (a given port in use, no models), UnavailableError (no
     Triton here) or ToolError (it did not start; its log stays). The server ends when this process does.
@@ -107,11 +128,12 @@ def launch(
         raise UsageError(f"{repository} holds no models to serve.", hint="`trimaran deploy` fills a repository.")
     found = installation.find()
     sweep(repository)
+    models = [model.name for model in listed_models(repository) if everything or not model.on_demand]
     log_file = log_file or _new_log()
     log_file.parent.mkdir(parents=True, exist_ok=True)
     for _ in range(_PORT_ATTEMPTS):
         chosen = ports.choose(http=http_port, grpc=grpc_port, metrics=metrics_port)
-        server = _start(found, repository, chosen, log_file)
+        server = _start(found, repository, models, chosen, log_file, cpus)
         try:
             if _wait(server, deadline_s):
                 log.info("Triton serves %s on http %s, grpc %s", repository, server.http_url, server.grpc_url)
@@ -123,11 +145,18 @@ def launch(
     raise server.failure(f"found no free ports in {_PORT_ATTEMPTS} attempts")
 
 
-def _start(found: installation.Installation, repository: Path, chosen: ports.Ports, log_file: Path) -> Server:
+def _start(
+    found: installation.Installation,
+    repository: Path,
+    models: Sequence[str],
+    chosen: ports.Ports,
+    log_file: Path,
+    cpus: int | None,
+) -> Server:
     folder = Path(tempfile.mkdtemp(prefix="trimaran-triton-"))
     try:
         found.place_backends(folder / "backends")
-        process, lifeline = _spawn(found, repository, chosen, log_file, folder)
+        process, lifeline = _spawn(found, repository, models, chosen, log_file, folder, cpus)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -135,7 +164,13 @@ def _start(found: installation.Installation, repository: Path, chosen: ports.Por
 
 
 def _spawn(
-    found: installation.Installation, repository: Path, chosen: ports.Ports, log_file: Path, folder: Path
+    found: installation.Installation,
+    repository: Path,
+    models: Sequence[str],
+    chosen: ports.Ports,
+    log_file: Path,
+    folder: Path,
+    cpus: int | None,
 ) -> tuple[subprocess.Popen[bytes], int]:
     """The keeper with Triton under it, and the lifeline that ends both when it closes."""
     shm_prefix = f"trimaran-{os.getpid()}-{uuid.uuid4().hex[:8]}-"
@@ -148,12 +183,17 @@ def _spawn(
         *("--grpc-address", ports.HOST, "--grpc-port", str(chosen.grpc)),
         *("--metrics-address", ports.HOST, "--metrics-port", str(chosen.metrics)),
         "--disable-auto-complete-config",
+        # Explicit, so that one model can be unloaded and loaded again, and none is loaded that nobody calls.
+        *("--model-control-mode", "explicit"),
+        *(part for model in models for part in ("--load-model", model)),
         *("--exit-timeout-secs", str(EXIT_TIMEOUT_S)),
         *("--backend-config", f"python,shm-region-prefix-name={shm_prefix}"),
     ]
     watched, lifeline = os.pipe()
     # By its path and isolated: the keeper must start fast and owe nothing to this environment.
-    guard = [sys.executable, "-I", str(Path(keeper.__file__)), str(watched), str(EXIT_TIMEOUT_S + 5), shm_prefix]
+    allowed = ",".join(map(str, sorted(os.sched_getaffinity(0))[:cpus]))
+    guard = [sys.executable, "-I", str(Path(keeper.__file__)), allowed]
+    guard += [str(watched), str(EXIT_TIMEOUT_S + 5), shm_prefix]
     try:
         with log_file.open("ab") as stream:
             process = subprocess.Popen(

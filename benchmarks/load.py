@@ -1,0 +1,301 @@
+"""More load than can be borne: 200 callers, 60 s, 1.5 times the measured capacity, at the gateway or at Triton.
+
+    python benchmarks/load.py model_repository minilm --target gateway -o benchmarks/results/load-gateway.json
+
+Every answer is compared with the one that the same text got alone before; every request that was sent is accounted for.
+Exit 1 when one of the claims does not hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import psutil
+
+from trimaran.client import AsyncClient
+from trimaran.corpus import shipped_texts
+from trimaran.environment import capture
+from trimaran.errors import NotReady, Overloaded, ServerError
+from trimaran.gateway.keys import add_key
+from trimaran.serving.server import launch
+
+# Of 1 − cosine: what batching and rounding may change, far below the distance to any other text's vector.
+LARGEST_CHANGE = 1e-4
+PROPER_REFUSALS = {"429", "503", "Overloaded"}
+TEXTS = 64
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`status` is an HTTP number or an error's name; `lost` requests got neither answer nor refusal."""
+
+    began_s: float
+    seconds: float
+    status: str
+    wrong: bool = False
+    lost: bool = False
+    improper: bool = False
+
+
+class Target(Protocol):
+    async def ask(self, text: str) -> tuple[str, Any, bool]:
+        """Status, vector or None, and whether a refusal said when to come back."""
+
+
+class TritonTarget:
+    def __init__(self, client: AsyncClient, model: str) -> None:
+        self._client, self._model = client, model
+
+    async def ask(self, text: str) -> tuple[str, Any, bool]:
+        try:
+            return "200", (await self._client.embed(self._model, [text]))[0], True
+        except NotReady:
+            raise
+        except ServerError as error:
+            return type(error).__name__, None, isinstance(error, Overloaded)
+
+
+class GatewayTarget:
+    def __init__(self, session: Any, url: str, model: str, key: str) -> None:
+        self._session, self._url, self._model = session, url, model
+        self._headers = {"Authorization": f"Bearer {key}"}
+
+    async def ask(self, text: str) -> tuple[str, Any, bool]:
+        body = {"model": self._model, "input": text}
+        async with self._session.post(f"{self._url}/v1/embeddings", json=body, headers=self._headers) as response:
+            found = await response.json()
+            vector = found["data"][0]["embedding"] if response.status == 200 else None
+            return str(response.status), vector, response.status == 200 or "Retry-After" in response.headers
+
+
+@contextlib.asynccontextmanager
+async def connected(options: argparse.Namespace, triton_url: str, gateway: tuple[str, str]) -> AsyncIterator[Target]:
+    if options.target == "triton":
+        async with AsyncClient(triton_url, concurrency=10_000, timeout_s=60) as client:
+            yield TritonTarget(client, options.model)
+        return
+    import aiohttp
+
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=120)) as session:
+        yield GatewayTarget(session, gateway[0], options.model, gateway[1])
+
+
+async def attempt(target: Target, text: str, wanted: np.ndarray, begin: float) -> Outcome:
+    sent = time.perf_counter()
+    try:
+        status, vector, proper = await target.ask(text)
+    except Exception as error:  # whatever it is, this request has no answer
+        return Outcome(sent - begin, time.perf_counter() - sent, type(error).__name__, lost=True)
+    seconds = time.perf_counter() - sent
+    wrong = vector is not None and not distance(np.asarray(vector), wanted) <= LARGEST_CHANGE
+    refused = vector is None
+    return Outcome(
+        sent - begin, seconds, status, wrong, improper=refused and not (proper and status in PROPER_REFUSALS)
+    )
+
+
+def distance(found: np.ndarray, wanted: np.ndarray) -> float:
+    """1 − cosine; not a number where one of them is not a vector."""
+    if found.shape != wanted.shape:
+        return float("nan")
+    return float(1 - found @ wanted / np.linalg.norm(found) / np.linalg.norm(wanted))
+
+
+async def capacity(target: Target, texts: Sequence[str], wanted: np.ndarray, *, callers: int, seconds: float) -> float:
+    """Answers a second with `callers` who ask again as soon as they are answered; the first fifth is warm-up."""
+    begin, end = time.perf_counter(), time.perf_counter() + seconds
+    done: list[float] = []
+
+    async def caller(number: int) -> None:
+        place = number
+        while time.perf_counter() < end:
+            outcome = await attempt(target, texts[place % len(texts)], wanted[place % len(texts)], begin)
+            if outcome.status == "200" and not outcome.wrong:
+                done.append(time.perf_counter())
+            place += callers
+
+    await asyncio.gather(*(caller(number) for number in range(callers)))
+    warm = begin + seconds / 5
+    return sum(1 for moment in done if warm <= moment <= end) / (end - warm)
+
+
+async def overload(
+    target: Target, texts: Sequence[str], wanted: np.ndarray, *, callers: int, seconds: float, rate: float
+) -> list[Outcome]:
+    """`callers`, each with a schedule of its own, together `rate` requests a second; who is late sends at once."""
+    begin = time.perf_counter()
+    outcomes: list[Outcome] = []
+    step = callers / rate
+
+    async def caller(number: int) -> None:
+        due, place = number / rate, number
+        while due < seconds:
+            await asyncio.sleep(max(0.0, begin + due - time.perf_counter()))
+            if time.perf_counter() - begin >= seconds:
+                return
+            outcomes.append(await attempt(target, texts[place % len(texts)], wanted[place % len(texts)], begin))
+            due += step
+            place += callers
+
+    await asyncio.gather(*(caller(number) for number in range(callers)))
+    return outcomes
+
+
+async def watch_memory(pids: Sequence[int], samples: list[tuple[float, int]]) -> None:
+    """Resident bytes of these processes and all under them, twice a second."""
+    begin = time.perf_counter()
+    while True:
+        total = 0
+        for pid in pids:
+            with contextlib.suppress(psutil.Error):
+                root = psutil.Process(pid)
+                for process in (root, *root.children(recursive=True)):
+                    with contextlib.suppress(psutil.Error):
+                        total += process.memory_info().rss
+        samples.append((time.perf_counter() - begin, total))
+        await asyncio.sleep(0.5)
+
+
+def latencies(outcomes: Sequence[Outcome]) -> dict[str, float]:
+    taken = sorted(outcome.seconds for outcome in outcomes if outcome.status == "200")
+    if not taken:
+        return {}
+    ranks = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
+    return {name: taken[min(len(taken) - 1, int(rank * len(taken)))] for name, rank in ranks.items()}
+
+
+def growth(samples: Sequence[tuple[float, int]]) -> dict[str, float]:
+    """Of the median of the last quarter over that of the second: the first one still fills caches."""
+    sizes = [size for _, size in samples]
+    quarter = max(1, len(sizes) // 4)
+    early = statistics.median(sizes[quarter : 2 * quarter] or sizes)
+    late = statistics.median(sizes[-quarter:])
+    return {"early_bytes": early, "late_bytes": late, "growth": late / early - 1 if early else 0.0}
+
+
+async def run(
+    options: argparse.Namespace, triton_url: str, gateway: tuple[str, str], pids: list[int]
+) -> dict[str, Any]:
+    texts = shipped_texts("judging")[:TEXTS]
+    async with AsyncClient(triton_url, concurrency=1) as alone:
+        wanted = np.concatenate([await alone.embed(options.model, [text]) for text in texts])
+    samples: list[tuple[float, int]] = []
+    async with connected(options, triton_url, gateway) as target:
+        able = await capacity(target, texts, wanted, callers=options.capacity_callers, seconds=options.capacity_seconds)
+        print(f"capacity {able:.0f} a second; now {options.callers} callers at {options.factor:g} times that")
+        watching = asyncio.create_task(watch_memory(pids, samples))
+        outcomes = await overload(
+            target, texts, wanted, callers=options.callers, seconds=options.seconds, rate=able * options.factor
+        )
+        watching.cancel()
+    return verdict(options, able, outcomes, samples)
+
+
+def verdict(
+    options: argparse.Namespace, able: float, outcomes: Sequence[Outcome], samples: Sequence[tuple[float, int]]
+) -> dict[str, Any]:
+    taken, memory = latencies(outcomes), growth(samples)
+    # A request admitted at the last moment still has those before it in Triton to wait for.
+    bound_s = options.queue_timeout + 2 * options.in_flight / max(able, 1e-9) + 1.0
+    accepted = sum(outcome.status == "200" for outcome in outcomes)
+    claims = {
+        "no wrong answer": not any(outcome.wrong for outcome in outcomes),
+        "no lost answer": not any(outcome.lost for outcome in outcomes),
+        "every refusal a proper status": not any(outcome.improper for outcome in outcomes),
+        "memory flat": memory["growth"] <= 0.05,
+        "latency bounded": bool(taken) and taken["max"] <= bound_s,
+        "capacity kept": accepted / options.seconds >= 0.7 * able,
+    }
+    return {
+        "schema": 1,
+        "what": f"{options.callers} callers, {options.seconds:g} s, {options.factor:g} times capacity",
+        "target": options.target,
+        "model": options.model,
+        "settings": {key: value for key, value in vars(options).items() if isinstance(value, (int, float, str))},
+        "capacity_per_s": able,
+        "sent": len(outcomes),
+        "accepted_per_s": accepted / options.seconds,
+        "statuses": dict(Counter(outcome.status for outcome in outcomes)),
+        "wrong": sum(outcome.wrong for outcome in outcomes),
+        "lost": sum(outcome.lost for outcome in outcomes),
+        "latency_s": taken,
+        "latency_bound_s": bound_s,
+        "memory": {**memory, "samples": [list(sample) for sample in samples]},
+        "claims": claims,
+        "environment": capture().model_dump(mode="json"),
+        "outcomes": [asdict(outcome) for outcome in outcomes] if options.raw else [],
+    }
+
+
+@contextlib.contextmanager
+def gateway_before(options: argparse.Namespace, triton_url: str, folder: Path) -> Iterator[tuple[str, str, int]]:
+    """Its address, a key to it and its process."""
+    keys = folder / "keys.json"
+    key = add_key(keys, "load")
+    command = [
+        sys.executable, "-m", "trimaran", "gateway", "--repository", str(options.repository), "--url", triton_url,
+        "--port", "0", "--json", "--keys", str(keys), "--access-log", str(folder / "access.log"),
+        "--in-flight", str(options.in_flight), "--queue", str(options.queue),
+        "--queue-timeout", str(options.queue_timeout),
+    ]  # fmt: skip
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield json.loads(process.stdout.readline())["url"], key, process.pid
+        finally:
+            process.send_signal(signal.SIGTERM)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("repository", type=Path)
+    parser.add_argument("model", help="an embedding model of the repository")
+    parser.add_argument("--target", choices=["gateway", "triton"], default="gateway")
+    parser.add_argument("--callers", type=int, default=200)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--factor", type=float, default=1.5)
+    parser.add_argument("--capacity-callers", type=int, default=32)
+    parser.add_argument("--capacity-seconds", type=float, default=15.0)
+    parser.add_argument("--in-flight", type=int, default=32, help="texts that Triton has at a time")
+    parser.add_argument("--queue", type=int, default=64, help="requests that may wait in the gateway")
+    parser.add_argument("--queue-timeout", type=float, default=None, help="seconds; at Triton that of its own queue")
+    parser.add_argument("--raw", action="store_true", help="keep every outcome in the result")
+    parser.add_argument("-o", "--output", type=Path)
+    options = parser.parse_args()
+    if options.queue_timeout is None:
+        options.queue_timeout = 1.0 if options.target == "gateway" else 10.0
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        server = stack.enter_context(launch(options.repository))
+        gateway, pids = ("", ""), [server.pid]
+        if options.target == "gateway":
+            url, key, pid = stack.enter_context(gateway_before(options, server.grpc_url, folder))
+            gateway, pids = (url, key), [server.pid, pid]
+        result = asyncio.run(run(options, server.grpc_url, gateway, pids))
+    text = json.dumps(result, indent=1) + "\n"
+    if options.output:
+        options.output.parent.mkdir(parents=True, exist_ok=True)
+        options.output.write_text(text, encoding="utf-8")
+    told = {key: value for key, value in result.items() if key not in ("memory", "environment", "outcomes", "settings")}
+    print(json.dumps(told, indent=1))
+    return 0 if all(result["claims"].values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

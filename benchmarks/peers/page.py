@@ -1,0 +1,108 @@
+"""docs/compare.md, made from the committed result and from nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from results import PeerRow, PeersRun, read_result
+from table import ROOT
+
+from trimaran.benchmarks.figures import speedups, unsteady
+from trimaran.benchmarks.render_markdown import markdown_line, markdown_text
+from trimaran.benchmarks.stats import median
+from trimaran.benchmarks.wording import environment_words, interval, megabytes, metric_name, milliseconds, number, times
+
+PAGE = ROOT / "docs" / "compare.md"
+_METRICS = ("mean_cosine_distance", "neighbour_overlap", "batch_change")
+
+
+def write_page() -> Path:
+    PAGE.write_text(render_page(read_result()), encoding="utf-8")
+    return PAGE
+
+
+def render_page(run: PeersRun) -> str:
+    return "\n".join(
+        (
+            "# Beside its peers",
+            "",
+            "<!-- made by `make peers` from benchmarks/results/peers.json -->",
+            f"The real {run.model}, the same texts, {run.threads} threads for all, on {run.environment.cpu},",
+            f"{run.created[:10]}. Text in, vectors out: tokenizing counts, and the wire too where a peer is a server.",
+            "Each peer runs in its own environment (`benchmarks/peers/*.txt`) and its own process, interleaved in",
+            f"rounds with the others; the speed-up is over {run.reference} in the same run, with its 95 % interval.",
+            "",
+            "## Speed",
+            "",
+            *_speed(run),
+            "",
+            "## Answers, memory and start",
+            "",
+            f"Fidelity is held against {run.reference} on {run.judging_texts} texts, each asked alone. Batch change is",
+            "the worst change of one text's vector when it is asked together with 31 others. Memory is the largest",
+            "resident set of the process that has the model. A cold start runs from the start of the process to the",
+            "first correct answer; exporting and quantising are not part of it.",
+            "",
+            *_answers(run),
+            "",
+            *_failures(run),
+            *_notes(run),
+            "`make peers` makes the environments, runs all of it again and writes this page; the raw samples are in",
+            "[`benchmarks/results/peers.json`](../benchmarks/results/peers.json).",
+            "",
+        )
+    )
+
+
+def _speed(run: PeersRun) -> list[str]:
+    heads = ["peer", "what it runs", *(f"{one.words}, {one.tokens} tokens" for one in run.sets)]
+    lines = [markdown_line(heads), markdown_line(["---", "---", *["---:"] * len(run.sets)])]
+    return lines + [markdown_line(_speed_cells(run, row)) for row in run.peers]
+
+
+def _speed_cells(run: PeersRun, row: PeerRow) -> list[str]:
+    ratios = speedups(run.measurements, row.name, reference=run.reference)
+    cells = []
+    for one in run.sets:
+        found = next((m for m in run.measurements if m.candidate == row.name and m.shape == one.shape), None)
+        if found is None:
+            cells.append("–")
+            continue
+        time = f"{milliseconds(median(found.samples_ns))} ms"
+        ratio = ratios.get(one.shape)
+        cells.append(time if row.name == run.reference or not ratio else f"{times(ratio)} ({interval(ratio)}), {time}")
+    return [f"**{markdown_text(row.name)}** {row.version or ''}".strip(), markdown_text(row.describe), *cells]
+
+
+def _answers(run: PeersRun) -> list[str]:
+    heads = ["peer", *(metric_name(name) for name in _METRICS), "peak memory", "cold start"]
+    lines = [markdown_line(heads), markdown_line(["---", *["---:"] * (len(heads) - 1)])]
+    for row in run.peers:
+        start = f"{median(row.cold_starts_ns) / 1e9:.2f} s" if row.cold_starts_ns else "–"
+        values = [number(row.metrics.get(name)) for name in _METRICS]
+        lines.append(markdown_line([markdown_text(row.name), *values, megabytes(row.memory_bytes), start]))
+    return lines
+
+
+def _failures(run: PeersRun) -> list[str]:
+    failed = [row for row in run.peers if row.failure]
+    if not failed:
+        return []
+    lines = [f"- {markdown_text(row.name)}: {markdown_text(row.failure or '')}" for row in failed]
+    return ["## What could not run here", "", *lines, ""]
+
+
+def _notes(run: PeersRun) -> list[str]:
+    restricted = [
+        f"- {markdown_text(row.name)} runs with `{environment_words(row.execution_environment)}`: "
+        "it dies of SIGILL with the instructions that this CPU advertises."
+        for row in run.peers
+        if row.execution_environment
+    ]
+    noise = unsteady(run.measurements)
+    lines = [*restricted, *([f"- {markdown_text(noise)}"] if noise else [])]
+    return [*lines, ""] if lines else []
+
+
+if __name__ == "__main__":
+    print(write_page())

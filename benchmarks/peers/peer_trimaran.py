@@ -1,0 +1,76 @@
+"""trimaran itself, in the seat of a peer: what `trimaran deploy` chose, text in, in process or served by Triton."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+
+class Peer:
+    """`repository` given: served over `wire`. Otherwise the artifact is opened in this process."""
+
+    def __init__(
+        self,
+        model: Path,
+        work: Path,
+        *,
+        threads: int,
+        artifact: str = "",
+        rows: str = "",
+        repository: str = "",
+        name: str = "",
+        wire: str = "http",
+    ) -> None:
+        self._stack = contextlib.ExitStack()
+        self._server: Any = None
+        if repository:
+            from trimaran.client import Client
+            from trimaran.serving.server import launch
+
+            self._server = self._stack.enter_context(launch(Path(repository)))
+            url = self._server.http_url if wire == "http" else self._server.grpc_url
+            client = self._stack.enter_context(Client(url, protocol=wire))  # type: ignore[arg-type]
+            self.encode = lambda texts: client.embed(name, texts)
+        else:
+            self.encode = self._opened(Path(artifact), rows, threads)
+
+    def _opened(self, folder: Path, rows: str, threads: int) -> Any:
+        from trimaran.artifact import load_artifact
+        from trimaran.backends import open_session
+        from trimaran.corpus import encoder_of
+        from trimaran.runtime.text import infer_rows
+
+        artifact = load_artifact(folder)
+        session = self._stack.enter_context(open_session(artifact, threads=threads))
+        encoder = encoder_of(artifact)
+        maximum = artifact.profile.batch.maximum
+
+        def encode(texts: list[str]) -> Any:
+            tokens = encoder.rows(texts)
+            return infer_rows(session.infer, encoder, tokens, policy=rows, maximum_batch=maximum)["embedding"]
+
+        return encode
+
+    def pids(self) -> list[int]:
+        if self._server is None:
+            return []
+        import psutil
+
+        keeper = psutil.Process(self._server.keeper_pid)
+        return [keeper.pid, *(child.pid for child in keeper.children(recursive=True))]
+
+    def memory_bytes(self) -> int:
+        """Of the whole server, its stubs included: the sum of their peaks."""
+        from trimaran.isolation import peak_memory_bytes
+
+        return sum(map(_peak_bytes, self.pids())) if self._server else peak_memory_bytes()
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+def _peak_bytes(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status")
+    lines = status.read_text(encoding="utf-8").splitlines() if status.is_file() else []
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))

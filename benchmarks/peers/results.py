@@ -1,0 +1,61 @@
+"""What one run of the peers found, as it is committed; every number of the page is computed from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import ConfigDict, Field
+from table import ROOT
+
+from trimaran.benchmarks.report import Measurement
+from trimaran.benchmarks.results import Shape
+from trimaran.environment import Environment
+from trimaran.spec import Frozen
+
+RESULT = ROOT / "benchmarks" / "results" / "peers.json"
+
+
+class TextSet(Frozen):
+    """The texts that one shape stands for: `tokens` counts them all, [CLS] and [SEP] included."""
+
+    shape: Shape
+    words: str
+    tokens: int
+    digest: str
+
+
+class PeerRow(Frozen):
+    """One peer. `failure` says why it could not run here, or not to the end."""
+
+    name: str
+    library: str
+    version: str | None
+    describe: str
+    failure: str | None = None
+    metrics: dict[str, float] = {}
+    memory_bytes: int | None = None
+    cold_starts_ns: tuple[int, ...] = ()
+    execution_environment: dict[str, str] = {}
+
+
+class PeersRun(Frozen):
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    schema_version: Literal[1] = Field(default=1, alias="schema")
+    created: str
+    trimaran: str
+    model: str
+    environment: Environment
+    threads: int
+    cores: tuple[int, ...]
+    reference: str
+    judging_texts: int
+    judging_digest: str
+    sets: tuple[TextSet, ...]
+    peers: tuple[PeerRow, ...]
+    measurements: tuple[Measurement, ...]
+
+
+def read_result(path: Path = RESULT) -> PeersRun:
+    return PeersRun.model_validate_json(path.read_text(encoding="utf-8"))

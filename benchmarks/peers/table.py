@@ -1,0 +1,78 @@
+"""Who is compared: one row a peer and variant, each in the environment that its requirements file makes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+ENVIRONMENTS = ROOT / ".envs"
+REFERENCE = "sentence-transformers torch"
+
+
+@dataclass(frozen=True)
+class Peer:
+    """`environment` names the requirements file beside this one and the folder under `.envs`; None is our own."""
+
+    name: str
+    script: str
+    environment: str | None
+    library: str
+    describe: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def python(self) -> Path | None:
+        return ENVIRONMENTS / self.environment / "bin" / "python" if self.environment else None
+
+    @property
+    def work(self) -> str:
+        """The folder of what it prepares."""
+        return self.name.replace(" ", "-").replace(",", "")
+
+
+_ST = ("peer_sentence_transformers", "sentence-transformers", "sentence-transformers")
+_ST_ONNX = ("peer_sentence_transformers_onnx", "sentence-transformers-onnx", "sentence-transformers")
+
+PEERS: tuple[Peer, ...] = (
+    Peer(REFERENCE, *_ST, "PyTorch fp32, in process", {"backend": "torch"}),
+    Peer("sentence-transformers onnx", *_ST_ONNX, "ONNX Runtime fp32, in process"),
+    Peer(
+        "sentence-transformers onnx-int8",
+        *_ST_ONNX,
+        "ONNX Runtime, dynamic INT8 for AVX-512 VNNI, in process",
+        {"int8": "avx512_vnni"},
+    ),
+    Peer("sentence-transformers openvino", *_ST, "OpenVINO fp32, in process", {"backend": "openvino"}),
+    Peer(
+        "sentence-transformers openvino-int8",
+        *_ST,
+        "OpenVINO, static INT8, in process",
+        {"backend": "openvino", "int8": True},
+    ),
+    Peer(
+        "optimum-intel int8",
+        "peer_optimum_intel",
+        "optimum-intel",
+        "optimum-intel",
+        "OpenVINO, static INT8 with SmoothQuant, in process",
+    ),
+    Peer(
+        "fastembed",
+        "peer_fastembed",
+        "fastembed",
+        "fastembed",
+        "ONNX Runtime fp32 with the same weights, in process",
+        {"exported": "sentence-transformers-onnx"},
+    ),
+    Peer(
+        "infinity torch",
+        "peer_infinity",
+        "infinity",
+        "infinity-emb",
+        "PyTorch fp32, its own server over HTTP",
+        {"engine": "torch"},
+    ),
+)

@@ -1,0 +1,56 @@
+"""A home for the stores that land artifacts, and one tiny artifact for all."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.bulk.worlds import tiny
+from trimaran.artifact import Artifact
+from trimaran.progress import SilentProgress
+from trimaran.store import HOME_VARIABLE
+
+
+@pytest.fixture(scope="session", autouse=True)
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(HOME_VARIABLE, str(folder))
+        yield folder
+
+
+@pytest.fixture(scope="session")
+def artifact(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
+    return tiny(tmp_path_factory.mktemp("tiny"))
+
+
+class Listening(SilentProgress):
+    """Calls back with what it is told."""
+
+    def __init__(self, heard: Callable[[str], None]) -> None:
+        self._heard = heard
+
+    def note(self, text: str) -> None:
+        self._heard(text)
+
+
+@pytest.fixture
+def listening() -> type[Listening]:
+    return Listening
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own with room for a few parts only."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a small disk is not allowed here")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)

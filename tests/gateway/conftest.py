@@ -1,0 +1,29 @@
+"""One Triton over tiny models of known answers, and one gateway before it, for all tests of the gateway."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.gateway.worlds import Running, gateway
+from tests.serving.conftest import triton  # noqa: F401  (a fixture)
+from tests.serving.worlds import tiny_repository
+from trimaran.serving.server import Server, launch
+from trimaran.store import HOME_VARIABLE
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory, triton: None) -> Iterator[Server]:  # noqa: F811
+    folder = tmp_path_factory.mktemp("triton")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(HOME_VARIABLE, str(folder / "home"))
+        with launch(tiny_repository(folder)) as running:
+            yield running
+
+
+@pytest.fixture(scope="session")
+def running(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    folder = tmp_path_factory.mktemp("gateway")
+    with gateway(server.repository, server.grpc_url, folder) as started:
+        yield started

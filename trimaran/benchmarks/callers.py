@@ -1,0 +1,124 @@
+"""Callers of a live server, inside the child process that makes the load."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from trimaran.benchmarks import loadgen
+from trimaran.benchmarks.loadgen import Ask, Load
+from trimaran.benchmarks.probe import read_texts
+from trimaran.errors import NotReady, RequestFailed, ServerError, UsageError
+from trimaran.runtime.text import Text
+
+_TIMEOUT_S = 30.0
+# What the gateway is asked for each task that it answers one text at a time.
+GATEWAY_PATHS: dict[str, tuple[str, str]] = {
+    "embedding": ("/v1/embeddings", "input"),
+    "text-classification": ("/classify", "inputs"),
+    "token-classification": ("/entities", "inputs"),
+    "fill-mask": ("/fill", "inputs"),
+}
+
+
+class Callers:
+    """Lives in an `isolation.Worker`: arguments and results are JSON. Each caller has a connection of its own."""
+
+    def __init__(
+        self, kind: Literal["triton", "gateway"], url: str, wire: str, model: str, task: str, texts_path: str, key: str
+    ) -> None:
+        self._texts = read_texts(Path(texts_path))
+        makers: dict[str, Callable[[], Ask]] = {
+            "triton": lambda: triton_caller(url, wire, model, self._texts),
+            "gateway": lambda: gateway_caller(url, model, task, self._texts, key),
+        }
+        self._make = makers[kind]
+        self._made: list[Ask] = []
+        self._asks(1)
+
+    def warm_up(self, calls: int) -> dict[str, Any]:
+        """Calls before those that count; their latencies tell what one caller gets through."""
+        latencies, failures, dead = [], 0, None
+        begun_ns = time.perf_counter_ns()
+        for index in range(calls):
+            asked_ns = time.perf_counter_ns()
+            try:
+                self._asks(1)[0](index % len(self._texts))
+            except ServerError as error:
+                failures, dead = failures + 1, str(error)
+                break
+            latencies.append(time.perf_counter_ns() - asked_ns)
+        return Load(
+            elapsed_ns=time.perf_counter_ns() - begun_ns, latencies_ns=tuple(latencies), failures=failures, dead=dead
+        ).model_dump()
+
+    def single_stream(self, samples: int, time_s: float, limit_s: float) -> dict[str, Any]:
+        try:
+            found = loadgen.single_stream(
+                self._asks(1)[0], texts=len(self._texts), samples=samples, time_s=time_s, limit_s=limit_s
+            )
+        except ServerError as error:
+            found = Load(elapsed_ns=0, latencies_ns=(), failures=1, dead=str(error))
+        return found.model_dump()
+
+    def offline(self, callers: int) -> dict[str, Any]:
+        return loadgen.offline(self._asks(callers), texts=len(self._texts), passes=1).model_dump()
+
+    def closed_loop(self, callers: int, samples: int, time_s: float, limit_s: float) -> dict[str, Any]:
+        return loadgen.closed_loop(
+            self._asks(callers), texts=len(self._texts), samples=samples, time_s=time_s, limit_s=limit_s
+        ).model_dump()
+
+    def open_loop(self, callers: int, rate_per_s: float, samples: int, time_s: float, seed: int) -> dict[str, Any]:
+        return loadgen.open_loop(
+            self._asks(callers),
+            texts=len(self._texts),
+            rate_per_s=rate_per_s,
+            samples=samples,
+            time_s=time_s,
+            seed=seed,
+        ).model_dump()
+
+    def _asks(self, callers: int) -> list[Ask]:
+        while len(self._made) < callers:
+            self._made.append(self._make())
+        return self._made[:callers]
+
+
+def triton_caller(url: str, wire: str, model: str, texts: list[Text]) -> Ask:
+    """As a user of the client would ask, but that a failure is a failure: nothing is sent twice."""
+    from trimaran.client import Client
+
+    client = Client(url, protocol="grpc" if wire == "grpc" else "http", timeout_s=_TIMEOUT_S, concurrency=1, retries=0)
+    return lambda index: client.query(model, [texts[index]])
+
+
+def gateway_caller(url: str, model: str, task: str, texts: list[Text], key: str) -> Ask:
+    """Over one connection that is kept open and made anew when the gateway closes it."""
+    if task not in GATEWAY_PATHS:
+        raise UsageError(f"The gateway is not measured for {task}.", hint=f"Tasks: {', '.join(GATEWAY_PATHS)}.")
+    path, field = GATEWAY_PATHS[task]
+    place = urlsplit(url if "://" in url else f"http://{url}")
+    made = http.client.HTTPSConnection if place.scheme == "https" else http.client.HTTPConnection
+    connection = made(place.hostname or "127.0.0.1", place.port, timeout=_TIMEOUT_S)
+    headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
+
+    def ask(index: int) -> bytes:
+        body = json.dumps({"model": model, field: [texts[index]]})
+        try:
+            connection.request("POST", path, body, headers)
+            answer = connection.getresponse()
+            said = answer.read()
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            raise NotReady(f"No gateway answers at {place.netloc}: {error}.") from error
+        if answer.status != http.client.OK:
+            raise RequestFailed(f"{place.netloc} refused the request ({answer.status}): {said[:200].decode()}.")
+        return said
+
+    return ask

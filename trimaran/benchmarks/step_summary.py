@@ -1,0 +1,35 @@
+"""The summary page of a GitHub Actions step: Markdown appended to the file that the runner names."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from trimaran.errors import UnavailableError
+
+VARIABLE = "GITHUB_STEP_SUMMARY"
+# The runner drops the summary of a step whole when it is larger.
+LIMIT_BYTES = 1 << 20
+
+
+def add_to_step_summary(markdown: str) -> Path | None:
+    """Appends when the runner's variable is set, and returns the file; what would not fit is left out and said so."""
+    named = os.environ.get(VARIABLE)
+    if not named:
+        return None
+    path = Path(named)
+    data = f"{markdown.rstrip()}\n\n".encode()
+    try:
+        written = path.stat().st_size if path.exists() else 0
+        if written + len(data) > LIMIT_BYTES:
+            data = b"> The report does not fit into the summary of this step; it is among the step's files.\n\n"
+        if written + len(data) > LIMIT_BYTES:
+            return None
+        with path.open("ab") as stream:
+            stream.write(data)
+    except OSError as error:
+        raise UnavailableError(
+            f"The step summary cannot be written to {path}: {error.strerror}.",
+            hint=f"Unset {VARIABLE}, or let it name a file that may be written.",
+        ) from error
+    return path

@@ -1,0 +1,216 @@
+"""A Faiss index from a run's vectors, with its recall against exact search measured before it is written.
+
+`titles.faiss` is a plain Faiss file whose ids are places; `titles.faiss.json` says what it is, and
+`titles.faiss.ids.jsonl` holds the id of each place.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import ConfigDict, Field
+
+from trimaran.bulk.index_choice import LINKS, Choice, IndexType, chosen, code_bytes, lists_for
+from trimaran.bulk.vectors import VectorFolder, Vectors
+from trimaran.errors import UnavailableError, ValidationError
+from trimaran.progress import Progress, Step
+from trimaran.spec import Frozen
+from trimaran.store import write_atomically
+
+Metric = Literal["inner-product", "cosine"]
+Ids = npt.NDArray[np.int64]
+NEIGHBOURS = 10
+_QUERIES = 200
+_SEED = 0
+_TRAINED_PER_LIST = 64
+_UNIT = 1e-3
+
+
+class IndexFacts(Frozen):
+    """`recall` is the share of the true ten nearest that the index finds, on `queries` vectors of its own."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    schema_version: Literal[1] = Field(default=1, alias="schema")
+    type: IndexType
+    reason: str
+    model: str
+    artifact: str
+    count: int
+    width: int
+    metric: Metric
+    search: dict[str, int]
+    recall: float
+    neighbours: int
+    queries: int
+    size_bytes: int
+    seconds: float
+
+
+def build(
+    folder: Path,
+    output: Path,
+    *,
+    wanted: IndexType | None = None,
+    least_recall: float = 0.95,
+    memory_bytes: int,
+    progress: Progress,
+) -> IndexFacts:
+    """Reads the vectors part by part; how widely to search is raised until the recall is reached, and kept."""
+    faiss = faiss_library()
+    begun_s = time.monotonic()
+    vectors = VectorFolder(folder)
+    choice = chosen(vectors.count, vectors.width, memory_bytes, wanted=wanted)
+    progress.note(f"{choice.type}: {choice.reason}.")
+    places, queries = vectors.sample(_QUERIES, seed=_SEED)
+    metric: Metric = "inner-product" if _are_unit(queries) else "cosine"
+    with progress.stage("index") as step:
+        index = _empty(faiss, choice, vectors, metric)
+        exact, ids = _fill(faiss, index, vectors, metric, queries, step)
+        step.outcome(f"{choice.type} of {vectors.count:,} vectors")
+    with progress.stage("recall") as step:
+        search, recall = _tuned(faiss, index, prepared(queries, metric), places, exact, least_recall)
+        step.outcome(
+            f"{recall:.4f} of the true {NEIGHBOURS} nearest found ({len(places)} queries) {search or ''}".strip()
+        )
+    if wanted is None and recall < least_recall:
+        raise ValidationError(
+            f"The {choice.type} index finds {recall:.3f} of the true neighbours; {least_recall} were wanted.",
+            hint="Ask for less with --recall, or for another --type.",
+            recall=recall,
+        )
+    facts = IndexFacts(
+        type=choice.type,
+        reason=choice.reason,
+        model=vectors.manifest.model,
+        artifact=vectors.manifest.artifact,
+        count=vectors.count,
+        width=vectors.width,
+        metric=metric,
+        search=search,
+        recall=recall,
+        neighbours=NEIGHBOURS,
+        queries=len(places),
+        size_bytes=0,
+        seconds=round(time.monotonic() - begun_s, 3),
+    )
+    return _write(faiss, index, ids, facts, output)
+
+
+def prepared(vectors: Vectors, metric: Metric) -> Vectors:
+    """As the index compares them: cosine is the inner product of unit vectors."""
+    if metric == "inner-product":
+        return np.ascontiguousarray(vectors, np.float32)
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.ascontiguousarray(vectors / np.where(lengths == 0, 1, lengths), np.float32)
+
+
+def facts_path(index: Path) -> Path:
+    return index.with_name(f"{index.name}.json")
+
+
+def ids_path(index: Path) -> Path:
+    return index.with_name(f"{index.name}.ids.jsonl")
+
+
+def _empty(faiss: Any, choice: Choice, vectors: VectorFolder, metric: Metric) -> Any:
+    makers: dict[IndexType, Callable[[], Any]] = {
+        "flat": lambda: faiss.IndexFlatIP(vectors.width),
+        "hnsw": lambda: faiss.IndexHNSWFlat(vectors.width, LINKS, faiss.METRIC_INNER_PRODUCT),
+        "ivf": lambda: faiss.index_factory(vectors.width, f"IVF{lists},Flat", faiss.METRIC_INNER_PRODUCT),
+        "ivfpq": lambda: faiss.index_factory(
+            vectors.width, f"IVF{lists},PQ{code_bytes(vectors.width)}x{bits}", faiss.METRIC_INNER_PRODUCT
+        ),
+    }
+    lists = lists_for(vectors.count)
+    size = min(vectors.count, max(lists * _TRAINED_PER_LIST, 20_000))
+    # A product quantiser of 8 bits wants 256 vectors at the very least to train its 256 centroids.
+    bits = 8 if size >= 256 else max(1, int(np.log2(size)))
+    index = makers[choice.type]()
+    if not index.is_trained:
+        index.train(prepared(vectors.sample(size, seed=_SEED + 1)[1], metric))
+    return index
+
+
+def _fill(
+    faiss: Any, index: Any, vectors: VectorFolder, metric: Metric, queries: Vectors, step: Step
+) -> tuple[Ids, list[Any]]:
+    """Adds every vector, and finds the exact neighbours of the queries on the way: the vectors are read once."""
+    wanted = NEIGHBOURS + 1
+    best = faiss.ResultHeap(nq=len(queries), k=wanted, keep_max=True)
+    asked = prepared(queries, metric)
+    ids: list[Any] = []
+    for block in vectors.blocks(verify=True):
+        ready = prepared(block.vectors, metric)
+        scores, places = faiss.knn(asked, ready, min(wanted, len(ready)), metric=faiss.METRIC_INNER_PRODUCT)
+        best.add_result(scores, places + len(ids))
+        index.add(ready)
+        ids.extend(block.ids)
+        step.advance(len(ids), vectors.count)
+    best.finalize()
+    return best.I, ids
+
+
+def _tuned(
+    faiss: Any, index: Any, queries: Vectors, own: Ids, exact: Ids, least_recall: float
+) -> tuple[dict[str, int], float]:
+    """The narrowest search that reaches the recall, set in the index, where it is kept with the file."""
+    if isinstance(index, faiss.IndexHNSW):
+        name, steps = "efSearch", [16, 32, 64, 128, 256, 512]
+    elif isinstance(index, faiss.IndexIVF):
+        name, steps = "nprobe", [width for width in (1, 2, 4, 8, 16, 32, 64, 128, 256) if width < index.nlist]
+        steps.append(index.nlist)
+    else:
+        return {}, _recall(index.search(queries, NEIGHBOURS + 1)[1], own, exact)
+    recall = 0.0
+    for width in steps:
+        setattr(index.hnsw if name == "efSearch" else index, name, width)
+        recall = _recall(index.search(queries, NEIGHBOURS + 1)[1], own, exact)
+        if recall >= least_recall:
+            break
+    return {name: width}, recall
+
+
+def _recall(found: Ids, own: Ids, exact: Ids) -> float:
+    """A vector is its own nearest, which every index finds: it does not count."""
+    shares = []
+    for mine, truth, got in zip(own, exact, found, strict=True):
+        true = [place for place in truth if place not in (mine, -1)][:NEIGHBOURS]
+        if true:
+            shares.append(len(set(true) & {place for place in got if place != mine}) / len(true))
+    return float(np.mean(shares)) if shares else 1.0
+
+
+def _write(faiss: Any, index: Any, ids: list[Any], facts: IndexFacts, output: Path) -> IndexFacts:
+    output.parent.mkdir(parents=True, exist_ok=True)
+    temporary = output.with_name(f".{output.name}.{os.getpid()}")
+    try:
+        faiss.write_index(index, str(temporary))
+        whole = facts.model_copy(update={"size_bytes": temporary.stat().st_size})
+        write_atomically(ids_path(output), "".join(json.dumps(identity) + "\n" for identity in ids))
+        write_atomically(facts_path(output), whole.model_dump_json(by_alias=True, indent=1) + "\n")
+        temporary.replace(output)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return whole
+
+
+def _are_unit(vectors: Vectors) -> bool:
+    return bool(np.all(np.abs(np.linalg.norm(vectors, axis=1) - 1) < _UNIT))
+
+
+def faiss_library() -> Any:
+    try:
+        import faiss
+    except ImportError as error:
+        raise UnavailableError(
+            f"An index wants Faiss: {error}.", hint="pip install 'trimaran[scale]' -c constraints.txt"
+        ) from error
+    return faiss

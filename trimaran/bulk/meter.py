@@ -1,0 +1,101 @@
+"""How far a run is: rows, rates and the time left, told every moment on a terminal and every ten seconds in a log."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from trimaran.progress import Step
+
+_TICK_S = 0.5
+
+
+class Meter:
+    """Counts from many threads; one ticker shows. Rates are of this run, without the parts that were there."""
+
+    def __init__(self, step: Step, *, total_bytes: int) -> None:
+        self._step = step
+        self._total_bytes = total_bytes
+        self._begun_s = time.monotonic()
+        self._lock = threading.Lock()
+        self._running: dict[int, tuple[int, int]] = {}
+        self._rows = self._tokens = self._reused = 0
+        self._bytes = self._bytes_reused = 0
+        self._previous_bytes = 0
+
+    def running(self, index: int, rows: int, tokens: int) -> None:
+        """A part that is being worked on, and how far it is."""
+        with self._lock:
+            self._running[index] = (rows, tokens)
+
+    def done(self, index: int, rows: int, tokens: int, size_bytes: int) -> None:
+        with self._lock:
+            self._running.pop(index, None)
+            self._rows += rows
+            self._tokens += tokens
+            self._bytes += size_bytes
+
+    def reused(self, rows: int, size_bytes: int) -> None:
+        with self._lock:
+            self._reused += rows
+            self._bytes_reused += size_bytes
+
+    @property
+    def elapsed_s(self) -> float:
+        return max(1e-9, time.monotonic() - self._begun_s)
+
+    @property
+    def rows(self) -> int:
+        with self._lock:
+            return self._rows + sum(rows for rows, _ in self._running.values())
+
+    @property
+    def tokens(self) -> int:
+        with self._lock:
+            return self._tokens + sum(tokens for _, tokens in self._running.values())
+
+    def words(self) -> str:
+        said = f"{self.rows / self.elapsed_s:,.0f} rows/s · {self.tokens / self.elapsed_s:,.0f} tokens/s"
+        left_s = self.left_s()
+        return said if left_s is None else f"{said} · {duration(left_s)} left"
+
+    def left_s(self) -> float | None:
+        """By the bytes of the input that are still to be worked on; None while nothing is known of them."""
+        wanted = self._total_bytes - self._bytes_reused
+        if self._total_bytes <= 0 or wanted <= 0 or self._bytes <= 0:
+            return None
+        return max(0.0, (wanted - self._bytes) * self.elapsed_s / self._bytes)
+
+    def total_rows(self) -> int | None:
+        """An estimate from the rows so far and the share of the input that they were."""
+        read = self._bytes + self._bytes_reused
+        if self._total_bytes <= 0 or read <= 0:
+            return None
+        return max(self._rows + self._reused, round((self._rows + self._reused) * self._total_bytes / read))
+
+    @contextmanager
+    def ticking(self) -> Iterator[None]:
+        stop = threading.Event()
+
+        def tick() -> None:
+            while not stop.wait(_TICK_S):
+                self._step.advance(self.rows + self._reused, self.total_rows(), self.words())
+
+        ticker = threading.Thread(target=tick, daemon=True)
+        ticker.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            ticker.join()
+
+
+def duration(seconds: float) -> str:
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"

@@ -1,0 +1,289 @@
+"""The same worker as Ray Data actors: Ray schedules, retries and holds back; the command reads its results and writes.
+
+The stream is read by one task on the command's own node, so only that node needs the input files, and only it writes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import pickle
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trimaran.artifact import Artifact
+from trimaran.backends import backend
+from trimaran.bulk.chunks import Chunk, chunks_of
+from trimaran.bulk.delivery import Delivery
+from trimaran.bulk.part_files import Part, files_of
+from trimaran.bulk.run_folder import Settings
+from trimaran.bulk.shipping import Shipment, landed, pack
+from trimaran.bulk.sources import STDIN, Source
+from trimaran.bulk.worker import Worker, lanes_for
+from trimaran.environment import usable_cores
+from trimaran.errors import ToolError, TrimaranError, UnavailableError, UsageError, first_line
+
+if TYPE_CHECKING:
+    from trimaran.bulk.run import Work
+
+_PAYLOAD = "payload"
+_WIDEST_WORKER = 4
+# Rounds that bring no new part before a run gives up; Ray itself retries within a round.
+_ROUNDS = 3
+
+
+def encode_on_ray(
+    artifact: Artifact, sources: Sequence[Source], delivery: Delivery, *, settings: Settings, work: Work
+) -> tuple[int, int]:
+    """Works through all chunks on a cluster; returns how many actors there were, and lanes of each."""
+    with _connected(work.address) as ray, _readable(sources, delivery.folder.root) as files:
+        crew = _Crew.of(ray, artifact, work)
+        shipment = pack(artifact, ray.put)
+        idle = 0
+        while idle < _ROUNDS:
+            before = len(delivery.receipts)
+            try:
+                _round(ray, shipment, files, delivery, settings, crew)
+                return crew.workers, crew.lanes
+            except TrimaranError:
+                raise
+            except Exception as error:
+                if (ours := _ours_in(error)) is not None:
+                    raise ours from error
+                if not type(error).__module__.startswith("ray."):
+                    raise
+                idle = idle + 1 if len(delivery.receipts) == before else 1
+                last = error
+                delivery.restarted(f"Ray ended a round with {type(error).__name__}; going on with what is missing.")
+        raise ToolError(
+            f"Ray failed {_ROUNDS} times without finishing a part: {first_line(last)}",
+            hint="What is finished is kept: mend the cluster and run again with --resume.",
+        ) from last
+
+
+class _Crew:
+    """How many actors, and what each asks of its node."""
+
+    def __init__(self, workers: int, cores: int, gpus: int, lanes: int, threads: int) -> None:
+        self.workers, self.cores, self.gpus, self.lanes, self.threads = workers, cores, gpus, lanes, threads
+
+    @classmethod
+    def of(cls, ray: Any, artifact: Artifact, work: Work) -> _Crew:
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
+        gpus = 1 if backend(artifact.backend).needs_driver else 0
+        if gpus:
+            nodes = [resources for resources in nodes if resources.get("GPU")]
+        if not nodes:
+            raise UnavailableError(
+                f"The Ray cluster has no node with {'a GPU' if gpus else 'CPUs'}, which {artifact.backend} needs."
+            )
+        cores = work.threads or max(1, min(_WIDEST_WORKER, *(int(resources["CPU"]) for resources in nodes)))
+        fitting = sum(
+            min(int(node["CPU"]) // cores, int(node.get("GPU", 0)) if gpus else sys.maxsize) for node in nodes
+        )
+        if not fitting:
+            raise UsageError(f"No node of the Ray cluster has {cores} CPUs for a worker.", hint="Give fewer --threads.")
+        memory_bytes = int(min(node.get("memory", 1 << 40) * cores / node["CPU"] for node in nodes))
+        lanes, threads = lanes_for(artifact, cores, memory_bytes)
+        # More actors than the cluster has room for would be waited for in vain.
+        return cls(min(work.workers or fitting, fitting), cores, gpus, lanes, threads)
+
+
+class _Actor:
+    """One artifact, opened once; called with chunks."""
+
+    def __init__(self, shipment: Shipment, settings: Settings, lanes: int, threads: int) -> None:
+        import ray
+
+        artifact = landed(shipment, ray.get)
+        self._settings = settings
+        self._worker = Worker(str(artifact.directory), lanes=lanes, threads=threads, how=settings.how)
+
+    def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        sent = [pickle.loads(data) for data in batch[_PAYLOAD]]  # noqa: S301  (made by our own reader)
+        return {_PAYLOAD: [pickle.dumps(self._encoded(item)) for item in sent]}
+
+    def _encoded(self, sent: dict[str, Any]) -> dict[str, Any]:
+        chunk: Chunk | None = sent.get("chunk")
+        if chunk is None:
+            return sent
+        found = self._worker.encoded(chunk.texts)
+        part = Part(
+            [chunk.rows[i] for i in found.kept], [chunk.ids[i] for i in found.kept], found.vectors, found.answers
+        )
+        return {
+            **sent,
+            "files": files_of(part, self._settings.shape),
+            "bad": found.bad,
+            "tokens": found.tokens,
+            "cut": found.cut,
+            "who": (os.uname().nodename, os.getpid()),
+        }
+
+
+def _round(
+    ray: Any, shipment: Shipment, files: Sequence[Source], delivery: Delivery, settings: Settings, crew: _Crew
+) -> None:
+    """One pass over the whole input; parts that are whole already only pass by."""
+    from ray.data import ActorPoolStrategy, read_datasource
+
+    known = {index: receipt.input_sha256 for index, receipt in {**delivery.known, **delivery.receipts}.items()}
+    here = {"ray.io/node-id": ray.get_runtime_context().get_node_id()}
+    with _quiet_context():
+        source = _chunk_source(files, settings, known)
+        # No CPU is asked for: the actors may hold all of them, and reading costs next to nothing.
+        stream = read_datasource(source, override_num_blocks=1, num_cpus=0, label_selector=here).map_batches(
+            _Actor,
+            fn_constructor_kwargs={
+                "shipment": shipment,
+                "settings": settings,
+                "lanes": crew.lanes,
+                "threads": crew.threads,
+            },
+            batch_size=1,
+            batch_format="numpy",
+            # The next chunk is tokenised while one is worked on; the worker is made for calls from several threads.
+            compute=ActorPoolStrategy(
+                size=crew.workers,
+                max_tasks_in_flight_per_actor=2,
+                max_concurrent_calls_per_actor=2,
+                enable_true_multi_threading=True,
+            ),
+            num_cpus=crew.cores,
+            num_gpus=crew.gpus or None,
+        )
+        seen: set[Any] = set()
+        for row in stream.iter_rows():
+            _take(pickle.loads(row[_PAYLOAD]), delivery, seen)  # noqa: S301  (made by our own actors)
+    for _ in range(len(seen) - crew.workers):
+        delivery.restarted("A Ray worker was lost; another one took its part.")
+
+
+def _take(got: dict[str, Any], delivery: Delivery, seen: set[Any]) -> None:
+    index, digest = got["index"], got["digest"]
+    if index in delivery.receipts and delivery.receipts[index].input_sha256 == digest:
+        return
+    if delivery.reused(index, digest, got["read_bytes"]):
+        return
+    seen.add(got["who"])
+    entries = delivery.patiently(lambda: delivery.folder.write_temporary(index, got["files"]))
+    delivery.deliver(got["chunk"], files=entries, bad=got["bad"], tokens=got["tokens"], cut=got["cut"])
+
+
+def _chunk_source(files: Sequence[Source], settings: Settings, known: Mapping[int, str]) -> Any:
+    """The stream of chunks as a Ray Data source of one generator, which Ray holds back when memory is short."""
+    import pyarrow as pa
+    from ray.data.block import BlockMetadata
+    from ray.data.datasource import Datasource, ReadTask
+
+    def blocks() -> Iterable[Any]:
+        for chunk in chunks_of(files, settings.columns, rows=settings.part_rows):
+            digest = chunk.digest
+            sent: dict[str, Any] = {"index": chunk.index, "digest": digest, "read_bytes": chunk.read_bytes}
+            if known.get(chunk.index) != digest:
+                sent["chunk"] = chunk
+            yield pa.table({_PAYLOAD: pa.array([pickle.dumps(sent)], pa.large_binary())})
+
+    class Chunks(Datasource):
+        def estimate_inmemory_data_size(self) -> int | None:
+            return None
+
+        def get_read_tasks(self, parallelism: int, *_: Any, **__: Any) -> list[Any]:
+            nothing = BlockMetadata(num_rows=None, size_bytes=None, exec_stats=None, input_files=None)
+            return [ReadTask(blocks, nothing)]
+
+    return Chunks()
+
+
+@contextlib.contextmanager
+def _connected(address: str | None) -> Iterator[Any]:
+    """A Ray of our own that ends with the block, or the cluster at an address, which goes on without us."""
+    try:
+        import ray
+    except ImportError as error:
+        raise UnavailableError(
+            f"The engine `ray` wants Ray: {error}.", hint="pip install 'trimaran[scale]' -c constraints.txt"
+        ) from error
+    if ray.is_initialized():
+        raise UsageError("This process is connected to a Ray cluster already.", hint="Disconnect with ray.shutdown().")
+    settings: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
+    if address is None:
+        settings |= {"address": "local", "num_cpus": usable_cores(), "include_dashboard": False}
+    else:
+        settings["address"] = address
+    try:
+        ray.init(**settings)
+    except Exception as error:
+        raise UnavailableError(
+            f"No Ray cluster at {address or 'this machine'}: {first_line(error)}",
+            hint="`ray start --head` starts one; without --address the command starts its own.",
+        ) from error
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+@contextlib.contextmanager
+def _readable(sources: Sequence[Source], folder: Path) -> Iterator[Sequence[Source]]:
+    """Stdin belongs to this process alone: it is put into a file first, for the task that reads."""
+    if all(source.path != STDIN for source in sources):
+        yield sources
+        return
+    spool = folder / f".stdin-{os.getpid()}"
+    try:
+        with spool.open("wb") as stream:
+            shutil.copyfileobj(sys.stdin.buffer, stream)
+        size = spool.stat().st_size
+        yield [
+            source.model_copy(update={"path": str(spool), "size_bytes": size}) if source.path == STDIN else source
+            for source in sources
+        ]
+    finally:
+        spool.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _quiet_context() -> Iterator[None]:
+    """Ray Data's settings for our rows, each of which is a whole chunk and so a block of its own."""
+    from ray.data import DataContext
+
+    # What Ray Data says goes to its log files; on the terminal stands our own progress.
+    for handler in logging.getLogger("ray.data").handlers:
+        if isinstance(handler, logging.StreamHandler):
+            handler.setLevel(logging.ERROR)
+    context = DataContext.get_current()
+    wanted = {
+        "target_max_block_size": 1,
+        "target_min_block_size": 1,
+        "enable_progress_bars": False,
+        "print_on_execution_start": False,
+        "enable_rich_progress_bars": False,
+    }
+    before = {name: getattr(context, name) for name in wanted if hasattr(context, name)}
+    for name in before:
+        setattr(context, name, wanted[name])
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(context, name, value)
+
+
+def _ours_in(error: BaseException) -> TrimaranError | None:
+    """The error of ours that a remote call carries, wherever Ray has put it."""
+    waiting: list[Any] = [error]
+    seen: set[int] = set()
+    while waiting:
+        current = waiting.pop()
+        if isinstance(current, TrimaranError):
+            return current
+        if not isinstance(current, BaseException) or id(current) in seen:
+            continue
+        seen.add(id(current))
+        waiting += [current.__cause__, current.__context__, getattr(current, "cause", None)]
+    return None

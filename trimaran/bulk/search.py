@@ -1,0 +1,83 @@
+"""The nearest vectors of an index to a text, by the artifact that made them or by a served model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import ValidationError as SchemaError
+
+from trimaran import isolation
+from trimaran.artifact import Artifact
+from trimaran.bulk.faiss_index import IndexFacts, facts_path, faiss_library, ids_path, prepared
+from trimaran.bulk.part_files import Shape
+from trimaran.bulk.vectors import Vectors
+from trimaran.bulk.worker import How, width_of
+from trimaran.environment import usable_cores
+from trimaran.errors import IntegrityError, UsageError
+from trimaran.spec import Frozen
+
+_DEADLINE_S = 600.0
+
+
+class Hit(Frozen):
+    id: int | str
+    score: float
+
+
+class Index:
+    """An index file with what is known of it."""
+
+    def __init__(self, path: Path) -> None:
+        if not path.is_file() or not facts_path(path).is_file():
+            raise UsageError(
+                f"{path} is no index with its {facts_path(path).name}.", hint="`trimaran index build` makes one."
+            )
+        try:
+            self.facts = IndexFacts.model_validate_json(facts_path(path).read_bytes())
+            self._index = faiss_library().read_index(str(path))
+        except (SchemaError, RuntimeError) as error:
+            raise IntegrityError(f"{path} cannot be read as an index.", hint="Build it again.") from error
+        lines = ids_path(path).read_text(encoding="utf-8").splitlines()
+        self._ids = [json.loads(line) for line in lines]
+        if not len(self._ids) == self._index.ntotal == self.facts.count:
+            raise IntegrityError(
+                f"{path} has {self._index.ntotal} vectors and {len(self._ids)} ids; {self.facts.count} were written.",
+                hint="Build it again.",
+            )
+
+    def search(self, vectors: Vectors, k: int) -> list[list[Hit]]:
+        """The nearest of each vector, best first; fewer than `k` where the index has fewer."""
+        if vectors.shape[1] != self.facts.width:
+            raise UsageError(
+                f"The index holds vectors of {self.facts.width} numbers, the model gives {vectors.shape[1]}.",
+                hint=f"Search with the model that made it: {self.facts.model}.",
+            )
+        ready = prepared(vectors, self.facts.metric)
+        scores, places = self._index.search(ready, min(k, self.facts.count))
+        return [
+            [Hit(id=self._ids[place], score=float(score)) for score, place in zip(*row, strict=True) if place >= 0]
+            for row in zip(scores, places, strict=True)
+        ]
+
+
+def vectors_by_artifact(artifact: Artifact, how: How, texts: Sequence[str]) -> Vectors:
+    """In a child process, as everything is that an engine can take down."""
+    width = width_of(artifact)
+    if not width:
+        raise UsageError(f"{artifact.directory.name} answers {artifact.task}, not vectors.")
+    shape = Shape(artifact=artifact.digest, task=artifact.task, format="parquet", dtype="fp32", width=width)
+    arguments: dict[str, Any] = {
+        "directory": str(artifact.directory),
+        "lanes": 1,
+        "threads": usable_cores(),
+        "how": how.model_dump(mode="json"),
+        "shape": shape.model_dump(mode="json"),
+    }
+    with isolation.Worker(environment=artifact.execution_environment) as child:
+        child.call("trimaran.bulk.child:Child", deadline_s=_DEADLINE_S, **arguments)
+        found = child.call(".vectors", deadline_s=_DEADLINE_S, texts=list(texts))
+    return np.asarray(found, np.float32).reshape(len(texts), width)

@@ -1,0 +1,58 @@
+"""The vectors of a finished run, read back a part at a time, whatever format they were written in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from trimaran.artifact import sha256_of
+from trimaran.bulk.part_files import VectorBlock, vectors_in
+from trimaran.bulk.run_folder import PARTS, BulkManifest, read_manifest
+from trimaran.errors import IntegrityError, UsageError
+
+Vectors = npt.NDArray[np.float32]
+
+
+class VectorFolder:
+    """`blocks` streams; nothing is held but the part at hand."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.manifest: BulkManifest = read_manifest(folder)
+        shape = self.manifest.settings.shape
+        if not shape.width:
+            raise UsageError(f"{folder} holds answers of {shape.task}, not vectors.")
+        self.width = shape.width
+        self.count = self.manifest.rows_written
+        if not self.count:
+            raise UsageError(f"{folder} holds no vector.")
+
+    def blocks(self, *, verify: bool = False) -> Iterator[VectorBlock]:
+        """The parts in order; with `verify`, each compared with the manifest before it is used."""
+        for part in self.manifest.parts:
+            if not part.files:
+                continue
+            for entry in part.files if verify else ():
+                path = self.folder / PARTS / entry.name
+                if not path.is_file() or sha256_of(path) != entry.sha256:
+                    raise IntegrityError(
+                        f"{path} is missing or differs from the manifest.",
+                        hint="`trimaran encode … --resume` makes it anew.",
+                        path=str(path),
+                    )
+            names = [entry.name for entry in part.files]
+            yield vectors_in(self.folder / PARTS, names, self.manifest.settings.shape)
+
+    def sample(self, size: int, *, seed: int) -> tuple[npt.NDArray[np.int64], Vectors]:
+        """Vectors drawn without order from all parts, with their places in the whole, ascending."""
+        places = np.sort(np.random.default_rng(seed).permutation(self.count)[:size])
+        taken, begin = [], 0
+        for block in self.blocks():
+            end = begin + len(block.vectors)
+            mine = places[(places >= begin) & (places < end)]
+            taken.append(block.vectors[mine - begin])
+            begin = end
+        return places, np.concatenate(taken)

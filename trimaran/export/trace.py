@@ -1,0 +1,165 @@
+"""torch's two exporters, each as a graph apart from its weights, under the names of the signature."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy.typing as npt
+
+from trimaran.errors import ToolError, first_line
+from trimaran.export.fold import fold_constants
+from trimaran.export.load import quiet
+from trimaran.families import EXPORTERS, Exporter
+from trimaran.onnx_graph import drop_identities, merge_equal, rename_outputs
+from trimaran.onnx_write import weights_from_arrays
+from trimaran.spec import Signature
+
+Array = npt.NDArray[Any]
+# torch's dynamo exporter calls inner values by operator (`embedding`, `logits`), and collides with outputs so named.
+PREFIX = "output."
+
+
+def trace(
+    module: Any,
+    signature: Signature,
+    sample: Callable[[int, int], dict[str, Array]],
+    *,
+    exporter: Exporter,
+    opset: int,
+) -> tuple[Any, dict[str, Array], int]:
+    """The graph, its weights by name, and the bytes that sharing equal ones saved.
+
+    The weights are views of the module's own, which must live until they are written.
+    """
+    import torch
+
+    inputs = sample(2, 8)
+    arguments = tuple(torch.from_numpy(inputs[name]) for name in signature.input_names)
+    try:
+        with quiet(), torch.inference_mode():
+            model, weights = _EXPORTERS[exporter](module, arguments, signature, opset)
+    except (RuntimeError, ValueError, TypeError, IndexError, torch.onnx.errors.OnnxExporterError) as error:
+        other = next(name for name in EXPORTERS if name != exporter)
+        raise ToolError(
+            f"torch's {exporter} exporter failed: {first_line(error)}",
+            hint=f"The other one may do: --exporter {other}.",
+        ) from error
+    rename_outputs(model, PREFIX)
+    _restore_inputs(model, signature)
+    _name_axes(model, signature)
+    drop_identities(model.graph, set(weights))
+    fold_constants(model, weights)
+    dropped, saved = merge_equal(model.graph, weights_from_arrays(weights))
+    return model, {name: array for name, array in weights.items() if name not in dropped}, saved
+
+
+def _torchscript(
+    module: Any, arguments: tuple[Any, ...], signature: Signature, opset: int
+) -> tuple[Any, dict[str, Array]]:
+    """Without parameters and without its folding, the exporter copies no weight: they are inputs of the graph."""
+    model = _traced(module, arguments, signature, opset, export_params=False)
+    state = {**dict(module.named_parameters(remove_duplicate=False)), **dict(module.named_buffers())}
+    read = [value.name for value in model.graph.input if value.name not in signature.input_names]
+    if all(name in state for name in read):
+        return model, {name: state[name].detach().cpu().numpy() for name in read}
+    # Where it computed new weights (a batch norm merged into a convolution), only it has them.
+    model = _traced(module, arguments, signature, opset, export_params=True)
+    return model, _taken(model.graph.initializer)
+
+
+def _traced(module: Any, arguments: tuple[Any, ...], signature: Signature, opset: int, *, export_params: bool) -> Any:
+    import onnx
+    import torch
+
+    stream = io.BytesIO()
+    torch.onnx.export(
+        module,
+        arguments,
+        stream,
+        dynamo=False,
+        opset_version=opset,
+        export_params=export_params,
+        do_constant_folding=False,
+        input_names=list(signature.input_names),
+        output_names=_output_names(signature),
+        dynamic_axes={
+            name: {index: dim for index, dim in enumerate(spec.dims) if isinstance(dim, str)}
+            for name, spec in zip(
+                (*signature.input_names, *_output_names(signature)),
+                (*signature.inputs, *signature.outputs),
+                strict=True,
+            )
+        },
+    )
+    return onnx.load_from_string(stream.getvalue())
+
+
+def _dynamo(module: Any, arguments: tuple[Any, ...], signature: Signature, opset: int) -> tuple[Any, dict[str, Array]]:
+    import torch
+
+    axes = [
+        {index: torch.export.Dim.DYNAMIC for index, dim in enumerate(spec.dims) if isinstance(dim, str)}
+        for spec in signature.inputs
+    ]
+    program = torch.onnx.export(
+        module,
+        arguments,
+        dynamo=True,
+        opset_version=opset,
+        input_names=list(signature.input_names),
+        output_names=_output_names(signature),
+        # The module takes its inputs as *arrays, which torch.export sees as one argument.
+        dynamic_shapes=(tuple(axes),),
+        verbose=False,
+    )
+    initializers = program.model.graph.initializers
+    weights = {name: value.const_value.numpy() for name, value in initializers.items()}
+    initializers.clear()
+    return program.model_proto, weights
+
+
+_EXPORTERS: dict[Exporter, Callable[..., tuple[Any, dict[str, Array]]]] = {
+    "torchscript": _torchscript,
+    "dynamo": _dynamo,
+}
+
+
+def _output_names(signature: Signature) -> list[str]:
+    return [f"{PREFIX}{name}" for name in signature.output_names]
+
+
+def _taken(initializers: Iterable[Any]) -> dict[str, Array]:
+    """The initializers as arrays, no longer in the graph."""
+    import onnx
+
+    weights = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in initializers}
+    del initializers[:]  # type: ignore[attr-defined]
+    return weights
+
+
+def _restore_inputs(model: Any, signature: Signature) -> None:
+    """An input that nothing reads (segments, when only the embeddings are asked for) is dropped by the exporters."""
+    import onnx
+
+    values = {value.name: value for value in model.graph.input}
+    del model.graph.input[:]
+    for spec in signature.inputs:
+        unread = onnx.helper.make_tensor_value_info(spec.name, onnx.TensorProto.INT64, spec.dims)
+        model.graph.input.append(values.get(spec.name, unread))
+
+
+def _name_axes(model: Any, signature: Signature) -> None:
+    """The exporters name axes as they please; ours are the signature's."""
+    specs = {spec.name: spec for spec in (*signature.inputs, *signature.outputs)}
+    for value in (*model.graph.input, *model.graph.output):
+        shape = value.type.tensor_type.shape
+        if value.name not in specs or len(shape.dim) != len(specs[value.name].dims):
+            continue
+        for dim, wanted in zip(shape.dim, specs[value.name].dims, strict=True):
+            if isinstance(wanted, str):
+                dim.dim_param = wanted
+            else:
+                dim.dim_value = wanted
+    del model.graph.value_info[:]

@@ -1,0 +1,108 @@
+"""Changing which version of a model is served, in the repository and on the servers that serve it, or not at all."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from trimaran.errors import RepositoryError, ServerError, UnavailableError, UsageError
+from trimaran.golden import GOLDEN_FILE, read_golden
+from trimaran.model_repository.check import problems_of_version
+from trimaran.model_repository.layout import CONFIG_FILE, copy_version
+from trimaran.model_repository.versions import forget_last, model_versions, pin, remember, restore
+from trimaran.progress import Progress
+from trimaran.serving import control, readiness
+from trimaran.serving.check import serve_and_verify
+from trimaran.serving.ports import HOST
+from trimaran.serving.states import Running, running
+from trimaran.spec import Frozen
+
+
+class Promoted(Frozen):
+    """`servers` are the live ones that switched, by their HTTP ports; `proven` is what the trial run kept to."""
+
+    name: str
+    version: int
+    before: tuple[int, ...]
+    servers: tuple[int, ...]
+    proven: dict[str, float] | None
+
+
+def promote(repository: Path, name: str, version: int, *, prove: bool, progress: Progress) -> Promoted:
+    """Serves `version` from now on. A version that is damaged, does not load or has drifted is refused, and what was
+    served before serves on.
+    """
+    repository = repository.absolute()
+    promoted = _switch(repository, name, version, prove=prove, progress=progress)
+    remember(repository, name, promoted.before, version)
+    return promoted
+
+
+def rollback(repository: Path, name: str, *, prove: bool, progress: Progress) -> Promoted:
+    """Serves what was served before the latest promotion."""
+    repository = repository.absolute()
+    previous = model_versions(repository, name).previous
+    if previous is None:
+        raise UsageError(f"{name} was not promoted before, so there is nothing to go back to.")
+    promoted = _switch(repository, name, previous, prove=prove, progress=progress)
+    forget_last(repository, name)
+    return promoted
+
+
+def _switch(repository: Path, name: str, version: int, *, prove: bool, progress: Progress) -> Promoted:
+    facts = model_versions(repository, name)
+    if version in facts.versions and (found := problems_of_version(repository / name, version)):
+        raise RepositoryError(
+            f"Version {version} of {name} is refused. {_served(facts.served)} on. " + "; ".join(map(str, found)),
+            problems=found,
+        )
+    proven = _proven(repository, name, version, progress) if prove and version in facts.versions else None
+    before = pin(repository, name, version)
+    switched: list[Running] = []
+    try:
+        for server in running():
+            if server.repository == repository and name in server.models:
+                with progress.stage("switch") as step:
+                    switched.append(server)
+                    control.load((HOST, server.http_port), name)
+                    readiness.sing(server.http_port, name)
+                    step.outcome(f"the server on port {server.http_port} serves version {version} of {name}")
+    except ServerError as error:
+        restore(before)
+        for server in switched:
+            control.load((HOST, server.http_port), name)
+        raise RepositoryError(
+            f"Version {version} of {name} is refused, it does not load: {error.message} {_served(facts.served)} on.",
+            hint="`trimaran repository check` looks for the reason.",
+        ) from error
+    return Promoted(
+        name=name,
+        version=version,
+        before=facts.served,
+        servers=tuple(server.http_port for server in switched),
+        proven=proven,
+    )
+
+
+def _proven(repository: Path, name: str, version: int, progress: Progress) -> dict[str, float] | None:
+    """Serves the version alone, aside, and asks it its golden questions; None where it has none, or no Triton is."""
+    path = repository / name / str(version) / GOLDEN_FILE
+    if not path.is_file():
+        return None
+    golden = read_golden(path)
+    with progress.stage("trial") as step, tempfile.TemporaryDirectory(prefix="trimaran-trial-") as scratch:
+        copy_version(repository / name, version, Path(scratch) / name)
+        for step_model in repository.glob(f"{name}_*/{version}/{CONFIG_FILE}"):
+            beside = step_model.parent.parent
+            copy_version(beside, version, Path(scratch) / beside.name)
+        try:
+            found = serve_and_verify(Path(scratch), name, golden)
+        except UnavailableError as error:
+            step.outcome(f"not done: {error}")
+            return None
+        step.outcome(", ".join(f"{check}" for check in found.checks))
+    return found.metrics
+
+
+def _served(versions: tuple[int, ...]) -> str:
+    return f"Version {', '.join(map(str, versions)) or 'none'} serves"

@@ -1,0 +1,187 @@
+"""Chooses, layer by layer, how an activation becomes 8-bit whole numbers, by what the layer's own result loses.
+
+Three things are searched, all of which change nothing before rounding: a factor by channel, which moves the difficulty
+between activations and weights (SmoothQuant); an offset by channel, so that every channel uses all levels from 0 on;
+and copies of the few channels whose range is far above the others', where the activation can be widened. Copies of a
+channel are offset by parts of a step: together they round as one channel with that many times as many levels
+(Hermite's identity), and still all is one integer product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from trimaran.quantize.activations import Samples
+from trimaran.quantize.linear_layers import Layer
+
+Array = npt.NDArray[Any]
+Anchor = Literal["low", "middle"]
+LEVELS = 255
+WEIGHT_LEVELS = 127
+STRENGTHS = (0.5, 0.65, 0.8, 0.9, 1.0)
+ANCHORS: tuple[Anchor, ...] = ("low", "middle")
+# The range as a multiple of the one seen: below 1 it clips, above 1 it leaves room.
+REACHES = (0.65, 0.8, 0.9, 1.0, 1.1, 1.25)
+COPIES = (32, 64)
+# Copies cost time: they are made only where they leave at most this share of the loss.
+WORTH = 0.8
+_STEEPEST = 256.0
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """How far to smooth, which end of a channel's range stays put when the reach changes, and how many copies."""
+
+    strength: float
+    anchor: Anchor
+    reach: float
+    copies: int
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """The integer is round((x[channels]·factors + offsets) / step), from 0 to 255.
+
+    `weights` are the whole numbers of the layer's matrix, with one scale an output channel; `correction` is what is
+    added to the result by output channel, for the offsets and for the mean error.
+    """
+
+    channels: Array
+    factors: Array
+    offsets: Array
+    step: float
+    weights: Array
+    scales: Array
+    correction: Array
+    choice: _Choice
+    lost: float
+
+    @property
+    def copies(self) -> int:
+        return self.choice.copies
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "smoothing": self.choice.strength,
+            "anchor": self.choice.anchor,
+            "reach": self.choice.reach,
+            "copies": self.choice.copies,
+            "relative_error": round(self.lost, 6),
+        }
+
+
+def choose_encoding(
+    layer: Layer, matrix: Array, samples: Mapping[str, Samples], *, weight_levels: int = WEIGHT_LEVELS
+) -> Encoding:
+    """The best of a search over strength, anchor, copies, then how far the range reaches.
+
+    Ranges of one half of the texts are tried on the other half, because a range that fits the seen texts exactly
+    clips the unseen ones; what was chosen is then made from all texts.
+    """
+    half = _Trial(layer, matrix, {name: samples[name].halved or samples[name] for name in layer.tensors}, weight_levels)
+
+    def lost(choice: _Choice) -> float:
+        return half.encoding(choice).lost
+
+    first = (_Choice(strength, anchor, 1.0, 0) for strength in STRENGTHS for anchor in ANCHORS)
+    best = min(first, key=lost)
+    for copies in COPIES if layer.hidden else ():
+        wider = min((_Choice(strength, best.anchor, 1.0, copies) for strength in STRENGTHS[1:]), key=lost)
+        if lost(wider) > WORTH * lost(best):
+            break
+        best = wider
+    best = min((replace(best, reach=reach) for reach in REACHES), key=lost)
+    return replace(_Trial(layer, matrix, samples, weight_levels).encoding(best), lost=lost(best))
+
+
+class _Trial:
+    """One layer with its samples; each token counts alike, because a layer norm follows."""
+
+    def __init__(self, layer: Layer, matrix: Array, samples: Mapping[str, Samples], weight_levels: int) -> None:
+        self._matrix, self._weight_levels = matrix.astype(np.float32), weight_levels
+        self._samples = {name: samples[name] for name in layer.tensors}
+        self._wanted = {name: found.rows @ self._matrix for name, found in self._samples.items()}
+        self._powers = {name: np.maximum(np.square(rows).sum(1), 1e-12) for name, rows in self._wanted.items()}
+        self._low = np.min([found.low for found in self._samples.values()], axis=0)
+        self._high = np.max([found.high for found in self._samples.values()], axis=0)
+        self._heights = np.maximum(np.abs(self._matrix).max(axis=1), 1e-9)
+        self._known: dict[_Choice, Encoding] = {}
+
+    def encoding(self, choice: _Choice) -> Encoding:
+        if choice not in self._known:
+            self._known[choice] = self._encoding(choice)
+        return self._known[choice]
+
+    def _encoding(self, choice: _Choice) -> Encoding:
+        width = np.maximum(self._high - self._low, 1e-6)
+        counts = copies_of(np.square(width) * np.square(self._matrix).sum(axis=1), choice.copies)
+        divisor = smoothing_divisor(width / counts, self._heights, choice.strength)
+        channels = np.repeat(np.arange(len(counts)), counts)
+        matrix = (self._matrix * divisor[:, None])[channels]
+        scales = np.maximum(np.abs(matrix).max(axis=0), 1e-9) / self._weight_levels
+        weights = np.rint(matrix / scales).astype(np.int8)
+        rounded = weights * scales
+        factors = (1 / (counts * divisor))[channels].astype(np.float32)
+        reach = float((width / counts / divisor).max()) * choice.reach
+        base = -self._low if choice.anchor == "low" else -(self._low + self._high) / 2
+        offsets = base[channels] * factors + (reach / 2 if choice.anchor == "middle" else 0.0)
+        step = reach / LEVELS
+        phases = np.concatenate([(np.arange(count) - (count - 1) / 2) / count for count in counts])
+        shift = offsets @ rounded
+        errors, lost, weight = np.zeros(matrix.shape[1]), 0.0, 0.0
+        for name, found in self._samples.items():
+            values = np.clip(np.rint((found.rows[:, channels] * factors + offsets) / step + phases), 0, LEVELS)
+            error = (values.astype(np.float32) * step) @ rounded - shift - self._wanted[name]
+            errors += (error / self._powers[name][:, None]).sum(axis=0)
+            weight += float((1 / self._powers[name]).sum())
+            lost += float((np.square(error).sum(axis=1) / self._powers[name]).mean()) / len(self._samples)
+        mean = errors / weight
+        # What the mean error adds to the loss goes into the bias; the rest stays.
+        tokens = sum(len(found.rows) for found in self._samples.values())
+        lost = max(0.0, lost - float(np.square(mean).sum()) * weight / tokens)
+        return Encoding(
+            choice=choice,
+            channels=channels,
+            factors=factors,
+            offsets=(offsets + phases * step).astype(np.float32),
+            step=step,
+            weights=weights,
+            scales=scales.astype(np.float32),
+            correction=(-shift - mean).astype(np.float32),
+            lost=lost,
+        )
+
+
+def copies_of(burden: Array, extra: int) -> npt.NDArray[np.int64]:
+    """How often each channel stands, `extra` places more than channels: n copies leave 1/n² of its burden."""
+    counts = np.ones(len(burden), np.int64)
+    for _ in range(extra):
+        counts[np.argmax(burden * (1 / counts**2 - 1 / (counts + 1) ** 2))] += 1
+    return counts
+
+
+def smoothing_divisor(width: Array, heights: Array, strength: float) -> Array:
+    """SmoothQuant's: what makes activations and weights equally hard to round, shifted by its strength."""
+    divisor = np.power(width, strength) / np.power(heights, 1.0 - strength)
+    return np.asarray(np.clip(divisor / np.exp(np.log(divisor).mean()), 1 / _STEEPEST, _STEEPEST), np.float32)
+
+
+def choose_encodings(
+    layers: Sequence[Layer],
+    matrices: Mapping[str, Array],
+    samples: Mapping[str, Samples],
+    *,
+    weight_levels: int = WEIGHT_LEVELS,
+    advance: Callable[[int, int, str], None] = lambda done, total, what: None,
+) -> dict[str, Encoding]:
+    found = {}
+    for done, layer in enumerate(layers):
+        advance(done, len(layers), f"scales of {layer.name}")
+        matrix = np.concatenate([matrices[name] for name in layer.weights], axis=1)
+        found[layer.name] = choose_encoding(layer, matrix, samples, weight_levels=weight_levels)
+    return found

@@ -1,0 +1,195 @@
+"""INT8 with calibrated activations, and in float only what the gates ask for: for OpenVINO and for ONNX Runtime."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trimaran.artifact import Artifact, Check
+from trimaran.backends import engine_class
+from trimaran.corpus import digest_of_texts, encoder_of
+from trimaran.errors import ToolError
+from trimaran.isolation import report_progress
+from trimaran.onnx_graph import save_graph
+from trimaran.parity import Outputs
+from trimaran.quantize.activations import Samples, calibration_inputs, sampled_rows
+from trimaran.quantize.encodings import choose_encodings
+from trimaran.quantize.integer_graph import Style, integer_graph, name_nodes
+from trimaran.quantize.integer_receipt import openvino_receipt, session_receipt
+from trimaran.quantize.linear_layers import attention_scores, linear_layers
+from trimaran.quantize.mixed_precision import Question, search
+from trimaran.quantize.settings import Made, Settings
+from trimaran.runtime.text import Row, Text, infer_rows
+from trimaran.sensitivity import KEY
+
+ROWS = 512
+# Of the texts given, these shares calibrate and are held out to try layers on; no text does both.
+MOST_CALIBRATING, MOST_HELD_OUT = 160, 160
+QUICK_TEXTS, QUICK_TOKENS = 64, 128
+_SYMMETRIC = 127
+_CLIPPINGS = (1.0, 0.9, 0.8, 0.65, 0.5)
+
+
+def openvino_mixed(parent: Artifact, folder: Path, settings: Settings) -> Made:
+    return _Bench(parent, settings, backend="openvino", style="qdq").make(folder)
+
+
+def onnxruntime_static(parent: Artifact, folder: Path, settings: Settings) -> Made:
+    return _Bench(parent, settings, backend="onnxruntime", style="onnxruntime").make(folder)
+
+
+def parted(texts: Sequence[Text]) -> tuple[list[Text], list[Text]]:
+    """One of two calibrates, the other is held out, so that both see all parts of the file."""
+    return list(texts[::2])[:MOST_CALIBRATING], list(texts[1::2])[:MOST_HELD_OUT]
+
+
+class _Bench:
+    """A graph with the encodings of all its layers, of which any set can be run in float."""
+
+    def __init__(self, parent: Artifact, settings: Settings, *, backend: str, style: Style) -> None:
+        import onnx
+
+        self._parent, self._settings, self._backend, self._style = parent, settings, backend, style
+        self._whole: Any = None
+        self._calibrating, self._held_out = parted(settings.calibration)
+        self._encoder = encoder_of(parent)
+        self._model = name_nodes(onnx.load(str(parent.entry_path)))
+        self._layers = linear_layers(self._model)
+        self._scores = attention_scores(self._model) if style == "qdq" else []
+        if not self._layers:
+            raise ToolError(f"{parent.name} has no linear layer that can run on whole numbers.", hint="Use fp32.")
+        report_progress(0, 1, "calibration")
+        samples = self._samples()
+        matrices = {
+            tensor.name: onnx.numpy_helper.to_array(tensor)
+            for tensor in self._model.graph.initializer
+            if any(tensor.name in layer.weights for layer in self._layers)
+        }
+        self._encodings = choose_encodings(
+            self._layers, matrices, samples, weight_levels=settings.weight_levels, advance=report_progress
+        )
+        self._steps = {
+            scores.name: {name: symmetric_step(samples[name]) for name in scores.tensors} for scores in self._scores
+        }
+
+    def make(self, folder: Path) -> Made:
+        rows = self._encoder.rows(self._held_out)
+        few = [row for row in rows if len(row.ids) <= QUICK_TOKENS][:QUICK_TEXTS] or rows[:QUICK_TEXTS]
+        lost = {name: found.lost for name, found in self._encodings.items()}
+        kept, sensitivity = search(
+            Question(
+                task=self._parent.task,
+                gates=self._settings.limits,
+                reference=self._answers(self._parent.entry_path, self._parent.backend, rows),
+                answer=lambda names: self._trial(names, rows),
+                quick_reference=self._answers(self._parent.entry_path, self._parent.backend, few),
+                quick_answer=lambda names: self._quick_trial(names, few),
+                work=self._work(),
+                texts=len(rows),
+                texts_digest=digest_of_texts(self._held_out),
+            ),
+            budget_s=self._settings.budget_s,
+            first=sorted(self._work(), key=lambda name: lost.get(name, 0.0), reverse=True),
+            advance=report_progress,
+        )
+        entry = self._write(kept, folder)
+        products = sum(len(layer.products) for layer in self._layers if layer.name not in kept)
+        receipt = openvino_receipt if self._backend == "openvino" else session_receipt
+        return Made(
+            entry=entry,
+            checks=(receipt(folder / entry, products, threads=self._settings.threads), *self._gate_checks(sensitivity)),
+            details={
+                "calibration": {"texts": len(self._calibrating), "digest": digest_of_texts(self._calibrating)},
+                "encodings": {name: found.facts() for name, found in self._encodings.items() if name not in kept},
+                "kept_in_float": sorted(kept),
+                KEY: sensitivity.model_dump(mode="json"),
+            },
+        )
+
+    def _samples(self) -> dict[str, Samples]:
+        # What stands at padding is nobody's answer: the last of the inputs is the padded one.
+        inputs = calibration_inputs(self._parent, self._calibrating, samples=MOST_CALIBRATING)[:-1]
+        names = [name for layer in self._layers for name in layer.tensors]
+        names += [name for scores in self._scores for name in scores.tensors]
+        return sampled_rows(self._model, names, inputs, rows=ROWS, threads=self._settings.threads)
+
+    def _work(self) -> dict[str, float]:
+        """Multiplications for a typical token, in the graph's order."""
+        sequence = self._parent.profile.sequence.typical
+        width = max((layer.inputs for layer in self._layers), default=1)
+        work = {layer.name: float(layer.multiplications) for layer in self._layers}
+        return work | {scores.name: float(sequence * min(width, 1024)) for scores in self._scores}
+
+    def _trial(self, kept: frozenset[str], rows: Sequence[Row]) -> Outputs:
+        with tempfile.TemporaryDirectory(prefix="trimaran-") as folder:
+            entry = self._write(kept, Path(folder))
+            return self._answers(Path(folder) / entry, self._backend, rows)
+
+    def _quick_trial(self, kept: frozenset[str], rows: Sequence[Row]) -> Outputs:
+        """In OpenVINO the activations of these layers are simply not rounded, which spares writing a graph."""
+        if self._backend != "openvino":
+            return self._trial(kept, rows)
+        if self._whole is None:
+            import openvino as ov
+
+            with tempfile.TemporaryDirectory(prefix="trimaran-") as folder:
+                self._whole = ov.Core().read_model(Path(folder) / self._write(frozenset(), Path(folder))).clone()
+        model = self._whole.clone()
+        names = {f"{name}_dq" for layer in self._layers if layer.name in kept for name in layer.tensors}
+        names |= {f"{name}_pair" for scores in self._scores if scores.name in kept for name in scores.tensors}
+        for node in model.get_ordered_ops():
+            if node.get_type_name() == "FakeQuantize" and node.get_friendly_name() in names:
+                for reader in node.output(0).get_target_inputs():
+                    reader.replace_source_output(node.input_value(0))
+        return self._answers(model, self._backend, rows)
+
+    def _write(self, kept: frozenset[str], folder: Path) -> str:
+        steps: Mapping[str, float] = {
+            name: step for found, sides in self._steps.items() if found not in kept for name, step in sides.items()
+        }
+        graph = integer_graph(self._model, self._layers, self._encodings, kept=kept, style=self._style, steps=steps)
+        save_graph(graph, folder / "model.onnx")
+        if self._backend != "openvino":
+            return "model.onnx"
+        import openvino as ov
+
+        ov.save_model(ov.convert_model(str(folder / "model.onnx")), folder / "model.xml", compress_to_fp16=False)
+        for path in folder.glob("model.onnx*"):
+            path.unlink()
+        return "model.xml"
+
+    def _answers(self, model: Any, backend: str, rows: Sequence[Row]) -> Outputs:
+        given = str(model) if isinstance(model, Path) else model
+        engine: Any = engine_class(backend)(given, threads=self._settings.threads)
+        try:
+            return infer_rows(engine.infer, self._encoder, rows, policy="alone", maximum_batch=1)
+        finally:
+            engine.close()
+
+    def _gate_checks(self, sensitivity: Any) -> tuple[Check, ...]:
+        """A broken gate is told, not hidden: whether the candidate competes is decided on the judging texts."""
+        return tuple(
+            Check(
+                name=f"held out: {found.metric}",
+                observed=found.value,
+                limit=found.limit,
+                comparison=found.comparison,
+                detail=f"({found.low:.3g} to {found.high:.3g}, {found.n} texts)",
+            )
+            for found in sensitivity.gates
+        )
+
+
+def symmetric_step(samples: Samples) -> float:
+    """The step around zero that rounds and clips these numbers with the least squared error."""
+    peak = max(float(samples.peak.max()), 1e-9)
+
+    def lost(step: float) -> float:
+        levels = np.clip(np.rint(samples.rows / step), -_SYMMETRIC, _SYMMETRIC)
+        return float(np.square(levels * step - samples.rows).mean())
+
+    return min((clipping * peak / _SYMMETRIC for clipping in _CLIPPINGS), key=lost)

@@ -1,0 +1,45 @@
+"""What the search for mixed precision found, layer by layer: kept in the manifest, plotted in the report."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from trimaran.evidence import Evidence
+from trimaran.spec import Frozen
+
+KEY = "sensitivity"
+Stopped = Literal["gates keep", "budget", "nothing left"]
+
+
+class LayerCost(Frozen):
+    """`cost` is how much the loss falls when this layer alone is back in float, with its 95 % interval over texts;
+    None where the budget ended before it was tried."""
+
+    name: str
+    cost: float | None
+    low: float | None
+    high: float | None
+    kept: Literal["float", "int8"]
+
+
+class SearchStep(Frozen):
+    """One set of layers in float, how many they are, and the mean loss with the upper end of its interval."""
+
+    kept: int
+    value: float
+    high: float
+    holds: bool
+
+
+class Sensitivity(Frozen):
+    """`layers` in the graph's order, `steps` in the order tried; `gates` is what the chosen set was decided on."""
+
+    metric: str
+    texts: int
+    texts_digest: str
+    layers: tuple[LayerCost, ...]
+    steps: tuple[SearchStep, ...]
+    gates: tuple[Evidence, ...]
+    stopped: Stopped
+    seconds: float
+    budget_s: float

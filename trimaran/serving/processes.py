@@ -1,0 +1,56 @@
+"""The processes of a running Triton: its python stubs, and what they all hold in memory."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from pathlib import Path
+
+import psutil
+
+STUB = "triton_python_backend_stub"
+
+
+def stubs_of(keeper: int) -> dict[int, str]:
+    """Living stubs by process number, each with the model that it serves."""
+    found = {}
+    for process in descendants(keeper):
+        with contextlib.suppress(psutil.Error):
+            command = process.cmdline()
+            if command and Path(command[0]).name == STUB and process.status() != psutil.STATUS_ZOMBIE:
+                found[process.pid] = Path(command[1]).parent.parent.name
+    return found
+
+
+def kill_stubs(keeper: int, model: str) -> int:
+    """Ends the stubs of a model that hang; one that is only stopped dies too."""
+    doomed = [pid for pid, name in stubs_of(keeper).items() if name == model]
+    for pid in doomed:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return len(doomed)
+
+
+def memory_bytes(keeper: int) -> int:
+    """Resident memory of the whole family; what its members share is counted once, as far as the kernel tells."""
+    total = 0
+    for process in descendants(keeper):
+        with contextlib.suppress(psutil.Error, OSError):
+            total += _proportional(process.pid) or process.memory_info().rss
+    return total
+
+
+def descendants(keeper: int) -> list[psutil.Process]:
+    try:
+        return list(psutil.Process(keeper).children(recursive=True))
+    except psutil.Error:
+        return []
+
+
+def _proportional(pid: int) -> int:
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="utf-8").splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) << 10
+    return 0

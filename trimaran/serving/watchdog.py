@@ -1,0 +1,147 @@
+"""Looks after a running server: a canary for each model, and what is done when one stops singing.
+
+Triton's readiness stays true over a dead python stub, so nothing but an answer counts.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Literal
+
+from trimaran.errors import NotReady, ServerError
+from trimaran.serving import control, processes, readiness
+from trimaran.serving.server import Server
+
+log = logging.getLogger(__name__)
+Health = Literal["well", "dead", "busy", "absent"]
+
+
+@dataclass(frozen=True)
+class Care:
+    """`canary_s` is the time between canaries of a model, `hang_s` how long nothing may be finished by one that is
+    asked; `memory_limit_bytes` is for the server with all its stubs.
+    """
+
+    canary_s: float = 1.0
+    canary_timeout_s: float = 3.0
+    hang_s: float = 30.0
+    memory_limit_bytes: int | None = None
+
+
+DEFAULT_CARE = Care()
+
+
+@dataclass
+class _Watched:
+    """What is known of one model: when it last finished something, and whether it must be loaded again."""
+
+    next_canary_s: float = 0.0
+    progressed_s: float = field(default_factory=time.monotonic)
+    finished: int = -1
+    missing: bool = False
+
+
+class Watchdog:
+    """`tick` is called often; it raises ServerGone when the server itself must be started again."""
+
+    def __init__(self, server: Server, care: Care, *, on_reload: Callable[[str, str], None]) -> None:
+        self._server, self._care, self._on_reload = server, care, on_reload
+        self._address = (server.host, server.ports.http)
+        self._watched = {model: _Watched() for model in server.models}
+        self._stubs: dict[int, str] = {}
+        self._pool = ThreadPoolExecutor(max(1, len(self._watched)), thread_name_prefix="trimaran-canary")
+        self._answered_s = time.monotonic()
+        self._next_memory_s = 0.0
+
+    def tick(self) -> None:
+        if not self._server.alive():
+            raise ServerGone("it ended by itself")
+        self._watch_memory()
+        lost = self._lost_stubs()
+        now = time.monotonic()
+        due = [name for name, one in self._watched.items() if name in lost or now >= one.next_canary_s]
+        for model, health in zip(due, self._pool.map(self._health, due), strict=True):
+            self._watched[model].next_canary_s = time.monotonic() + self._care.canary_s
+            self._act(model, health)
+        if time.monotonic() - self._answered_s > self._care.hang_s:
+            raise ServerGone(f"it answered nothing for {self._care.hang_s:g} s")
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _lost_stubs(self) -> set[str]:
+        """Models of which a stub is gone since the last look. Unloading ends one too, so a canary decides."""
+        found = processes.stubs_of(self._server.keeper_pid)
+        lost = {model for pid, model in self._stubs.items() if pid not in found}
+        self._stubs = found
+        return lost & self._watched.keys()
+
+    def _watch_memory(self) -> None:
+        limit, now = self._care.memory_limit_bytes, time.monotonic()
+        if limit is None or now < self._next_memory_s:
+            return
+        self._next_memory_s = now + self._care.canary_s
+        found = processes.memory_bytes(self._server.keeper_pid)
+        if found > limit:
+            raise ServerGone(f"it holds {found >> 20} MiB of memory, more than its limit of {limit >> 20} MiB")
+
+    def _health(self, model: str) -> Health:
+        if self._watched[model].missing:
+            return "dead"
+        try:
+            readiness.sing(self._server.ports.http, model, timeout_s=self._care.canary_timeout_s, priority=1)
+        except NotReady as error:
+            status = error.facts.get("status")
+            if status is not None:
+                self._answered_s = time.monotonic()
+            if status in (400, 404):
+                return "absent"
+            return "busy" if status in (None, 503) else "dead"
+        self._answered_s = time.monotonic()
+        return "well"
+
+    def _act(self, model: str, health: Health) -> None:
+        one = self._watched[model]
+        if health in ("well", "absent"):
+            one.progressed_s, one.finished = time.monotonic(), -1
+        elif health == "dead":
+            self._reload(model, "its python stub died or answers nonsense")
+        elif self._hangs(model):
+            self._reload(model, f"it finished nothing for {self._care.hang_s:g} s")
+
+    def _hangs(self, model: str) -> bool:
+        """No answer to a canary may mean much to do; a model that hangs finishes nothing at all."""
+        one, now = self._watched[model], time.monotonic()
+        try:
+            finished = control.finished(self._address, model)
+        except ServerError:
+            return False
+        self._answered_s = now
+        if finished != one.finished:
+            one.finished, one.progressed_s = finished, now
+        return now - one.progressed_s > self._care.hang_s
+
+    def _reload(self, model: str, reason: str) -> None:
+        """Unloaded and loaded again. A stub that lives but hangs is ended first, or unloading would wait for it."""
+        log.warning("Model %s is loaded again: %s.", model, reason)
+        one = self._watched[model]
+        processes.kill_stubs(self._server.keeper_pid, model)
+        try:
+            control.unload(self._address, model)
+            one.missing = True
+            control.load(self._address, model)
+            readiness.sing(self._server.ports.http, model)
+        except ServerError as error:
+            log.error("Model %s could not be loaded again and will be tried once more: %s", model, error)
+            return
+        one.missing, one.progressed_s, one.finished = False, time.monotonic(), -1
+        self._answered_s = time.monotonic()
+        self._on_reload(model, reason)
+
+
+class ServerGone(Exception):
+    """The server must be started again; says why."""

@@ -1,0 +1,272 @@
+"""Walks a suite: candidates made, judged and raced, then every scenario at its levels, kept as it goes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from trimaran.artifact import Artifact, digest_of
+from trimaran.benchmarks.baselines import BASELINES, baseline_entries, baselines
+from trimaran.benchmarks.finals import scenario_of
+from trimaran.benchmarks.footprint import MAKERS, run_footprint
+from trimaran.benchmarks.harness import check_harness, measure_twins
+from trimaran.benchmarks.in_process import Probes, run_in_process
+from trimaran.benchmarks.pinning import cores_for
+from trimaran.benchmarks.probe import untruncated_lengths
+from trimaran.benchmarks.report import REFERENCE, Report
+from trimaran.benchmarks.report_files import write_reports
+from trimaran.benchmarks.results import HarnessCheck, Result
+from trimaran.benchmarks.runner import Effort, Entry
+from trimaran.benchmarks.scenarios import Unit
+from trimaran.benchmarks.served import Target, run_served, unreached
+from trimaran.benchmarks.suite import Suite
+from trimaran.benchmarks.suite_board import Board, board_for
+from trimaran.benchmarks.suite_state import SuiteState, begin, forget, save, suite_run
+from trimaran.candidates import CANDIDATES
+from trimaran.config import DeployConfig, refuse_unknown
+from trimaran.contenders import Contender, try_candidates
+from trimaran.corpus import read_texts
+from trimaran.environment import capture
+from trimaran.errors import ServerError, ToolError, TrimaranError, UnavailableError, UsageError
+from trimaran.measuring import eager_answers, entry_of, measure_stage, write_up
+from trimaran.pipeline import export_stage
+from trimaran.planning import Plan, plan_deployment, require_writable
+from trimaran.progress import Progress
+from trimaran.runtime.text import Text
+from trimaran.store import Store
+from trimaran.suite_server import SuiteServer
+
+GROUPS = ("chosen", "passed", "baselines", "rejected")
+TWINS_EFFORT = Effort(rounds=7, minimum_rounds=5, minimum_samples=10, minimum_time_s=0.2, budget_s=25.0)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the user said beside the suite. With `target`, served scenarios ask that server and none is started."""
+
+    texts: Path | None = None
+    truncate: bool = False
+    resume: bool = False
+    target: Target | None = None
+
+
+def bench_suite(
+    config: DeployConfig, suite: Suite, wanted: Wanted, *, store: Store, progress: Progress, command: Sequence[str]
+) -> tuple[Report, Mapping[str, Path]]:
+    """The report of the whole suite. A run that is cut writes what it has, marked, and raises why."""
+    _refuse_unknown_candidates(suite)
+    plan = plan_deployment(config)
+    require_writable(plan.report)
+    asked_texts = read_texts(wanted.texts) if wanted.texts else None
+    conditions = {
+        "suite": suite.digest[:16],
+        "model": plan.ref.digest[:16],
+        "level": plan.config.fidelity,
+        "threads": str(plan.config.threads),
+        "texts": digest_of([list(asked_texts or ()), suite.texts])[:16],
+        "machine": digest_of(capture().model_dump(mode="json"))[:16],
+    }
+    state = begin(plan.report, suite.name, conditions, resume=wanted.resume)
+    reference, graph = export_stage(plan.ref, plan.profile, store=store, progress=progress, exporter=config.exporter)
+    texts, source = suite_texts(reference, plan, asked_texts, suite.texts, truncate=wanted.truncate)
+    answers = eager_answers(plan, reference, progress)
+    contenders = try_candidates(plan, graph, answers, store=store, progress=progress)
+    rows = baselines(suite.baselines)
+    measured = measure_stage(
+        plan, reference, contenders, store=store, progress=progress, effort=suite.effort, baselines=rows
+    )
+    report = write_up(plan, reference, contenders, measured, command, baselines=rows)
+    walk = _Walk(plan, suite, report, entries_of(reference, contenders, report, suite), texts, source, wanted.target)
+    return walk.run(state, progress)
+
+
+def suite_texts(
+    reference: Artifact, plan: Plan, asked: Sequence[str] | None, count: int, *, truncate: bool
+) -> tuple[tuple[Text, ...], str]:
+    """The user's texts, or the first judging texts that fit the profile. Raises UsageError for texts that do not."""
+    limit = plan.profile.sequence.maximum
+    given: tuple[Text, ...] = tuple(asked) if asked is not None else plan.judging
+    lengths = untruncated_lengths(reference, list(given))
+    too_long = [length for length in lengths if length > limit]
+    if asked is None:
+        fitting = tuple(text for text, length in zip(given, lengths, strict=True) if length <= limit)
+        return (fitting or given)[:count], "judging texts"
+    if too_long and not truncate:
+        raise UsageError(
+            f"{len(too_long)} of {len(given)} texts are longer than the profile: the longest has {max(too_long)} "
+            f"tokens, the profile takes {limit}.",
+            hint="Give --sequence a larger maximum, or --truncate to measure them cut as they would be served.",
+        )
+    return given[:count], "the given texts"
+
+
+def entries_of(
+    reference: Artifact, contenders: Sequence[Contender], report: Report, suite: Suite
+) -> dict[str, list[Entry]]:
+    """Who is meant by each name that a scenario may ask for."""
+    made = {contender.row.name: entry for contender in contenders if (entry := entry_of(contender))}
+    running = [entry for entry in baseline_entries(reference, baselines(suite.baselines)) if _ran(report, entry.name)]
+    verdicts = {row.name: row.verdict for row in report.candidates}
+    return {
+        REFERENCE: [Entry(REFERENCE, reference)],
+        "baselines": running,
+        **{entry.name: [entry] for entry in running},
+        **{name: [entry] for name, entry in made.items()},
+        "chosen": [entry for name, entry in made.items() if verdicts[name] == "chosen"],
+        "passed": [entry for name, entry in made.items() if verdicts[name] in ("chosen", "passed")],
+        "rejected": [entry for name, entry in made.items() if verdicts[name] == "rejected"],
+    }
+
+
+class _Walk:
+    """The scenarios of one suite over one set of contenders and texts."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        suite: Suite,
+        report: Report,
+        entries: Mapping[str, Sequence[Entry]],
+        texts: Sequence[Text],
+        source: str,
+        target: Target | None,
+    ) -> None:
+        self._plan, self._suite, self._report, self._entries = plan, suite, report, entries
+        self._texts = texts
+        self._server = SuiteServer(plan, target)
+        threads = plan.config.threads
+        self._probes = Probes(texts, source=source, threads=threads, cores=cores_for(threads))
+
+    def run(self, state: SuiteState, progress: Progress) -> tuple[Report, Mapping[str, Path]]:
+        board = board_for(self._suite.units, sys.stderr)
+        running = ""
+        try:
+            if self._suite.harness and state.harness is None:
+                running = "the harness's own check"
+                state = self._kept(state.model_copy(update={"harness": self._harness(progress)}))
+            with board.shown():
+                # In-process first: a server that idles beside them would not be the same machine.
+                for unit in sorted(self._suite.units, key=lambda unit: unit.at == "served"):
+                    running = unit.title
+                    state = self._unit(unit, state, board)
+                    if _stopped(state):
+                        break
+        except BaseException as error:
+            self._written(state, cut=f"It ended during {running}: {str(error) or type(error).__name__}")
+            raise
+        finally:
+            self._probes.close()
+            self._server.close()
+        if dead := _stopped(state):
+            self._cut(state, dead)
+        cuts = [f"{title_of(result)}: {result.cut}" for found in state.found for result in found.results if result.cut]
+        if cuts:
+            self._cut(state, ToolError(f"{len(cuts)} results did not get to their end. {cuts[0]}"))
+        forget(self._plan.report)
+        return self._written(state, cut=None)
+
+    def _unit(self, unit: Unit, state: SuiteState, board: Board) -> SuiteState:
+        if kept := state.of(unit):
+            board.end(unit, kept.results, kept=True)
+            return state
+        board.begin(unit)
+        entries = self._wanted(unit)
+        if unit.at == "served":
+            able = (entry for entry in entries if entry.artifact.format != "torch")
+            found = [result for entry in able if (result := self._served(unit, entry, board))]
+        else:
+            run = run_footprint if unit.asked.scenario in MAKERS else run_in_process
+            found = run(unit, entries, self._probes, step=board.step(unit))
+        board.end(unit, found)
+        return self._kept(state.having(unit, tuple(found)))  # type: ignore[arg-type]
+
+    def _wanted(self, unit: Unit) -> list[Entry]:
+        named = [entry for name in unit.asked.candidates for entry in self._entries.get(name, ())]
+        return list({entry.name: entry for entry in named}.values())
+
+    def _kept(self, state: SuiteState) -> SuiteState:
+        save(state, self._plan.report)
+        return state
+
+    def _harness(self, progress: Progress) -> HarnessCheck:
+        with progress.stage("harness") as step:
+            check = check_harness(cores=self._probes.cores, step=step)
+            if chosen := self._entries["chosen"]:
+                shape = self._plan.shapes[min(1, len(self._plan.shapes) - 1)]
+                twins = measure_twins(
+                    chosen[0],
+                    shape,
+                    threads=self._probes.threads,
+                    cores=self._probes.cores,
+                    effort=TWINS_EFFORT,
+                    step=step,
+                )
+                check = check.model_copy(update={"twins": twins})
+            step.outcome("null session, bare loop, A against A")
+        return check
+
+    def _served(self, unit: Unit, entry: Entry, board: Board) -> Result | None:
+        head = {
+            "candidate": entry.name,
+            "threads": self._probes.threads,
+            "artifact": entry.artifact.digest,
+            "rows": entry.rows,
+        }
+        used, expected = self._probes.known(entry)
+        self._probes.close()
+        if unit.asked.scenario == "cold-start":
+            return self._server.cold_starts(unit, entry, head, used, expected, self._texts[0])
+        target = self._server.target(entry)
+        if unit.wire not in target.urls:
+            return None
+        try:
+            return run_served(unit, target=target, head=head, texts=self._texts, used=used, step=board.step(unit))
+        except UnavailableError:
+            raise
+        except TrimaranError as error:
+            return unreached(error, unit, head, target)
+
+    def _cut(self, state: SuiteState, error: TrimaranError) -> NoReturn:
+        _, paths = self._written(state, cut=error.message)
+        error.hint = f"What was found is kept and marked in {paths['json']}; --resume takes up the rest."
+        raise error
+
+    def _written(self, state: SuiteState, *, cut: str | None) -> tuple[Report, Mapping[str, Path]]:
+        found = [kept for unit in self._suite.units if (kept := state.of(unit))]
+        report = self._report.model_copy(
+            update={
+                "scenarios": tuple(result for kept in found for result in kept.results),
+                "harness": state.harness,
+                "suite": suite_run(
+                    state, digest=self._suite.digest, scenarios=tuple(unit.title for unit in self._suite.units), cut=cut
+                ),
+            }
+        )
+        return report, write_reports(report, self._plan.report)
+
+
+def _stopped(state: SuiteState) -> ServerError | None:
+    """The error of a server that died: the scenarios after it would only die too."""
+    for found in state.found:
+        for result in found.results:
+            if result.cut_by == "server":
+                return ServerError(f"{title_of(result)}: {result.cut}")
+    return None
+
+
+def title_of(result: Result) -> str:
+    wire = f" over {result.wire}" if result.wire else ""
+    return f"{result.candidate}, {scenario_of(result)}, {result.at}{wire}"
+
+
+def _ran(report: Report, name: str) -> bool:
+    return any(row.name == name and row.verdict == "baseline" for row in report.baselines)
+
+
+def _refuse_unknown_candidates(suite: Suite) -> None:
+    known = (REFERENCE, *GROUPS, *BASELINES, *CANDIDATES)
+    for asked in suite.scenarios:
+        refuse_unknown(asked.candidates, known, where=f"the candidates of {asked.scenario} in suite {suite.name}")
