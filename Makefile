@@ -43,6 +43,17 @@ check: $(VENV)/.tested ## Format, lint, types, architecture and the fast tests
 bench: $(VENV)/.installed ## Measure MiniLM at every level and keep the results
 	$(BIN)/python benchmarks/run.py
 
+PEERS := $(patsubst benchmarks/peers/%.txt,%,$(wildcard benchmarks/peers/*.txt))
+
+# Each peer in an environment of its own; every version is pinned, so nothing is resolved. One that cannot be
+# installed is a row of the table that says so.
+.envs/%/.installed: benchmarks/peers/%.txt
+	$(PYTHON) -m venv .envs/$*
+	-.envs/$*/bin/pip install -q --disable-pip-version-check --no-deps -r $< && touch $@
+
+peers: $(VENV)/.installed $(PEERS:%=.envs/%/.installed) ## Run every peer beside trimaran and write docs/compare.md
+	$(BIN)/python benchmarks/peers/run.py
+
 schemas: $(VENV)/.installed ## Write the generated pages: JSON schemas, table of families
 	$(BIN)/python -m trimaran.schemas docs/schemas
 	$(BIN)/python -m trimaran.export.families_page
@@ -50,4 +61,4 @@ schemas: $(VENV)/.installed ## Write the generated pages: JSON schemas, table of
 clean: ## Remove what was made, but not .venv
 	rm -rf .trimaran reports build *.egg-info
 
-.PHONY: help install demo test check bench schemas clean
+.PHONY: help install demo test check bench peers schemas clean

@@ -283,10 +283,10 @@ def main() -> int:
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         server = stack.enter_context(launch(options.repository))
-        gateway, pids = ("", ""), [server.pid]
+        gateway, pids = ("", ""), [server.keeper_pid]
         if options.target == "gateway":
             url, key, pid = stack.enter_context(gateway_before(options, server.grpc_url, folder))
-            gateway, pids = (url, key), [server.pid, pid]
+            gateway, pids = (url, key), [server.keeper_pid, pid]
         result = asyncio.run(run(options, server.grpc_url, gateway, pids))
     text = json.dumps(result, indent=1) + "\n"
     if options.output:

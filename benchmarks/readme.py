@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from trimaran.benchmarks.figures import shapes_of, speedups
+from trimaran.benchmarks.finals import READINGS, final, scenario_of
+from trimaran.benchmarks.harness import floor_ns, overhead, twins_verdicts
 from trimaran.benchmarks.html_style import STYLE
 from trimaran.benchmarks.plots import speedup_bars
 from trimaran.benchmarks.report import Report
@@ -16,10 +19,25 @@ ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 BEGIN, END = "<!-- figures: made by `make bench` -->", "<!-- end of figures -->"
 SHOWN = "minilm-strict"
+# Pages that are made whole from results or tables, and tested as current by themselves.
+GENERATED = {"compare.md", "families.md"}
+_FIGURE = re.compile(r"\d[\d.,]*\s?(?:×|ms\b|µs|(?:texts|tokens|requests|rows)/s)")
+
+
+def figures_in(text: str) -> set[str]:
+    """What a page claims to have measured: speed-ups, times of milliseconds and less, rates. Code is not a claim."""
+    prose = re.sub(r"```.*?```|`[^`\n]*`", " ", text, flags=re.DOTALL)
+    return {" ".join(found.split()) for found in _FIGURE.findall(prose)}
+
+
+def held_figures() -> set[str]:
+    """Every figure that the committed results hold, as they write it."""
+    texts = [path.read_text(encoding="utf-8") for path in sorted(RESULTS.rglob("*.md"))]
+    return figures_in("\n".join([*texts, figures_block()]))
 
 
 def figures_block() -> str:
-    """What stands between the README's markers: the verdict, the machine, one table."""
+    """What stands between the README's markers: the verdict, the machine, a table of candidates, one of scenarios."""
     report = read_report(RESULTS / SHOWN)
     shapes = shapes_of(report.measurements)
     headline = task(report.task).headline
@@ -32,9 +50,60 @@ def figures_block() -> str:
         "",
         f"| {' | '.join(head)} |",
         f"|{'---|' * len(head)}",
-        *(f"| {' | '.join(_cells(report, row.name))} |" for row in report.candidates),
+        *(f"| {' | '.join(_cells(report, row.name))} |" for row in (*report.baselines, *report.candidates)),
+        *scenario_lines(report),
+        *harness_lines(report),
     ]
     return "\n".join(lines)
+
+
+def scenario_lines(report: Report) -> list[str]:
+    """The final number of every scenario, eager beside the chosen one."""
+    names = [report.reference.name, *filter(None, [report.verdict.chosen])]
+    found: dict[str, dict[str, str]] = {}
+    for result in report.scenarios:
+        figure = final(result)
+        if figure is None or result.cut or result.candidate not in names:
+            continue
+        wire = f", {result.wire}" if result.wire else ""
+        title = f"{READINGS[scenario_of(result)].title} ({result.at}{wire}): {figure.name}"
+        low = f" ({number(figure.low)}–{number(figure.high)})" if figure.low is not None and figure.high else ""
+        # Which shape a grid is best at belongs to the cell: it need not be the same for both.
+        label, _, shape = title.partition(" at ")
+        found.setdefault(label, {})[result.candidate] = f"{number(figure.value)} {figure.unit}{low}" + (
+            f" at {shape}" if shape else ""
+        )
+    if not found:
+        return []
+    head = ["scenario", *(f"`{name}`" for name in names)]
+    return [
+        "",
+        "What each scenario ends in (95 % interval; a rate's upper bound is the next one that broke the budget):",
+        "",
+        f"| {' | '.join(head)} |",
+        f"|{'---|' * len(head)}",
+        *(f"| {title} | {' | '.join(cells.get(name, '–') for name in names)} |" for title, cells in found.items()),
+    ]
+
+
+def harness_lines(report: Report) -> list[str]:
+    """What the harness does to what it measures."""
+    check = report.harness
+    cost, floor = (overhead(check), floor_ns(check)) if check else (None, None)
+    if check is None or cost is None or floor is None:
+        return []
+    said = (
+        f"The harness itself: a call that does nothing takes {floor / 1e3:.1f} µs; a call of "
+        f"{cost.call_ns / 1e6:.2f} ms takes {cost.ratio.median:.4f} times as long as in a bare loop "
+        f"({cost.ratio.low:.4f}–{cost.ratio.high:.4f})"
+    )
+    if check.twins:
+        (again, same), (twice, other) = twins_verdicts(check.twins)
+        said += (
+            f"; `{check.twins.candidate}` against itself is {again.median:.3f}× ({interval(again)}: {same}), "
+            f"against itself called twice {twice.median:.3f}× ({interval(twice)}: {other})"
+        )
+    return ["", f"{said}."]
 
 
 def picture(report: Report) -> str:

@@ -31,6 +31,40 @@ def test_the_picture_is_that_of_the_committed_report(readme: ModuleType) -> None
     assert path.read_text(encoding="utf-8") == readme.picture(readme.read_report(readme.RESULTS / readme.SHOWN))
 
 
+def test_every_figure_of_the_readme_and_the_docs_is_held_by_a_committed_result(readme: ModuleType) -> None:
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    held = readme.held_figures()
+    for page in pages:
+        # Pages made whole from results have a test of their own that they are current.
+        shown = set() if page.name in readme.GENERATED else readme.figures_in(page.read_text(encoding="utf-8"))
+        assert shown <= held, f"{page.name} shows figures that no committed result holds"
+
+
+def test_a_figure_that_no_result_holds_is_noticed(readme: ModuleType) -> None:
+    assert readme.figures_in("It is 7.13× as fast, 3.2 ms and 1,234 texts/s.") == {"7.13×", "3.2 ms", "1,234 texts/s"}
+    assert not readme.figures_in("It is 7.13× as fast.") <= readme.held_figures()
+    assert readme.figures_in("`--budget 50 ms` is a setting") == set(), "what is code is not a claim"
+
+
+def test_scenarios_and_the_harness_are_shown_where_the_report_has_them(readme: ModuleType) -> None:
+    from tests.benchmarks.fakes import usual_report
+    from tests.benchmarks.scenario_worlds import cut_result, scenario_results
+    from trimaran.benchmarks.results import HarnessCheck, Round
+
+    turns = tuple(Round(samples_ns=(1_000_000 + number,)) for number in range(4))
+    found = usual_report().model_copy(
+        update={
+            "scenarios": (*scenario_results("eager", speed=0.5), *scenario_results("quick"), cut_result()),
+            "harness": HarnessCheck(null=turns, bare=turns, timed=turns),
+        }
+    )
+    lines = readme.scenario_lines(found)
+    assert any(line.startswith("| Single stream (served, grpc): p50 latency | ") for line in lines)
+    assert sum("Closed loop" in line for line in lines) == 1
+    assert "1.0000 times as long" in "".join(readme.harness_lines(found))
+    assert readme.scenario_lines(usual_report()) == []
+
+
 def test_every_command_of_the_readme_exists() -> None:
     import re
 

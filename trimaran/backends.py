@@ -117,14 +117,20 @@ def open_session(artifact: Artifact, *, threads: int) -> Iterator[Session]:
         raise UsageError(f"{row.name} opens {', '.join(row.formats)}, not {artifact.format}.")
     if reason := row.available():
         raise UnavailableError(f"{row.name} cannot run here: {reason}.", hint=row.hint())
-    if row.guard:
-        _resolve(row.guard)(artifact)
+    refuse_foreign_engine(artifact)
     engine: Any = engine_class(row.name)(str(artifact.entry_path), threads=threads, options=artifact.engine_options)
     session = Session(engine, artifact.signature)
     try:
         yield session
     finally:
         session.close()
+
+
+def refuse_foreign_engine(artifact: Artifact) -> None:
+    """Raises IntegrityError for an engine that was built for another machine; others pass."""
+    row = backend(artifact.backend)
+    if row.guard:
+        _resolve(row.guard)(artifact)
 
 
 def driver_present() -> bool:

@@ -13,7 +13,8 @@ from trimaran.spec import Format, Precision
 @dataclass(frozen=True)
 class Candidate:
     """`maker` is `module:function(parent, folder, settings) -> (entry, checks, details)`; `fused` asks for the
-    graph with com.microsoft fusions as parent, which only ONNX Runtime can read; `default` rows compete unasked.
+    graph with com.microsoft fusions as parent, which only ONNX Runtime can read; `default` rows compete unasked;
+    `searched` ones are made to keep the gates asked for, within a budget of time.
     """
 
     name: str
@@ -23,6 +24,7 @@ class Candidate:
     maker: str
     fused: bool = False
     calibrated: bool = False
+    searched: bool = False
     engine_options: tuple[tuple[str, str], ...] = ()
     describe: str = ""
     default: bool = True
@@ -45,18 +47,23 @@ CANDIDATES: dict[str, Candidate] = {
             describe="INT8 weights, activations scaled per tensor at run time",
         ),
         Candidate(
+            "onnxruntime-int8-static", "onnxruntime", "int8-static", "onnx",
+            "trimaran.quantize.int8_mixed:onnxruntime_static", fused=True, calibrated=True, searched=True,
+            describe="INT8 weights and activations in integer kernels; in float what the gates ask for",
+        ),
+        Candidate(
             "openvino-fp32", "openvino", "fp32", "openvino", "trimaran.quantize.plain:openvino_ir",
             describe="OpenVINO's own graph compiler, float",
         ),
         Candidate(
             "openvino-int8-static", "openvino", "int8-static", "openvino",
             "trimaran.quantize.int8_static:openvino_static", calibrated=True,
-            describe="INT8 weights and activations, SmoothQuant, calibrated on real text",
+            describe="INT8 weights and activations as NNCF makes them: SmoothQuant, calibrated on real text",
         ),
         Candidate(
             "openvino-int8-mixed", "openvino", "int8-static", "openvino",
-            "trimaran.quantize.int8_static:openvino_mixed", calibrated=True,
-            describe="the same, with the feed-forward's narrowing products kept in float",
+            "trimaran.quantize.int8_mixed:openvino_mixed", calibrated=True, searched=True,
+            describe="INT8 weights and activations, encodings searched by layer; in float what the gates ask for",
         ),
         Candidate(
             "openvino-int8-weights", "openvino", "int8-weights", "openvino",

@@ -32,6 +32,7 @@ from trimaran.cli_stages import (
 )
 
 if TYPE_CHECKING:
+    from trimaran.benchmarks.results import Result
     from trimaran.benchmarks.served import Target
 
 KEY_VARIABLE = "TRIMARAN_API_KEY"
@@ -139,10 +140,20 @@ def bench(
         wanted = Wanted(texts=texts, truncate=truncate, resume=resume, target=_target(url or [], gateway))
         found, paths = bench_suite(config, chosen, wanted, store=shelf, progress=progress, command=command)
     if as_json:
-        emit({**summary_json(found), "report": {kind: str(path) for kind, path in paths.items()}})
+        scenarios = [_plain(result) for result in found.scenarios]
+        written = {kind: str(path) for kind, path in paths.items()}
+        emit({**summary_json(found), "scenarios": scenarios, "report": written})
         return
     print_summary(found)
     typer.echo(f"Report: {paths['html']}", err=True)
+
+
+def _plain(result: Result) -> dict[str, Any]:
+    """One result for scripts: who, where, and its numbers, the final one first."""
+    from trimaran.benchmarks.finals import figures_of, scenario_of
+
+    head = {"scenario": scenario_of(result), "candidate": result.candidate, "at": result.at, "wire": result.wire}
+    return {**head, "cut": result.cut, "figures": [figure._asdict() for figure in figures_of(result)]}
 
 
 def _names(joined: str | None) -> tuple[str, ...] | None:

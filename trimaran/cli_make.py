@@ -10,6 +10,7 @@ import typer
 from trimaran.cli import app
 from trimaran.cli_stages import (
     BatchOption,
+    BudgetOption,
     DimensionsOption,
     ExporterOption,
     FamilyOption,
@@ -17,6 +18,7 @@ from trimaran.cli_stages import (
     HubOption,
     JsonOption,
     LayerOption,
+    Level,
     ModelOption,
     ModuleOption,
     NormalizeOption,
@@ -148,17 +150,35 @@ def optimize(
 def quantize(
     artifact: Annotated[str, typer.Argument(help="An exported or optimised artifact: folder, name or digest.")],
     to: Annotated[str, typer.Option("--to", help="The candidate to make, such as openvino-int8-static.")],
-    calibration: Annotated[Path | None, typer.Option("--calibration", help="Text file, one a line.")] = None,
+    calibration: Annotated[
+        Path | None, typer.Option("--calibration", help="Texts: .txt (one a line), .jsonl, .tsv or .parquet.")
+    ] = None,
+    fidelity: Annotated[
+        Level, typer.Option("--fidelity", help="The gates that a searched candidate is made to keep.")
+    ] = Level.strict,
+    gate: Annotated[
+        list[str] | None, typer.Option("--gate", help="Override one limit: METRIC=NUMBER. May be repeated.")
+    ] = None,
+    budget: BudgetOption = None,
     threads: ThreadsOption = None,
     store: StoreOption = None,
     force: ForceOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Make one candidate (another precision or engine) from an exported graph."""
+    from trimaran.config import BUDGET_S, gates_from_flags
     from trimaran.contenders import candidate_stage
 
     made = candidate_stage(
-        artifact, to, calibration, threads, store=shelf_at(store, force=force), progress=progress_now()
+        artifact,
+        to,
+        calibration,
+        threads,
+        fidelity=fidelity.value,
+        gates=gates_from_flags(gate) if gate else None,
+        budget_s=budget or BUDGET_S,
+        store=shelf_at(store, force=force),
+        progress=progress_now(),
     )
     emit_artifact(made, as_json)
 

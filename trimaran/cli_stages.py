@@ -75,6 +75,15 @@ ExporterOption = Annotated[
 ]
 HubOption = Annotated[bool | None, typer.Option("--hub", help="Allow MODEL to be fetched from the hub.")]
 ReportOption = Annotated[Path | None, typer.Option("--report", help="Folder of the report; by default reports/NAME.")]
+BudgetOption = Annotated[
+    float | None,
+    typer.Option(
+        "--budget",
+        min=1.0,
+        help="Seconds in which a searched INT8 candidate may look for the layers that must stay in float.",
+        show_default="150",
+    ),
+]
 
 
 class Level(StrEnum):
@@ -108,8 +117,9 @@ def deploy(
         str | None, typer.Option("--candidates", help="Comma-separated; `trimaran doctor` lists them.")
     ] = None,
     calibration: Annotated[
-        str | None, typer.Option("--calibration", help="Text file, one a line, for INT8 calibration.")
+        str | None, typer.Option("--calibration", help="Texts for INT8: .txt (one a line), .jsonl, .tsv or .parquet.")
     ] = None,
+    budget: BudgetOption = None,
     judging: Annotated[
         str | None, typer.Option("--judging", help="Text file, one a line, to judge fidelity on.")
     ] = None,
@@ -159,6 +169,7 @@ def deploy(
             "gates": gates_from_flags(gate) if gate else None,
             "candidates": tuple(part.strip() for part in candidates.split(",") if part.strip()) if candidates else None,
             "calibration": calibration,
+            "budget": budget,
             "judging": judging,
             "report": report,
             "family": family,

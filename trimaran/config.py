@@ -17,6 +17,8 @@ from trimaran.spec import Frozen, ModelRef, Range, RangeField, ShapeProfile
 from trimaran.tasks import Level
 
 LONGEST_BY_DEFAULT = 256
+# Seconds to search for the layers that must stay in float; a small encoder needs less.
+BUDGET_S = 150.0
 
 
 class DeployConfig(Frozen):
@@ -47,6 +49,7 @@ class DeployConfig(Frozen):
     gates: dict[str, float] = {}
     candidates: tuple[str, ...] = ()
     calibration: str | None = None
+    budget: float = Field(default=BUDGET_S, gt=0)
     judging: str | None = None
     report: str | None = None
     hub: bool = False

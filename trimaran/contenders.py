@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from trimaran import isolation
 from trimaran.artifact import Artifact, Recipe, load_artifact
@@ -13,16 +15,19 @@ from trimaran.backends import Array
 from trimaran.benchmarks.quality import assess
 from trimaran.benchmarks.report import Quality
 from trimaran.candidates import Candidate, candidate
-from trimaran.corpus import digest_of_texts, read_texts, shipped_texts
+from trimaran.config import BUDGET_S
+from trimaran.corpus import digest_of_texts
 from trimaran.environment import capture, tools, usable_cores
 from trimaran.errors import TrimaranError
-from trimaran.planning import LANES, Plan
-from trimaran.progress import Progress
+from trimaran.planning import LANES, Plan, texts_for
+from trimaran.progress import Progress, Step
 from trimaran.runtime.text import Text
 from trimaran.store import Store
+from trimaran.tasks import Gate, Level, gates_for
 
 MAKE_DEADLINE_S = 1800.0
 ASSESS_DEADLINE_S = 900.0
+PROBE_DEADLINE_S = 60.0
 
 
 @dataclass
@@ -34,6 +39,16 @@ class Contender:
     quality: Quality | None = None
     failure: TrimaranError | None = None
     environment: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a candidate is made from and for, beside its parent."""
+
+    calibration: Sequence[Text]
+    gates: Sequence[Gate]
+    budget_s: float
+    threads: int
 
 
 def try_candidates(
@@ -53,7 +68,7 @@ def try_candidates(
             return Contender(row, failure=parent)
         assert parent is not None
         with progress.stage(row.name) as step:
-            contender = _try(plan, row, parent, answers, store=store)
+            contender = _try(plan, row, parent, answers, store=store, step=step)
             step.outcome(outcome_words(contender))
         return contender
 
@@ -66,17 +81,29 @@ def try_candidates(
 
 
 def candidate_stage(
-    reference: str, name: str, calibration: Path | None, threads: int | None, *, store: Store, progress: Progress
+    reference: str,
+    name: str,
+    calibration: Path | None,
+    threads: int | None,
+    *,
+    fidelity: Level = "strict",
+    gates: Mapping[str, float] | None = None,
+    budget_s: float = BUDGET_S,
+    store: Store,
+    progress: Progress,
 ) -> Artifact:
     """One candidate by itself, made in a child process under the first instruction set that runs."""
     row = candidate(name)
     parent = store.open(reference)
-    texts = read_texts(calibration) if calibration else shipped_texts("calibration")
+    wanted = Wanted(
+        calibration=texts_for(parent.task, "calibration", calibration),
+        gates=gates_for(parent.task, fidelity, gates or {}),
+        budget_s=budget_s,
+        threads=threads or usable_cores(),
+    )
     with progress.stage(row.name) as step:
         artifact, restriction = isolation.first_restriction_that_runs(
-            lambda restriction: _make(
-                row, parent, texts, threads=threads or usable_cores(), restriction=restriction, store=store
-            )
+            lambda restriction: _make(row, parent, wanted, restriction=restriction, store=store, step=step)
         )
         step.outcome("; ".join(str(check) for check in artifact.checks) + (f", {restriction}" if restriction else ""))
     return artifact
@@ -102,34 +129,49 @@ def _fuse(plan: Plan, graph: Artifact, *, store: Store, progress: Progress) -> A
 
 
 def _make(
-    row: Candidate,
-    parent: Artifact,
-    calibration: Sequence[str],
-    *,
-    threads: int,
-    restriction: dict[str, str],
-    store: Store,
+    row: Candidate, parent: Artifact, wanted: Wanted, *, restriction: dict[str, str], store: Store, step: Step
 ) -> Artifact:
+    settings: dict[str, Any] = {"threads": wanted.threads, "execution_environment": restriction}
+    if row.calibrated:
+        settings["calibration"] = list(wanted.calibration)
+    if row.searched:
+        settings["gates"] = [[gate.metric, gate.comparison, gate.limit] for gate in wanted.gates]
+        settings["budget_s"] = wanted.budget_s
+        settings["weight_levels"] = _largest_weight(row.backend, tuple(sorted(restriction.items())))
     folder = isolation.run(
         "trimaran.stages:make_candidate",
         deadline_s=MAKE_DEADLINE_S,
         environment=restriction,
+        on_progress=step.advance,
         parent=str(parent.directory),
         name=row.name,
         store=str(store.root),
         force=store.force,
-        settings={
-            "calibration": list(calibration) if row.calibrated else [],
-            "threads": threads,
-            "execution_environment": restriction,
-        },
+        settings=settings,
     )
     return load_artifact(Path(folder))
 
 
-def _try(plan: Plan, row: Candidate, parent: Artifact, answers: Mapping[str, Array], *, store: Store) -> Contender:
+@cache
+def _largest_weight(backend: str, restriction: tuple[tuple[str, str], ...]) -> int:
+    """Asked once for each engine and instruction set: a CPU does not change."""
+    return int(
+        isolation.run(
+            "trimaran.quantize.saturation:largest_weight",
+            deadline_s=PROBE_DEADLINE_S,
+            environment=dict(restriction),
+            backend=backend,
+        )
+    )
+
+
+def _try(
+    plan: Plan, row: Candidate, parent: Artifact, answers: Mapping[str, Array], *, store: Store, step: Step
+) -> Contender:
+    wanted = Wanted(plan.calibration, plan.gates, plan.config.budget, plan.lane_threads)
+
     def attempt(restriction: dict[str, str]) -> tuple[Artifact, Quality]:
-        artifact = _make(row, parent, plan.calibration, threads=plan.lane_threads, restriction=restriction, store=store)
+        artifact = _make(row, parent, wanted, restriction=restriction, store=store, step=step)
         return artifact, judge(plan, artifact, answers, store=store)
 
     try:

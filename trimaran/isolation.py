@@ -207,7 +207,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 
 def _serve(requests: int, answers: int, memory_limit_bytes: int) -> None:
-    _die_with_parent()
+    die_with_parent()
     # This file runs as __main__; what the child imports is another copy of it.
     importlib.import_module("trimaran.isolation")._progress_to = answers  # type: ignore[attr-defined]
     if memory_limit_bytes:
@@ -253,7 +253,8 @@ def _resolve(target: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
+    """This process gets SIGKILL when the one that started it ends, however that ends."""
     prctl_set_parent_death_signal = 1
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(prctl_set_parent_death_signal, signal.SIGKILL)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from trimaran.benchmarks.figures import grid
 from trimaran.benchmarks.results import Shape
 from trimaran.candidates import Candidate, candidates
 from trimaran.config import DeployConfig
-from trimaran.corpus import read_pairs, read_texts, shipped_pairs, shipped_texts
+from trimaran.corpus import Part, read_pairs, read_texts, shipped_pairs, shipped_texts
 from trimaran.errors import UsageError
 from trimaran.export.locate import locate
 from trimaran.export.reference import check_profile
@@ -30,7 +31,7 @@ class Plan:
     profile: ShapeProfile
     gates: tuple[Gate, ...]
     candidates: tuple[Candidate, ...]
-    calibration: tuple[str, ...]
+    calibration: tuple[Text, ...]
     judging: tuple[Text, ...]
     shapes: tuple[Shape, ...]
     name: str
@@ -49,13 +50,9 @@ def plan_deployment(config: DeployConfig) -> Plan:
     ref = find_model(config)
     profile = config.profile_for(ref)
     check_profile(ref, profile)
-    calibration = read_texts(Path(config.calibration)) if config.calibration else shipped_texts("calibration")
-    judging = judging_texts(ref.task, Path(config.judging) if config.judging else None)
-    if shared := set(calibration) & {text if isinstance(text, str) else text[0] for text in judging}:
-        raise UsageError(
-            f"{len(shared)} texts are in both the calibration and the judging set, such as {min(shared)[:40]!r}.",
-            hint="Nothing may be judged on what it was calibrated on: take them out of one of the two.",
-        )
+    calibration = texts_for(ref.task, "calibration", Path(config.calibration) if config.calibration else None)
+    judging = texts_for(ref.task, "judging", Path(config.judging) if config.judging else None)
+    refuse_shared(calibration, judging)
     name = config.name or ref.name
     return Plan(
         config=config,
@@ -72,11 +69,25 @@ def plan_deployment(config: DeployConfig) -> Plan:
     )
 
 
-def judging_texts(task_name: str, path: Path | None) -> tuple[Text, ...]:
-    """What candidates are judged on: pairs for a task that reads two texts, else single texts."""
+def texts_for(task_name: str, part: Part, path: Path | None) -> tuple[Text, ...]:
+    """What candidates are calibrated or judged on: pairs for a task that reads two texts, else single texts."""
     if task(task_name).texts == "pair":
-        return read_pairs(path) if path else shipped_pairs("judging")
-    return read_texts(path) if path else shipped_texts("judging")
+        return read_pairs(path) if path else shipped_pairs(part)
+    return read_texts(path) if path else shipped_texts(part)
+
+
+def refuse_shared(calibration: Sequence[Text], judging: Sequence[Text]) -> None:
+    """Nothing may be judged on what it was calibrated on, neither whole nor as one side of a pair."""
+    if shared := _sides(calibration) & _sides(judging):
+        raise UsageError(
+            f"{len(shared)} texts are in both the calibration and the judging set, such as {min(shared)[:40]!r}.",
+            hint="Nothing may be judged on what it was calibrated on: take them out of one of the two.",
+        )
+
+
+def _sides(texts: Sequence[Text]) -> set[str]:
+    """First texts: second ones (hypotheses, queries) may well be a few that everyone asks."""
+    return {text if isinstance(text, str) else text[0] for text in texts}
 
 
 def find_model(config: DeployConfig) -> ModelRef:

@@ -12,7 +12,7 @@ from trimaran.artifact import Artifact, digest_of
 from trimaran.benchmarks.baselines import BASELINES, baseline_entries, baselines
 from trimaran.benchmarks.finals import scenario_of
 from trimaran.benchmarks.footprint import MAKERS, run_footprint
-from trimaran.benchmarks.harness import check_harness, measure_twins
+from trimaran.benchmarks.harness import check_harness, measure_twins, warnings
 from trimaran.benchmarks.in_process import Probes, run_in_process
 from trimaran.benchmarks.pinning import cores_for
 from trimaran.benchmarks.probe import untruncated_lengths
@@ -58,6 +58,8 @@ def bench_suite(
 ) -> tuple[Report, Mapping[str, Path]]:
     """The report of the whole suite. A run that is cut writes what it has, marked, and raises why."""
     _refuse_unknown_candidates(suite)
+    if not config.candidates:
+        config = config.model_copy(update={"candidates": suite.candidates})
     plan = plan_deployment(config)
     require_writable(plan.report)
     asked_texts = read_texts(wanted.texts) if wanted.texts else None
@@ -75,8 +77,10 @@ def bench_suite(
     answers = eager_answers(plan, reference, progress)
     contenders = try_candidates(plan, graph, answers, store=store, progress=progress)
     rows = baselines(suite.baselines)
+    # A suite measures: what an earlier run found is only used when that run is taken up.
+    shelf = Store(store.root, force=not wanted.resume)
     measured = measure_stage(
-        plan, reference, contenders, store=store, progress=progress, effort=suite.effort, baselines=rows
+        plan, reference, contenders, store=shelf, progress=progress, effort=suite.effort, baselines=rows
     )
     report = write_up(plan, reference, contenders, measured, command, baselines=rows)
     walk = _Walk(plan, suite, report, entries_of(reference, contenders, report, suite), texts, source, wanted.target)
@@ -240,6 +244,7 @@ class _Walk:
             update={
                 "scenarios": tuple(result for kept in found for result in kept.results),
                 "harness": state.harness,
+                "notes": (*self._report.notes, *(warnings(state.harness) if state.harness else ())),
                 "suite": suite_run(
                     state, digest=self._suite.digest, scenarios=tuple(unit.title for unit in self._suite.units), cut=cut
                 ),

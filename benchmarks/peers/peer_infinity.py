@@ -13,6 +13,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from trimaran.isolation import die_with_parent
+
 READY_S = 120.0
 
 
@@ -27,8 +29,13 @@ class Peer:
         options = ["--engine", engine, "--device", "cpu", "--host", "127.0.0.1", "--port", str(self._port)]
         plain = ["--served-model-name", "minilm", "--no-compile", "--no-bettertransformer", "--log-level", "error"]
         telemetry_off = {"DO_NOT_TRACK": "1", "INFINITY_ANONYMOUS_USAGE_STATS": "0", "HF_HUB_OFFLINE": "1"}
-        # No pipe: the parent's log takes what it says. It dies with this process, which is its group's leader.
-        self._server = subprocess.Popen([*command, *options, *plain], env={**os.environ, **telemetry_off})
+        # It keeps a cache in the folder that it is started from.
+        self._server = subprocess.Popen(
+            [*command, *options, *plain],
+            env={**os.environ, **telemetry_off},
+            cwd=work,
+            preexec_fn=die_with_parent,  # noqa: PLW1509  (this process has no other threads yet)
+        )
         self._connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
         end_s = time.monotonic() + READY_S
         while not self._ready():

@@ -8,20 +8,25 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from results import PeerRow, PeersRun, TextSet
 from table import HERE, ROOT, Peer
 
+import trimaran
 from trimaran.benchmarks.invariance import TEXTS
 from trimaran.benchmarks.probe_process import REST_LIMIT_S, thread_environment
 from trimaran.benchmarks.results import Round, Shape
 from trimaran.benchmarks.runner import Effort, Entry, Measured, measure
+from trimaran.corpus import digest_of_texts
+from trimaran.environment import capture
 from trimaran.errors import TrimaranError, UnavailableError
 from trimaran.isolation import Worker, first_restriction_that_runs
 from trimaran.parity import embedding_change, embedding_fidelity
-from trimaran.progress import Step
+from trimaran.progress import Progress, Step
 
 BATCH = 32
 # A first answer is correct when it is this near the reference's: INT8 may differ, another model may not.
@@ -201,3 +206,64 @@ def _environment(peer: Peer, race: Race) -> dict[str, str]:
         "HF_DATASETS_CACHE": str(race.work / "datasets"),
         **race.restrictions.get(peer.name, {}),
     }
+
+
+def contest(
+    peers: Sequence[Peer],
+    race: Race,
+    *,
+    model: str,
+    sets: tuple[TextSet, ...],
+    effort: Effort,
+    starts: int,
+    progress: Progress,
+) -> PeersRun:
+    """Each peer prepared, judged against the first and started from cold; then all that live timed side by side.
+
+    A peer that cannot run here is a row with the reason, and the others go on.
+    """
+    rows: dict[str, PeerRow] = {}
+    living: list[Peer] = []
+    reference: np.ndarray | None = None
+    for peer in peers:
+        row = PeerRow(name=peer.name, library=peer.library, version=None, describe=peer.describe)
+        with progress.stage(peer.name) as step:
+            try:
+                prepare(peer, race)
+                vectors, metrics = judge(peer, race, reference)
+                reference = vectors if reference is None else reference
+                rows[peer.name] = row.model_copy(
+                    update={
+                        "metrics": metrics,
+                        "cold_starts_ns": cold_starts(peer, race, reference, times=starts),
+                        "version": version_of(peer, race),
+                        "execution_environment": race.restrictions.get(peer.name, {}),
+                    }
+                )
+                living.append(peer)
+                step.outcome(f"1−cos {metrics['mean_cosine_distance']:.2g}, batch {metrics['batch_change']:.2g}")
+            except TrimaranError as error:
+                if reference is None:
+                    raise
+                rows[peer.name] = row.model_copy(update={"failure": str(error)})
+                step.outcome(f"cannot run here: {error}")
+    with progress.stage("measure") as step:
+        measured = timed(living, race, effort=effort, step=step)
+        step.outcome(f"{len(living)} peers, {len(race.texts)} sets of texts, interleaved")
+    for outcome in measured.outcomes:
+        facts = {"memory_bytes": outcome.peak_memory_bytes or None, "failure": outcome.failure}
+        rows[outcome.candidate] = rows[outcome.candidate].model_copy(update=facts)
+    return PeersRun(
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        trimaran=trimaran.__version__,
+        model=model,
+        environment=capture(),
+        threads=race.threads,
+        cores=race.cores,
+        reference=peers[0].name,
+        judging_texts=len(race.judging),
+        judging_digest=digest_of_texts(race.judging),
+        sets=sets,
+        peers=tuple(rows.values()),
+        measurements=measured.measurements,
+    )

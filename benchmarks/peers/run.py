@@ -12,25 +12,22 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
-from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 from page import write_page
-from race import Race, cold_starts, judge, prepare, timed, version_of
-from results import RESULT, PeerRow, PeersRun, TextSet
+from race import Race, contest
+from results import RESULT, PeersRun, TextSet
 from table import PEERS, REFERENCE, ROOT, Peer
 from tokenizers import Tokenizer
 
-import trimaran
 from trimaran.benchmarks.pinning import cores_for
 from trimaran.benchmarks.report_files import read_report
 from trimaran.benchmarks.results import Shape
 from trimaran.benchmarks.runner import Effort
 from trimaran.corpus import digest_of_texts, shipped_texts
-from trimaran.environment import capture, usable_cores
-from trimaran.errors import TrimaranError
+from trimaran.environment import usable_cores
 from trimaran.progress import progress_for
 from trimaran.store import Store, default_home, write_atomically
 
@@ -55,51 +52,16 @@ def main() -> None:
 
 def compare(*, quick: bool, only: list[str]) -> PeersRun:
     race = _race(quick=quick)
-    progress = progress_for(sys.stderr)
-    peers = [peer for peer in (*PEERS, *_ourselves(race, quick=quick)) if _wanted(peer, only)]
-    rows = {
-        peer.name: PeerRow(name=peer.name, library=peer.library, version=None, describe=peer.describe) for peer in peers
-    }
-    reference: np.ndarray | None = None
-    running: list[Peer] = []
-    for peer in peers:
-        with progress.stage(peer.name) as step:
-            try:
-                prepare(peer, race)
-                vectors, metrics = judge(peer, race, reference)
-                reference = vectors if peer.name == REFERENCE else reference
-                starts = cold_starts(peer, race, vectors if reference is None else reference, times=1 if quick else 3)
-                facts = {
-                    "metrics": metrics,
-                    "cold_starts_ns": starts,
-                    "version": version_of(peer, race),
-                    "execution_environment": race.restrictions.get(peer.name, {}),
-                }
-                running.append(peer)
-                step.outcome(f"1−cos {metrics['mean_cosine_distance']:.2g}, batch {metrics['batch_change']:.2g}")
-            except TrimaranError as error:
-                facts = {"failure": str(error)}
-                step.outcome(f"cannot run here: {error}")
-        rows[peer.name] = rows[peer.name].model_copy(update=facts)
-    with progress.stage("measure") as step:
-        measured = timed(running, race, effort=_effort(quick=quick), step=step)
-        step.outcome(f"{len(running)} peers, {len(race.texts)} sets of texts, interleaved")
-    for outcome in measured.outcomes:
-        facts = {"memory_bytes": outcome.peak_memory_bytes, "failure": outcome.failure}
-        rows[outcome.candidate] = rows[outcome.candidate].model_copy(update=facts)
-    return PeersRun(
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        trimaran=trimaran.__version__,
+    ours = _ourselves(race, quick=quick) if not only or any("trimaran" in part for part in only) else []
+    peers = [peer for peer in (*PEERS, *ours) if _wanted(peer, only)]
+    return contest(
+        peers,
+        race,
         model="all-MiniLM-L6-v2",
-        environment=capture(),
-        threads=race.threads,
-        cores=race.cores,
-        reference=REFERENCE,
-        judging_texts=len(race.judging),
-        judging_digest=digest_of_texts(race.judging),
         sets=_sets(race),
-        peers=tuple(rows.values()),
-        measurements=measured.measurements,
+        effort=_effort(quick=quick),
+        starts=1 if quick else 3,
+        progress=progress_for(sys.stderr),
     )
 
 

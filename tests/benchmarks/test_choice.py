@@ -136,6 +136,8 @@ def test_rows_are_made_from_artifacts_with_what_the_measuring_process_showed(tmp
     found = judged_row("x", artifact, quality, outcome=dead, environment={"A": "b"})
     assert (found.verdict, found.reason, found.execution_environment) == ("failed", "It died of SIGBUS.", {"A": "b"})
     assert judged_row("eager", artifact, None).verdict == "reference"
+    broken = row("wrong", neighbour_overlap=0.1).quality
+    assert judged_row("x", artifact, broken, outcome=dead).verdict == "rejected", "it was measured for the picture only"
 
 
 def test_the_faithful_example_keeps_every_level() -> None:

@@ -6,8 +6,8 @@ import pytest
 
 from tests.benchmarks.fakes import MILLISECOND, Clock, FakeTiming, entries, measurement, opener
 from tests.tiny import tiny_artifact
-from trimaran.benchmarks.figures import drift, find, flagged_rounds, unsteady
-from trimaran.benchmarks.harness import check_harness, floor_ns, measure_twins, overhead, twins_verdicts
+from trimaran.benchmarks.figures import drift, find, flagged_rounds, speedups, unsteady
+from trimaran.benchmarks.harness import check_harness, floor_ns, measure_twins, overhead, twins_verdicts, warnings
 from trimaran.benchmarks.pinning import cores_for
 from trimaran.benchmarks.report import Measurement
 from trimaran.benchmarks.results import HarnessCheck, Round, Shape, Twins
@@ -57,6 +57,16 @@ def test_overhead_is_the_harness_against_the_bare_loop() -> None:
     assert cheap is not None and cheap.holds and cheap.ratio.median == pytest.approx(1.001)
     assert dear is not None and not dear.holds
     assert floor_ns(check([1], 1)) == 300
+    assert warnings(check([1_000_500], 1_000_000)) == ()
+    assert "5.0% longer than a bare loop" in warnings(check([1_050_000], 1_000_000))[0]
+
+
+def test_a_harness_that_sees_a_difference_in_none_is_told_on() -> None:
+    fast, slow = (tuple(Round(samples_ns=(ms * MILLISECOND,) * 5) for _ in range(3)) for ms in (10, 14))
+    twins = Twins(candidate="a", shape=SHAPE, first=slow, second=fast, doubled=fast)
+    same, twice = warnings(check([1_000_000], 1_000_000).model_copy(update={"twins": twins}))
+    assert "a came out as faster than itself" in same
+    assert "too noisy" in twice
 
 
 def test_the_real_harness_measures_itself_in_a_process_of_its_own() -> None:
@@ -104,3 +114,10 @@ def test_threads_get_cores_of_their_own_before_they_share_one(tmp_path: Path) ->
     assert cores_for(2, topology=tmp_path, allowed=allowed) == (0, 1)
     assert cores_for(3, topology=tmp_path, allowed=allowed) == (0, 1, 2)
     assert cores_for(2, topology=tmp_path, allowed={1, 3}) == (1, 3)
+
+
+def test_who_took_part_briefly_is_compared_over_the_rounds_it_took_part_in() -> None:
+    """The machine was slow while both ran: the reference's later, faster rounds do not make the other look worse."""
+    base, brief = with_rounds("eager", [20, 20, 10, 10, 10]), with_rounds("brief", [10, 10])
+    (ratio,) = speedups([base, brief], "brief", reference="eager").values()
+    assert ratio == (2.0, 2.0, 2.0)

@@ -16,7 +16,6 @@ from trimaran.benchmarks.energy import Counter, find_counter
 from trimaran.benchmarks.finals import final, padding_share
 from trimaran.benchmarks.footprint import distance, run_footprint
 from trimaran.benchmarks.in_process import Probes, run_in_process
-from trimaran.benchmarks.probe import encoder_for
 from trimaran.benchmarks.probe_texts import TextRuns
 from trimaran.benchmarks.runner import Entry
 from trimaran.benchmarks.scenarios import (
@@ -32,6 +31,7 @@ from trimaran.benchmarks.scenarios import (
     Unit,
 )
 from trimaran.benchmarks.time_parts import time_splits
+from trimaran.corpus import encoder_of
 
 LONG = "the cat sat " * 30
 
@@ -170,7 +170,7 @@ def test_a_stream_on_a_clock_turned_by_hand(entries: list[Entry]) -> None:
 
     runs = TextRuns(
         infer,  # type: ignore[arg-type]
-        encoder_for(entries[0].artifact),
+        encoder_of(entries[0].artifact),
         list(TEXTS),
         rows="alone",
         maximum_batch=4,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -44,13 +45,14 @@ def listening() -> type[Listening]:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own with room for a few parts only."""
+    """A file system of its own that `filler` leaves room on for a few parts only."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(folder)]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)]
     if subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("mounting a small disk is not allowed here")
     try:
+        (folder / "filler").write_bytes(b"x" * (shutil.disk_usage(folder).free - (48 << 10)))
         yield folder
     finally:
         subprocess.run(["umount", str(folder)], check=True)

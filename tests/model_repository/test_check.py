@@ -56,6 +56,32 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "digest-mismatch": (lambda r: damaged(r / "m" / "1" / "model.onnx"), "m/1/model.onnx"),
     "dims-mismatch": (lambda r: replaced(r / "m" / "config.pbtxt", "dims: 8", "dims: 9"), "m/config.pbtxt"),
     "manifest-unreadable": (lambda r: (r / "m" / "1" / "manifest.json").write_text("{"), "m/1/manifest.json"),
+    "settings-unreadable": (lambda r: (r / "m" / "1" / "serving.json").write_text("{}"), "m/1/serving.json"),
+    "golden-mismatch": (lambda r: (r / "m" / "1" / "golden.json").write_text("{}"), "m/1/golden.json"),
+    "batch-mismatch": (
+        lambda r: replaced(r / "m" / "config.pbtxt", "max_batch_size: 4", "max_batch_size: 5"),
+        "m/config.pbtxt",
+    ),
+    "version-gap": (
+        lambda r: replaced(r / "m" / "config.pbtxt", "latest {\n    num_versions: 1", "specific {\n    versions: 7"),
+        "m/config.pbtxt",
+    ),
+    "batching-unproven": (
+        lambda r: replaced(r / "m_onnxruntime" / "1" / "serving.json", '"padded"', '"alone"'),
+        "m_onnxruntime/config.pbtxt",
+    ),
+}
+# What can go wrong between the steps of an ensemble.
+BAD_STEPS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "step-unknown": (lambda r: shutil.rmtree(r / "m_tokenizer"), "'m_tokenizer' is no model"),
+    "two-writers": (
+        lambda r: replaced(r / "m" / "config.pbtxt", 'value: "attention_mask"', 'value: "input_ids"'),
+        "one writer of 'input_ids'",
+    ),
+    "step-unmapped": (
+        lambda r: replaced(r / "m" / "config.pbtxt", 'key: "embedding"', 'key: "logits"'),
+        "'logits', which is no output of it",
+    ),
 }
 
 
@@ -74,6 +100,41 @@ def test_each_problem_has_its_code_and_its_place(tmp_path: Path, code: str) -> N
     found = problems(repository)
     assert [(problem.code, problem.place.relative_to(repository).as_posix()) for problem in found] == [(code, place)]
     assert found[0].message and found[0].remedy
+
+
+@pytest.mark.parametrize("code", BAD_STEPS)
+def test_each_problem_of_an_ensemble_has_its_code(tmp_path: Path, code: str) -> None:
+    repository = tmp_path / "repository"
+    artifact = tiny_artifact(tmp_path / "s")
+    lay_out(artifact, repository=repository, name="m", rows="padded", threads=1, separate=True)
+    assert problems(repository) == ()
+    spoil, words = BAD_STEPS[code]
+    spoil(repository)
+    found = [problem for problem in problems(repository) if problem.code == code]
+    assert found and words in found[0].message
+    assert found[0].place == repository / "m" / "config.pbtxt"
+
+
+def test_a_plan_for_another_machine_is_refused_by_name(tmp_path: Path) -> None:
+    artifact = tiny_artifact(tmp_path / "s")
+    identity = {"runtime": "tensorrt", "version": "1.2.3", "compute_capabilities": ["8.9"], "gpu": "NVIDIA L4"}
+    plan = changed(
+        artifact, tmp_path / "s", format="tensorrt", backend="tensorrt", engine_options={"identity": identity}
+    )
+    made = lay_out(plan, repository=tmp_path / "r", name="m", rows="padded", threads=1)
+    assert made.models == ("m", "m_tokenizer", "m_tensorrt")
+    assert (tmp_path / "r" / "m_tensorrt" / "1" / "model.plan").is_file()
+    found = problems(tmp_path / "r")
+    assert [(problem.code, problem.place) for problem in found] == [
+        ("foreign-plan", tmp_path / "r" / "m_tensorrt" / "1")
+    ]
+    assert "1.2.3" in found[0].message
+
+
+def test_every_code_is_in_the_docs() -> None:
+    docs = (Path(__file__).parents[2] / "docs" / "serving.md").read_text(encoding="utf-8")
+    for code in (*BAD, *BAD_STEPS, "foreign-plan", "labels-mismatch"):
+        assert f"`{code}`" in docs, code
 
 
 def test_fewer_labels_than_logits_are_noticed(tmp_path: Path) -> None:

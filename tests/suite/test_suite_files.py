@@ -7,6 +7,7 @@ import pytest
 from trimaran.benchmarks.finals import READINGS
 from trimaran.benchmarks.suite import load_suite, shipped_suites
 from trimaran.benchmarks.suite_state import FILE, SuiteState, begin, save
+from trimaran.cli import main
 from trimaran.errors import IntegrityError, UsageError
 
 ROOT = Path(__file__).parent.parent.parent
@@ -36,6 +37,7 @@ def test_the_standard_suite_asks_for_every_scenario_at_all_three_levels() -> Non
         ("[[scenarios]]\nscenario = 'closed-loop'\nconcurrency = []", "at least 1 item"),
         ("[[scenarios]]\nscenario = 'closed-loop'\nat = ['engine']", "scenarios.0.closed-loop.at"),
         ("baselines = ['eager-bf61']\n[[scenarios]]\nscenario = 'size'", "Did you mean 'eager-bf16'"),
+        ("candidates = ['openvino-fp23']\n[[scenarios]]\nscenario = 'size'", "Did you mean openvino-fp32"),
         ("[effort]\nrounds = 1\nminimum_rounds = 3\n[[scenarios]]\nscenario = 'size'", "minimum rounds"),
         ("scenarios = [", "is not TOML"),
         ("texts = 0\n[[scenarios]]\nscenario = 'size'", "texts"),
@@ -76,3 +78,27 @@ def test_a_damaged_state_is_named(tmp_path: Path, damage: str) -> None:
     (tmp_path / FILE).write_text(damage)
     with pytest.raises(IntegrityError, match="is damaged"):
         begin(tmp_path, "mine", CONDITIONS, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        ([], 2, "either artifacts or a model"),
+        (["-m", "nowhere", "--suite", "EMPTY"], 2, "asks for no scenario"),
+        (["-m", "nowhere", "--suite", "none"], 2, "There is no suite"),
+        (["some-artifact", "--suite", "quick"], 2, "--suite goes with a suite over a model"),
+        (["-m", "nowhere", "--url", "127.0.0.1:8001"], 2, "grpc://host:port"),
+        (["-m", "nowhere", "--url", "grpc://a:1", "--gateway", "http://b"], 2, "either --url or --gateway"),
+        (["-m", "nowhere", "--suite", "quick"], 2, "nowhere"),
+    ],
+)
+def test_a_request_that_cannot_be_met_ends_with_a_sentence_and_an_exit_code(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, words: str
+) -> None:
+    (tmp_path / "empty.toml").write_text("")
+    given = [str(tmp_path / "empty.toml") if argument == "EMPTY" else argument for argument in arguments]
+    with pytest.raises(SystemExit) as ended:
+        main(["bench", *given, "--store", str(tmp_path / "store"), "--report", str(tmp_path / "report")])
+    assert ended.value.code == code
+    assert words in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["empty.toml"], "nothing was begun"

@@ -13,6 +13,7 @@ from trimaran.benchmarks.runner import Outcome
 from trimaran.benchmarks.stats import Ratio, separated, speedup
 from trimaran.benchmarks.wording import ROWS_WORDS, broken_words, count, gate_words, interval, listed, times
 from trimaran.errors import ToolError
+from trimaran.sensitivity import KEY, Sensitivity
 from trimaran.spec import Precision, ShapeProfile
 from trimaran.tasks import Level
 
@@ -55,6 +56,7 @@ def judged_row(
         peak_memory_bytes=(outcome and outcome.peak_memory_bytes) or (quality and quality.peak_memory_bytes) or None,
         load_s=outcome.load_s if outcome else None,
         execution_environment={**artifact.execution_environment, **(environment or {})},
+        sensitivity=Sensitivity.model_validate(artifact.details[KEY]) if KEY in artifact.details else None,
     )
 
 

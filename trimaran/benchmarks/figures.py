@@ -43,12 +43,14 @@ def find(measurements: Sequence[Measurement], candidate: str, shape: Shape) -> M
 
 
 def speedups(measurements: Sequence[Measurement], candidate: str, *, reference: str) -> dict[Shape, Ratio]:
-    """Per shape at which both were measured, in the order of measuring."""
+    """Per shape at which both were measured, in the order of measuring, over the rounds that both took part in."""
     found: dict[Shape, Ratio] = {}
     for mine in measurements:
         base = find(measurements, reference, mine.shape)
         if mine.candidate == candidate and base:
-            found[mine.shape] = speedup(base.samples_by_round, mine.samples_by_round)
+            # Whoever left early, or was measured briefly, took part in the first rounds.
+            both = min(len(base.rounds), len(mine.rounds))
+            found[mine.shape] = speedup(base.samples_by_round[:both], mine.samples_by_round[:both])
     return found
 
 

@@ -13,7 +13,7 @@ from trimaran.artifact import Artifact
 from trimaran.backends import Array
 from trimaran.benchmarks import results
 from trimaran.benchmarks.energy import Counter, find_counter
-from trimaran.benchmarks.in_process import DEADLINE_S, Probes
+from trimaran.benchmarks.in_process import Probes
 from trimaran.benchmarks.probe_process import ProbeProcess
 from trimaran.benchmarks.results import EnergyPass, Result, Start, TextsUsed
 from trimaran.benchmarks.runner import Entry
@@ -45,18 +45,6 @@ def run_footprint(unit: Unit, entries: Sequence[Entry], probes: Probes, *, step:
     return found
 
 
-def fresh(entry: Entry, probes: Probes, *, verify: bool = True) -> ProbeProcess:
-    return ProbeProcess(
-        entry.artifact,
-        threads=probes.threads,
-        environment=entry.environment,
-        deadline_s=DEADLINE_S,
-        cores=probes.cores,
-        options=entry.options,
-        verify=verify,
-    )
-
-
 def cut_head(why: str | None) -> dict[str, Any]:
     return {"cut": why, "cut_by": "process" if why else None}
 
@@ -81,7 +69,7 @@ def _cold_start(head: dict[str, Any], asked: AskedColdStart, entry: Entry, probe
         used, expected = probes.known(entry)
         for _ in range(asked.starts):
             begun_ns = time.perf_counter_ns()
-            with fresh(entry, probes, verify=False) as started:
+            with probes.fresh(entry, verify=False) as started:
                 opened_ns = time.perf_counter_ns()
                 answers = started.answers(text, entry.rows)
                 elapsed_ns = time.perf_counter_ns() - begun_ns
@@ -105,7 +93,7 @@ def one_text(used: TextsUsed | None) -> TextsUsed | None:
 def _memory(head: dict[str, Any], asked: Any, entry: Entry, probes: Probes) -> Result:
     cut, peak, resident = None, 0, {}
     try:
-        with fresh(entry, probes) as probe:
+        with probes.fresh(entry) as probe:
             resident = probe.resident()
             probe.take_texts(probes.texts, entry.rows)
             probe.run_texts("offline", at="pipeline")

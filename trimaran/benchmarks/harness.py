@@ -58,6 +58,30 @@ def twins_verdicts(twins: Twins) -> tuple[tuple[Ratio, Difference], tuple[Ratio,
     return (again, separated(again)), (twice, separated(twice))
 
 
+def warnings(check: HarnessCheck) -> tuple[str, ...]:
+    """A sentence for everything that the harness should not do and did: the other numbers stand under it."""
+    said = []
+    cost = overhead(check)
+    if cost and not cost.holds:
+        said.append(
+            f"The harness made a call of {cost.call_ns / 1e6:.2f} ms {cost.ratio.median - 1:.1%} longer than a bare "
+            f"loop; {OVERHEAD_LIMIT:.0%} is its limit."
+        )
+    if check.twins:
+        (again, same), (twice, other) = twins_verdicts(check.twins)
+        if same != "no difference":
+            said.append(
+                f"{check.twins.candidate} came out as {same} than itself ({again.median:.3f} times, "
+                f"{again.low:.3f}–{again.high:.3f}): differences of that size mean nothing in this report."
+            )
+        if other != "slower":
+            said.append(
+                f"{check.twins.candidate} called twice did not come out as slower ({twice.low:.3f}–{twice.high:.3f}): "
+                "the machine was too noisy to tell a factor of two."
+            )
+    return tuple(said)
+
+
 def check_harness(*, cores: Sequence[int] = (), step: Step | None = None) -> HarnessCheck:
     """Null session and bare loop, in a child like every contender's."""
     found: dict[str, list[Round]] = {"null": [], "bare": [], "timed": []}

@@ -53,7 +53,7 @@ p { margin: 6px 0 14px; max-width: 74ch; }
 .scroll:focus-visible, summary:focus-visible { outline: 2px solid var(--accent); outline-offset: 2px; }
 table { border-collapse: collapse; width: 100%; font-size: .875rem; font-variant-numeric: tabular-nums; }
 caption { text-align: left; padding: 10px 14px 0; color: var(--muted); font-size: .85rem; }
-th, td { padding: 8px 9px; text-align: right; vertical-align: top; white-space: nowrap; }
+th, td { padding: 8px 10px; text-align: right; vertical-align: top; white-space: nowrap; }
 th:first-child, td:first-child, .left { text-align: left; }
 thead th {
   white-space: normal;
@@ -72,12 +72,12 @@ tbody.chosen { background: var(--accent-soft); }
   border: 1px solid currentColor;
 }
 .tag.chosen { background: var(--accent); border-color: var(--accent); color: var(--card); }
-.tag.passed, .tag.reference { color: var(--muted); }
+.tag.passed, .tag.reference, .tag.baseline { color: var(--muted); }
 .tag.rejected { color: var(--warn); }
 .tag.failed { color: var(--bad); }
 .panels {
   display: grid;
-  grid-template-columns: repeat(auto-fit, minmax(min(100%, 330px), 1fr)); gap: 16px; margin: 16px 0;
+  grid-template-columns: repeat(auto-fill, minmax(min(100%, 330px), 1fr)); gap: 16px; margin: 16px 0;
 }
 .panels.one { grid-template-columns: minmax(0, 560px); }
 figure {
@@ -93,7 +93,7 @@ figure {
 .plot .strong { font-weight: 700; fill: var(--ink); }
 .plot .value { font-weight: 650; font-size: 11.5px; }
 .grid { stroke: var(--grid); }
-.baseline { stroke: var(--ink); stroke-dasharray: 3 3; opacity: .75; }
+.level { stroke: var(--ink); stroke-dasharray: 3 3; opacity: .75; }
 .one { stroke: var(--ink); stroke-width: 1.4; }
 .bar { fill: var(--bar); }
 .bar.chosen { fill: var(--accent); }
@@ -111,6 +111,21 @@ figure {
 .cross { stroke: var(--warn); stroke-width: 2.2; stroke-linecap: round; }
 .leader { stroke: var(--muted); stroke-width: .8; opacity: .7; }
 .out { fill: var(--warn); opacity: .07; } .gate { stroke: var(--warn); stroke-width: 1.3; }
+.dot.broke { fill: var(--warn); }
+.cell { fill: var(--card); stroke: var(--rule); } .heat { fill: var(--accent); }
+.plot .bare { stroke: none; fill: var(--ink); }
+.part { stroke: var(--card); stroke-width: .8; }
+.part-tokenise { fill: var(--s2); } .part-compute { fill: var(--accent); } .part-queue { fill: var(--bad); }
+.part-stage { fill: var(--s3); } .part-tensors { fill: var(--s8); } .part-wire { fill: var(--s1); }
+.front { fill: none; stroke: var(--accent); stroke-width: 1.4; stroke-dasharray: 4 4; opacity: .8; }
+th button { all: unset; cursor: pointer; display: inline-block; text-align: inherit; position: relative; }
+th button::after {
+  content: "↕"; position: absolute; right: -9px; bottom: 0; color: var(--muted); font-weight: 400; font-size: 9px;
+}
+th[aria-sort=ascending] button::after { content: "↑"; color: var(--accent); font-weight: 800; }
+th[aria-sort=descending] button::after { content: "↓"; color: var(--accent); font-weight: 800; }
+th button:focus-visible { outline: 2px solid var(--accent); outline-offset: 3px; border-radius: 3px; }
+details h3 { margin: 22px 0 2px; }
 .legend {
   list-style: none; display: flex; flex-wrap: wrap; gap: 4px 20px;
   padding: 0; margin: 12px 0; font-size: .875rem;
@@ -145,7 +160,8 @@ code, pre { font-family: ui-monospace, "SF Mono", "Cascadia Code", Menlo, Consol
     --accent: #00675f; --accent-soft: #eef6f5; --bar: #8fa3b5; --warn: #9a3412; --warn-soft: #fbeee6; --bad: #b3123f;
   }
   body { font-size: 10.5pt; } main { max-width: none; padding: 0; }
-  figure, tbody, .tile, .verdict { break-inside: avoid; }
+  figure, tr, .tile, .verdict { break-inside: avoid; } h2, h3 { break-after: avoid; }
+  th button::after { content: none; } details::details-content { content-visibility: visible; height: auto; }
   .scroll { overflow: visible; border: 0; } table { font-size: 7.5pt; } th, td { padding: 3px 5px; }
   * { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
 }

@@ -43,7 +43,9 @@ def candidates_table(report: Report) -> str:
         _head("size"),
         _head("memory", "peak"),
     ]
-    bodies = "".join(_candidate(report, row, len(heads)) for row in (report.reference, *report.candidates))
+    bodies = "".join(
+        _candidate(report, row, len(heads)) for row in (report.reference, *report.baselines, *report.candidates)
+    )
     return scrolling(f"<table><thead><tr>{''.join(heads)}</tr></thead>{bodies}</table>", "candidates")
 
 

@@ -34,20 +34,25 @@ class Probes:
         self._dead: dict[str, str] = {}
         self._known: dict[str, tuple[TextsUsed, dict[str, Array]]] = {}
 
-    def open(self, entry: Entry, *, deadline_s: float = DEADLINE_S) -> tuple[ProbeProcess, TextsUsed]:
+    def fresh(self, entry: Entry, *, verify: bool = True) -> ProbeProcess:
+        """A process that the caller closes."""
+        return ProbeProcess(
+            entry.artifact,
+            threads=self.threads,
+            environment=entry.environment,
+            deadline_s=DEADLINE_S,
+            cores=self.cores,
+            options=entry.options,
+            verify=verify,
+        )
+
+    def open(self, entry: Entry) -> tuple[ProbeProcess, TextsUsed]:
         """Raises TrimaranError when it cannot be opened, or died before."""
         if entry.name in self._dead:
             raise TrimaranError(self._dead[entry.name])
         if entry.name not in self._open:
             try:
-                probe = ProbeProcess(
-                    entry.artifact,
-                    threads=self.threads,
-                    environment=entry.environment,
-                    deadline_s=deadline_s,
-                    cores=self.cores,
-                    options=entry.options,
-                )
+                probe = self.fresh(entry)
                 facts = probe.take_texts(self.texts, entry.rows)
             except TrimaranError as error:
                 self._dead[entry.name] = str(error)
@@ -102,6 +107,12 @@ def run_in_process(unit: Unit, entries: Sequence[Entry], probes: Probes, *, step
     used: dict[str, TextsUsed] = {}
     rounds = int(getattr(asked, "rounds", 1))
     generator = np.random.default_rng(0)
+    for entry in entries:
+        try:
+            _, used[entry.name] = probes.open(entry)
+        except TrimaranError as error:
+            cuts[entry.name] = Cut(str(error), "process")
+    # Opening is not part of any scenario's time but the cold start's.
     begun_s = time.monotonic()
     for number in range(rounds):
         for index in generator.permutation(len(entries)):
@@ -111,15 +122,11 @@ def run_in_process(unit: Unit, entries: Sequence[Entry], probes: Probes, *, step
             if step:
                 done = sum(map(len, turns.values()))
                 step.advance(done, rounds * len(entries), f"round {number + 1}, {entry.name}")
-            try:
-                probe, used[entry.name] = probes.open(entry)
-            except TrimaranError as error:
-                cuts[entry.name] = Cut(str(error), "process")
-                continue
             if time.monotonic() - begun_s >= asked.limit_s * len(entries):
                 said = f"{number} of {rounds} rounds were done when {asked.limit_s:g} s were over."
                 cuts[entry.name] = Cut(said, "samples")
                 continue
+            probe, _ = probes.open(entry)
             try:
                 found = way.turn(probe, entry, asked, unit.at, number)
                 probe.rest()

@@ -18,16 +18,16 @@ SERIES = 8
 
 
 def drawn_rows(report: Report) -> tuple[CandidateRow, ...]:
-    """The reference and the candidates that have samples, in the report's order."""
+    """The reference, the baselines and the candidates that have samples, in the report's order."""
     measured = {measurement.candidate for measurement in report.measurements}
-    return tuple(row for row in (report.reference, *report.candidates) if row.name in measured)
+    return tuple(row for row in (report.reference, *report.baselines, *report.candidates) if row.name in measured)
 
 
 def series_class(report: Report, name: str) -> str:
     """The line style of one candidate, the same in every picture: colour and dashes both tell it apart."""
     if name == report.reference.name:
         return "series reference"
-    index = [row.name for row in report.candidates].index(name)
+    index = [row.name for row in (*report.baselines, *report.candidates)].index(name)
     chosen = " picked" if report.verdict.chosen == name else ""
     return f"series s{index % SERIES + 1}{chosen}"
 
@@ -127,7 +127,7 @@ def speed_against_fidelity(report: Report) -> str | None:
     x = _truth_scale([value for _, value, _ in points], limit, falling=_falls(report.task, headline))
     y = Scale(0.0, max([1.2, *(speed for *_, speed in points)]) * 1.12, 244.0, 12.0)
     parts = [
-        line(x.start, y(tick), x.end, y(tick), class_="baseline" if tick == 1 else "grid")
+        line(x.start, y(tick), x.end, y(tick), class_="level" if tick == 1 else "grid")
         + label(f"{tick:g}×", x.start - 5, y(tick) + 4, text_anchor="end", class_="tick")
         for tick in sorted({1.0, *round_ticks(0.0, y.high)})
     ]
@@ -143,6 +143,10 @@ def speed_against_fidelity(report: Report) -> str | None:
         )
         parts.append(line(x(limit), y.start, x(limit), y.end, class_="gate"))
         parts.append(label(f"gate {number(limit)}", x(limit) - 4, y.end + 10, text_anchor="end", class_="tick strong"))
+    front = sorted((x(value), y(speed)) for _, value, speed in _front(points, falling=_falls(report.task, headline)))
+    if len(front) > 1:
+        path = "".join(f"{'L' if index else 'M'}{a:.1f} {b:.1f}" for index, (a, b) in enumerate(front))
+        parts.append(element("path", d=path, class_="front"))
     heights = spread([y(speed) for *_, speed in points], 14.0, y.end + 18, y.start - 6)
     parts += [
         _point(row, x(value), y(speed), height) for (row, value, speed), height in zip(points, heights, strict=True)
@@ -151,6 +155,19 @@ def speed_against_fidelity(report: Report) -> str | None:
         label(f"{metric_name(headline)} with eager (right is truer)", (x.start + x.end) / 2, 276, text_anchor="middle")
     )
     return picture(WIDTH, 284.0, f"Speed-up at {shape} against {metric_name(headline)}", *parts)
+
+
+def _front(
+    points: list[tuple[CandidateRow, float, float]], *, falling: bool
+) -> list[tuple[CandidateRow, float, float]]:
+    """The points that no other beats in both speed and truth."""
+    side = -1 if falling else 1
+
+    def beats(one: tuple[CandidateRow, float, float], other: tuple[CandidateRow, float, float]) -> bool:
+        truer, faster = side * (one[1] - other[1]), one[2] - other[2]
+        return truer >= 0 and faster >= 0 and truer + faster > 0
+
+    return [point for point in points if not any(beats(other, point) for other in points)]
 
 
 def _falls(task_name: str, metric: str) -> bool:

@@ -17,7 +17,8 @@ from trimaran.backends import Arrays, Session, open_session
 from trimaran.benchmarks.invariance import NEIGHBOURS, equal_length_groups, padded_groups
 from trimaran.benchmarks.pinning import pin
 from trimaran.benchmarks.probe_texts import TextRuns
-from trimaran.runtime.text import SEQUENCE_AXES, Row, Text, TextEncoder, infer_rows, joined_rows, mask_of, unpadded
+from trimaran.corpus import encoder_of
+from trimaran.runtime.text import SEQUENCE_AXES, Row, Text, infer_rows, joined_rows, mask_of, unpadded
 
 _GROUPINGS = {"padded": padded_groups, "equal-length": equal_length_groups}
 
@@ -44,7 +45,7 @@ class Probe:
         self._session: Session = self._stack.enter_context(open_session(self._artifact, threads=threads))
         self._load_s = time.perf_counter() - begun_s
         self._after_open_bytes = resident_bytes()
-        self._encoder = encoder_for(self._artifact)
+        self._encoder = encoder_of(self._artifact)
 
     def load_s(self) -> float:
         """Seconds to open the engine; imports and the comparison with the manifest are not the model's doing."""
@@ -187,18 +188,6 @@ def _timed_until(call: Callable[[], object], samples: int, time_s: float, clock:
         found.append(clock() - begun_ns)
         spent_ns += found[-1]
     return found
-
-
-def encoder_for(artifact: Artifact) -> TextEncoder:
-    return TextEncoder(
-        str(artifact.directory / "tokenizer.json"),
-        inputs=artifact.tokenizer.inputs,
-        minimum=artifact.profile.sequence.minimum,
-        maximum=artifact.profile.sequence.maximum,
-        pad_id=artifact.tokenizer.pad_id,
-        pad_type_id=artifact.tokenizer.pad_type_id,
-        pad_side=artifact.tokenizer.pad_side,
-    )
 
 
 def untruncated_lengths(artifact: Artifact, texts: list[Text]) -> list[int]:

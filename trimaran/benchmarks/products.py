@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections import Counter
 from math import prod
 from pathlib import Path
@@ -31,14 +32,9 @@ def products_of(graph: Path, shape: Shape) -> tuple[Product, ...]:
     """Every MatMul and Gemm of an fp32 ONNX graph with its symbolic axes set to the shape."""
     import onnx
 
-    model = onnx.load(graph, load_external_data=False)
-    sizes = {"batch": shape.batch, "sequence": shape.sequence}
-    for value in model.graph.input:
-        for dimension in value.type.tensor_type.shape.dim:
-            if dimension.dim_param:
-                dimension.dim_value = sizes[dimension.dim_param]
-    del model.graph.value_info[:]
-    inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
+    with tempfile.TemporaryDirectory(prefix="trimaran-products-") as folder:
+        fixed_shape = onnx.load(_at_shape(graph, shape, Path(folder)), load_external_data=False)
+    inferred = onnx.shape_inference.infer_shapes(fixed_shape, data_prop=True).graph
     weights = {tensor.name: tuple(tensor.dims) for tensor in inferred.initializer}
     shapes = weights | {
         value.name: tuple(dimension.dim_value for dimension in value.type.tensor_type.shape.dim)
@@ -60,3 +56,18 @@ def products_of(graph: Path, shape: Shape) -> tuple[Product, ...]:
         Product(count=count, batch=batch, rows=rows, inner=inner, columns=columns, weights=fixed)
         for (batch, rows, inner, columns, fixed), count in found.items()
     )
+
+
+def _at_shape(graph: Path, shape: Shape, folder: Path) -> Path:
+    """The graph with every size that follows from the shape folded into it."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.add_free_dimension_override_by_name("batch", shape.batch)
+    options.add_free_dimension_override_by_name("sequence", shape.sequence)
+    options.optimized_model_filepath = str(folder / "model.onnx")
+    options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "weights")
+    onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+    return folder / "model.onnx"

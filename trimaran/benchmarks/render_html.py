@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import re
 import shlex
-from collections.abc import Iterable, Sequence
 from html import escape
 
 from trimaran.benchmarks.figures import decisive, find, percentiles, rows_per_second, shapes_of, speedups, unsteady
+from trimaran.benchmarks.harness import floor_ns, overhead, twins_verdicts
+from trimaran.benchmarks.html_parts import figure, joined, legend, numbers, panels, unbroken
+from trimaran.benchmarks.html_scenarios import final_numbers, layers, load, shapes, where_time_goes
+from trimaran.benchmarks.html_script import SCRIPT, policy
 from trimaran.benchmarks.html_style import STYLE
-from trimaran.benchmarks.html_tables import candidates_table, invariance_table, scrolling, table
+from trimaran.benchmarks.html_tables import candidates_table, invariance_table, table
 from trimaran.benchmarks.plots import drawn_rows, latency_ecdf, series_class, speed_against_fidelity, speedup_bars
 from trimaran.benchmarks.report import Report
 from trimaran.benchmarks.stats import CONFIDENCE, MARGIN
@@ -30,9 +32,6 @@ from trimaran.benchmarks.wording import (
 )
 from trimaran.tasks import task
 
-# The page may load nothing and run nothing, and says so to the browser.
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-
 
 def render_html(report: Report) -> str:
     title = escape(f"{report.model}: Trimaran report")
@@ -40,18 +39,24 @@ def render_html(report: Report) -> str:
         _opening(report),
         _candidates(report),
         _speed(report),
-        _latency(report),
         _fidelity(report),
+        _latency(report),
+        shapes(report),
+        load(report),
+        where_time_goes(report),
+        layers(report),
         _invariance(report),
         _rejections(report),
+        final_numbers(report),
         _machine(report),
+        _harness(report),
         _reproduce(report),
     )
     return (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{title}</title>\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{escape(_POLICY)}">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{escape(policy())}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<style>{STYLE}</style>\n</head>\n<body>\n<main>\n{_joined(sections)}\n</main>\n</body>\n</html>\n"
+        f"<style>{STYLE}</style>\n</head>\n<body>\n<main>\n{joined(sections)}\n</main>\n<script>{SCRIPT}</script>\n</body>\n</html>\n"
     )
 
 
@@ -62,8 +67,8 @@ def _opening(report: Report) -> str:
     return (
         '<header><p class="kicker">Trimaran report</p>'
         f'<h1>{escape(report.model)}</h1><p class="facts">{escape(facts)}</p></header>\n'
-        f'<section class="{tone}" aria-label="Verdict"><p class="speed">{_unbroken(verdict.speed)}</p>'
-        f'<p class="truth">{_unbroken(verdict.truth)}</p></section>\n{_tiles(report)}'
+        f'<section class="{tone}" aria-label="Verdict"><p class="speed">{unbroken(verdict.speed)}</p>'
+        f'<p class="truth">{unbroken(verdict.truth)}</p></section>\n{_tiles(report)}'
     )
 
 
@@ -99,39 +104,27 @@ def _candidates(report: Report) -> str:
 
 
 def _speed(report: Report) -> str:
-    shapes = shapes_of(report.measurements)
-    panels = [
-        _figure(
-            f"{count(shape.batch, 'row')} of {count(shape.sequence, 'token')}",
-            speedup_bars(report, shape),
-        )
-        for shape in shapes
+    drawings = [
+        figure(f"{count(shape.batch, 'row')} of {count(shape.sequence, 'token')}", speedup_bars(report, shape))
+        for shape in shapes_of(report.measurements)
     ]
     rows = [
-        [
-            row.name,
-            str(shape),
-            times(ratio),
-            f"{ratio.low:.3f}",
-            f"{ratio.high:.3f}",
-        ]
-        for row in report.candidates
+        [row.name, str(shape), times(ratio), f"{ratio.low:.3f}", f"{ratio.high:.3f}"]
+        for row in drawn_rows(report)
+        if row.name != report.reference.name
         for shape, ratio in speedups(report.measurements, row.name, reference=report.reference.name).items()
     ]
-    numbers = table(["candidate", "shape", "speed-up", "low", "high"], rows)
-    return (
-        "<h2>How much faster</h2><p>Whiskers span the interval. ★ chosen, ✓ passed, ✕ rejected for its answers.</p>"
-        f'<div class="panels">{_joined(panels)}</div>{_numbers("speed-ups", numbers)}'
+    marks = "★ chosen, ✓ passed, ✕ rejected for its answers" + (", ○ eager otherwise" if report.baselines else "")
+    return f"<h2>How much faster</h2><p>Whiskers span the interval. {marks}.</p>{panels(drawings)}" + numbers(
+        "speed-ups", table(["candidate", "shape", "speed-up", "low", "high"], rows)
     )
 
 
 def _latency(report: Report) -> str:
-    panels = [_figure(f"Latency at {shape}", latency_ecdf(report, shape)) for shape in shapes_of(report.measurements)]
-    swatches = "".join(
-        f'<li><svg viewBox="0 0 34 10" aria-hidden="true">'
-        f"{element('path', d='M1 5H33', class_=series_class(report, row.name))}</svg>{escape(row.name)}</li>"
-        for row in drawn_rows(report)
-    )
+    drawings = [figure(f"Latency at {shape}", latency_ecdf(report, shape)) for shape in shapes_of(report.measurements)]
+    swatches = [
+        (element("path", d="M1 5H33", class_=series_class(report, row.name)), row.name) for row in drawn_rows(report)
+    ]
     rows = [
         [
             row.name,
@@ -148,8 +141,8 @@ def _latency(report: Report) -> str:
     heads = ["candidate", "shape", "p50 ms", "p90 ms", "p99 ms", "rows/s", "samples", "rounds"]
     return (
         "<h2>Latency distributions</h2><p>The share of calls that took no longer: further left is faster, steeper is "
-        f'steadier.</p><ul class="legend">{swatches}</ul><div class="panels">{_joined(panels)}</div>'
-        + _numbers("latencies", table(heads, rows, caption="Percentiles are observed samples."))
+        f"steadier.</p>{legend(swatches)}{panels(drawings)}"
+        + numbers("latencies", table(heads, rows, caption="Percentiles are observed samples."))
     )
 
 
@@ -165,15 +158,12 @@ def _fidelity(report: Report) -> str:
         if row.quality
     ]
     meanings = "; ".join(f"{metric_name(name)}: {METRICS[name].meaning}" for name in names if name in METRICS)
-    numbers = table(
-        ["candidate", *(metric_name(name) for name in names), "texts"],
-        rows,
-        caption=f"{meanings[:1].upper()}{meanings[1:]}.",
-    )
+    heads = ["candidate", *(metric_name(name) for name in names), "texts"]
     return (
         "<h2>Speed against fidelity</h2><p>Up is faster, right is truer to eager. The ring marks the choice; a cross "
-        "broke a gate, this one or another.</p>"
-        f'<div class="panels one">{_figure(f"Speed-up at {shape}", drawing)}</div>{_numbers("fidelity", numbers)}'
+        "broke a gate, this one or another; the line joins those that nothing beats in both.</p>"
+        + panels([figure(f"Speed-up at {shape}", drawing)], one=True)
+        + numbers("fidelity", table(heads, rows, caption=f"{meanings[:1].upper()}{meanings[1:]}."))
     )
 
 
@@ -193,7 +183,7 @@ def _rejections(report: Report) -> str:
     if not rows:
         return "<h2>What was rejected</h2><p>Nothing: every candidate ran and kept its gates.</p>"
     items = "".join(
-        f"<li><strong>{escape(row.name)}</strong> {escape(row.verdict)}: {_unbroken(row.reason)}</li>" for row in rows
+        f"<li><strong>{escape(row.name)}</strong> {escape(row.verdict)}: {unbroken(row.reason)}</li>" for row in rows
     )
     return f'<h2>What was rejected, and why</h2><ul class="why">{items}</ul>'
 
@@ -225,6 +215,27 @@ def _machine(report: Report) -> str:
     return f'<h2>Machine and versions</h2><dl class="machine">{items}</dl>'
 
 
+def _harness(report: Report) -> str:
+    """What the harness does to what it measures, where the suite asked for it."""
+    if report.harness is None:
+        return ""
+    facts = []
+    if (floor := floor_ns(report.harness)) is not None:
+        facts.append(f"A session that does nothing takes {floor / 1e3:.3g} µs under the harness: its floor.")
+    if cost := overhead(report.harness):
+        facts.append(
+            f"A call of {cost.call_ns / 1e6:.3g} ms takes {cost.ratio.median:.4f} times ({cost.ratio.low:.4f}–"
+            f"{cost.ratio.high:.4f}) as long under the harness as in a bare loop."
+        )
+    if report.harness.twins:
+        (again, verdict), (twice, doubled) = twins_verdicts(report.harness.twins)
+        facts.append(
+            f"The same engine against itself: {verdict} ({interval(again)}). Called twice for once: {doubled} "
+            f"({interval(twice)})."
+        )
+    return f'<h2>The harness itself</h2><ul class="why">{"".join(f"<li>{unbroken(f)}</li>" for f in facts)}</ul>'
+
+
 def _reproduce(report: Report) -> str:
     rounds = max((len(measurement.rounds) for measurement in report.measurements), default=0)
     return (
@@ -234,21 +245,3 @@ def _reproduce(report: Report) -> str:
         f"rounds, then samples. A difference below {MARGIN:.0%}, or one that the interval does not separate, counts "
         "as none. The raw samples are in report.json.</p>"
     )
-
-
-def _unbroken(sentence: str) -> str:
-    """Escaped, and with no line break inside 1e-5 or 2.58–2.66."""
-    joined = re.sub(r"(?<=\de)-(?=\d)", "\N{NON-BREAKING HYPHEN}", sentence)
-    return escape(re.sub(r"(?<=\d)–(?=\d)", "\N{WORD JOINER}–\N{WORD JOINER}", joined))
-
-
-def _figure(title: str, drawing: str) -> str:
-    return f"<figure><h3>{escape(title)}</h3>{drawing}</figure>"
-
-
-def _numbers(what: str, content: str) -> str:
-    return f"<details><summary>The {escape(what)} as a table</summary>{scrolling(content, what)}</details>"
-
-
-def _joined(parts: Iterable[str] | Sequence[str]) -> str:
-    return "\n".join(part for part in parts if part)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
@@ -9,6 +10,7 @@ from pydantic import ConfigDict, Field
 from trimaran.artifact import Check
 from trimaran.benchmarks.results import HarnessCheck, Round, ScenarioResult, Shape, SuiteRun
 from trimaran.environment import Environment
+from trimaran.sensitivity import Sensitivity
 from trimaran.spec import Frozen, Precision, Rows, ShapeProfile
 from trimaran.tasks import Gate, Level
 
@@ -17,6 +19,7 @@ OBJECTIVES: tuple[Objective, ...] = ("latency", "throughput")
 REFERENCE = "eager"
 # 1: candidates and their measurements. 2: baselines, scenarios, the harness's own figures, the suite.
 SCHEMA = 2
+_SERIES = re.compile(r"\[\s*(-?\d[-\d.eE+,\s]*?)\s*\]")
 WIDEST_FIRST: tuple[Rows, ...] = ("padded", "equal-length", "alone")
 
 
@@ -84,6 +87,8 @@ class CandidateRow(Frozen):
     execution_environment: dict[str, str] = {}
     # How it runs, where the name does not say it: "eager fp32, attention sdpa".
     runs_as: str = ""
+    # Layer by layer, where a search decided which of them stay in float.
+    sensitivity: Sensitivity | None = None
 
 
 class Verdict(Frozen):
@@ -128,7 +133,9 @@ class Report(Frozen):
     cores: tuple[int, ...] = ()
 
     def to_json(self) -> str:
-        return self.model_dump_json(by_alias=True, indent=1) + "\n"
+        """One field a line, but all numbers of a series on one: raw samples are many."""
+        text = self.model_dump_json(by_alias=True, indent=1)
+        return _SERIES.sub(lambda found: f"[{','.join(found[1].split())}]".replace(",,", ","), text) + "\n"
 
     def row(self, name: str) -> CandidateRow:
         return next(row for row in (self.reference, *self.baselines, *self.candidates) if row.name == name)

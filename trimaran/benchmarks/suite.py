@@ -14,16 +14,20 @@ from trimaran.artifact import digest_of
 from trimaran.benchmarks.baselines import baselines
 from trimaran.benchmarks.runner import Effort
 from trimaran.benchmarks.scenarios import AskedScenario, Unit, units_of
+from trimaran.candidates import candidates
 from trimaran.errors import UsageError
 from trimaran.spec import Frozen
 
 
 class Suite(Frozen):
-    """`effort` is for the race of all candidates; `texts` is how many real texts the scenarios ask."""
+    """`effort` is for the race of all candidates; `texts` is how many real texts the scenarios ask; `candidates`
+    compete when the user names none, and all that compete unasked when the suite names none either.
+    """
 
     name: str
     describe: str = ""
     effort: Effort = Effort()
+    candidates: tuple[str, ...] = ()
     baselines: tuple[str, ...] = ()
     harness: bool = False
     texts: int = Field(default=64, ge=1)
@@ -69,6 +73,7 @@ def suite_from_data(data: dict[str, Any], *, name: str, where: str) -> Suite:
             hint='Add at least one table such as [[scenarios]] with scenario = "single-stream".',
         )
     baselines(suite.baselines)
+    candidates(suite.candidates)
     return suite
 
 

@@ -46,11 +46,11 @@ class VectorFolder:
             names = [entry.name for entry in part.files]
             yield vectors_in(self.folder / PARTS, names, self.manifest.settings.shape)
 
-    def sample(self, size: int, *, seed: int) -> tuple[npt.NDArray[np.int64], Vectors]:
+    def sample(self, size: int, *, seed: int, verify: bool = False) -> tuple[npt.NDArray[np.int64], Vectors]:
         """Vectors drawn without order from all parts, with their places in the whole, ascending."""
         places = np.sort(np.random.default_rng(seed).permutation(self.count)[:size])
         taken, begin = [], 0
-        for block in self.blocks():
+        for block in self.blocks(verify=verify):
             end = begin + len(block.vectors)
             mine = places[(places >= begin) & (places < end)]
             taken.append(block.vectors[mine - begin])

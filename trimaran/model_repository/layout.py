@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import trimaran.runtime
@@ -22,12 +23,16 @@ from trimaran.model_repository.stages import (
     SERVING_FILE,
     TEXT_FILES,
     Serving,
+    engine_model,
+    ensemble,
+    finished_in_graph,
     served_names,
     tensor_stage,
     tensor_stage_name,
     text_stage,
-    warmup_files,
+    tokenizer_stage,
 )
+from trimaran.model_repository.warmups import warmup_files
 from trimaran.spec import Frozen, Rows
 from trimaran.store import publish, temporary_sibling, write_atomically
 
@@ -55,8 +60,12 @@ def lay_out(
     threads: int,
     report: Path | None = None,
     golden: Golden | None = None,
+    separate: bool | None = None,
 ) -> Deployment:
     """Adds the artifact as the next version of `name`, with the plain tensor model beside it.
+
+    `separate` makes the engine a model of its own that `name` calls, and not part of `name`'s process; by default
+    that is so where a C++ backend runs it on a GPU.
 
     Raises RepositoryError when callers of the versions already there would not be served by this one.
     """
@@ -65,25 +74,62 @@ def lay_out(
             f"{name!r} cannot name a model: wanted letters, digits, '.', '_' and '-', found something else.",
             hint="Give another --name.",
         )
-    if artifact.backend not in DEFAULT_FILE:
-        raise UsageError(
-            f"Triton serves artifacts of {' and '.join(DEFAULT_FILE)} here, and this one is of {artifact.backend}.",
-            hint="`trimaran quantize` makes one that can be served.",
-        )
     verify_files(artifact)
-    text = text_stage(name, artifact)
-    tensor = tensor_stage(name, artifact, rows=rows, threads=threads)
-    serving = Serving.of(artifact, rows=rows, threads=threads).to_json()
+    parts = _parts(artifact, name, rows=rows, threads=threads, separate=separate)
     repository = repository.absolute()
     with _writable(repository), repository_lock(repository):
-        for config in (text, tensor):
-            _require_same_interface(repository / config.name, config)
+        for part in reversed(parts):
+            _require_same_interface(repository / part.config.name, part.config)
         version = _next_version(repository, name)
-        with _staged(repository, tensor, version, artifact) as folder:
-            _fill_tensor(folder, artifact, serving)
-        with _staged(repository, text, version, artifact) as folder:
-            _fill_text(folder, artifact, serving, report, golden)
-    return Deployment(repository=repository, name=name, version=version, models=(text.name, tensor.name))
+        # The model to call comes last: when it is there, so is all that it needs.
+        for part in parts:
+            with _staged(repository, part.config, version, artifact) as folder:
+                _fill(folder, artifact, part)
+                if part is parts[-1]:
+                    _add_proofs(folder, report, golden)
+    models = tuple(part.config.name for part in reversed(parts))
+    return Deployment(repository=repository, name=name, version=version, models=models)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One model of a layout: its configuration and settings, and what it takes of `runtime` and of the artifact."""
+
+    config: ModelConfig
+    serving: Serving
+    stage: str = ""
+    imports: tuple[str, ...] = ()
+    weights: bool = False
+    tokenizer: bool = False
+
+
+def _parts(artifact: Artifact, name: str, *, rows: Rows, threads: int, separate: bool | None) -> list[_Part]:
+    """In the order in which they are published. Why which layout: docs/decisions/0003."""
+    apart = engine_model(artifact).separate if separate is None else separate
+    serving = Serving.of(artifact, rows=rows, threads=threads)
+    joined = apart and finished_in_graph(artifact, rows)
+    tensor = tensor_stage(name, artifact, rows=rows, threads=threads, on_demand=not apart or joined)
+    engine = _Part(tensor, serving, weights=True)
+    if joined:
+        tokenizer = tokenizer_stage(name, artifact)
+        return [
+            engine,
+            _Part(tokenizer, serving, stage="triton_tokenizer_model.py", imports=("text.py",), tokenizer=True),
+            _Part(ensemble(name, artifact), serving),
+        ]
+    if apart:
+        serving = serving.calling(tensor.name, artifact.signature.output_names)
+    return [
+        engine,
+        _Part(
+            text_stage(name, artifact, calls=apart),
+            serving,
+            stage="triton_text_model.py",
+            imports=(*TEXT_FILES, f"{serving.backend}_engine.py"),
+            weights=not apart,
+            tokenizer=True,
+        ),
+    ]
 
 
 def copy_version(model: Path, version: int, target: Path) -> None:
@@ -103,23 +149,20 @@ def versions_of(model: Path) -> tuple[int, ...]:
     return tuple(sorted(int(path.name) for path in model.iterdir() if path.is_dir() and path.name.isdecimal()))
 
 
-def _fill_tensor(folder: Path, artifact: Artifact, serving: str) -> None:
-    for name, served in served_names(artifact).items():
-        if not name.startswith("tokenizer"):
-            _link(artifact.directory / name, folder / served)
-    (folder / SERVING_FILE).write_text(serving, encoding="utf-8")
-    shutil.copyfile(artifact.directory / MANIFEST, folder / MANIFEST)
-
-
-def _fill_text(folder: Path, artifact: Artifact, serving: str, report: Path | None, golden: Golden | None) -> None:
+def _fill(folder: Path, artifact: Artifact, part: _Part) -> None:
     """Self-contained: it imports nothing of trimaran, so that the official container needs none of it."""
     for name, served in served_names(artifact).items():
-        _link(artifact.directory / name, folder / served)
-    shutil.copyfile(_RUNTIME / "triton_text_model.py", folder / "model.py")
-    for source in (*TEXT_FILES, f"{artifact.backend}_engine.py"):
+        if part.tokenizer if name.startswith("tokenizer") else part.weights:
+            _link(artifact.directory / name, folder / served)
+    if part.stage:
+        shutil.copyfile(_RUNTIME / part.stage, folder / "model.py")
+    for source in part.imports:
         shutil.copyfile(_RUNTIME / source, folder / source)
-    (folder / SERVING_FILE).write_text(serving, encoding="utf-8")
+    (folder / SERVING_FILE).write_text(part.serving.to_json(), encoding="utf-8")
     shutil.copyfile(artifact.directory / MANIFEST, folder / MANIFEST)
+
+
+def _add_proofs(folder: Path, report: Path | None, golden: Golden | None) -> None:
     if report is not None:
         shutil.copyfile(report / REPORT_FILE if report.is_dir() else report, folder / REPORT_FILE)
     if golden is not None:
@@ -172,7 +215,7 @@ def _require_same_interface(model: Path, wanted: ModelConfig) -> None:
             )
         return
     found = config_from_pbtxt(path.read_text(encoding="utf-8"))
-    if (found.backend, found.interface) != (wanted.backend, wanted.interface):
+    if found.interface != wanted.interface or not _may_follow(found, wanted):
         raise RepositoryError(
             f"{model.name} at {path} is {_described(found)}; the new version is {_described(wanted)}. "
             "Callers of one cannot call the other.",
@@ -180,6 +223,11 @@ def _require_same_interface(model: Path, wanted: ModelConfig) -> None:
             found=_described(found),
             wanted=_described(wanted),
         )
+
+
+def _may_follow(found: ModelConfig, wanted: ModelConfig) -> bool:
+    """A text-level model may change how it is made, a stage or an ensemble; a plain engine is called by its backend."""
+    return found.backend == wanted.backend or ("task" in found.parameters and "task" in wanted.parameters)
 
 
 def _described(config: ModelConfig) -> str:

@@ -1,44 +1,37 @@
-"""Which Triton models stand for an artifact: the text stage to call, and the plain tensors beside it."""
+"""Which Triton models stand for an artifact: the model to call, the engine's plain tensors, and what joins them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from pydantic import Field
 
 from trimaran.artifact import Artifact
+from trimaran.errors import UsageError
 from trimaran.model_repository.model_config import (
+    ENSEMBLE,
+    Accelerator,
     DataType,
     DynamicBatching,
+    InstanceGroup,
     ModelConfig,
     QueuePolicy,
+    Step,
     Tensor,
-    Warmup,
-    WarmupInput,
 )
+from trimaran.model_repository.tensors import tensor_from_spec, without_batch
+from trimaran.model_repository.warmups import tensor_warmups, text_warmups
 from trimaran.runtime.answers import Reader
 from trimaran.runtime.wire import FIRST, OPTIONS, VERSION, WIRES
-from trimaran.spec import Frozen, Rows, ShapeProfile, TensorSpec, TokenizerSpec
+from trimaran.spec import Frozen, Rows, ShapeProfile, TokenizerSpec
 
 SERVING_FILE = "serving.json"
+ON_DEMAND = "on demand"
 # What the text stage imports of `trimaran/runtime`, beside its engine.
 TEXT_FILES = ("text.py", "answers.py", "entities.py", "spans.py", "wire.py")
-
-# Names that the official container's backends look for when the configuration gives none.
-DEFAULT_FILE = {"onnxruntime": "model.onnx", "openvino": "model.xml"}
-_SERVED_ENTRY = {"onnx": "model.onnx", "openvino": "model.xml"}
-_THREADS: Mapping[str, Mapping[str, str]] = {
-    "onnxruntime": {"intra_op_thread_count": "{threads}", "inter_op_thread_count": "1"},
-    "openvino": {"INFERENCE_NUM_THREADS": "{threads}", "NUM_STREAMS": "1"},
-}
-_DATA_TYPES: Mapping[str, DataType] = {
-    "int64": "TYPE_INT64",
-    "int32": "TYPE_INT32",
-    "float32": "TYPE_FP32",
-    "float16": "TYPE_FP16",
-    "bfloat16": "TYPE_BF16",
-}
+_SERVED_ENTRY = {"onnx": "model.onnx", "openvino": "model.xml", "tensorrt": "model.plan"}
 
 # An idle engine starts at once: while it works the queue fills by itself, so waiting for company would only add
 # latency. Requests beyond the queue, or older than the timeout, are refused rather than answered too late.
@@ -46,8 +39,50 @@ _QUEUE_DELAY_US = 0
 _QUEUE_TIMEOUT_US = 10_000_000
 _QUEUED_BATCHES = 8
 _SMALLEST_QUEUE = 64
-# A warm-up must not be refused: Triton 2.51 dies of that without a word, and a long question leaves no room.
-_BRIEF_WORDS = 3
+
+
+@dataclass(frozen=True)
+class EngineModel:
+    """How Triton runs an engine of ours as a model: its backend, the file that backend looks for, and where.
+
+    `separate` engines run in a C++ backend on a GPU and not inside the text stage.
+    """
+
+    backend: str
+    file: str
+    separate: bool = False
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    accelerators: tuple[Accelerator, ...] = ()
+
+
+_CACHED = {"trt_engine_cache_enable": "true", "trt_engine_cache_path": "/tmp/trimaran-tensorrt"}  # noqa: S108
+ENGINES: dict[str, EngineModel] = {
+    "onnxruntime": EngineModel(
+        "onnxruntime", "model.onnx", parameters={"intra_op_thread_count": "{threads}", "inter_op_thread_count": "1"}
+    ),
+    "openvino": EngineModel(
+        "openvino", "model.xml", parameters={"INFERENCE_NUM_THREADS": "{threads}", "NUM_STREAMS": "1"}
+    ),
+    "tensorrt": EngineModel("tensorrt", "model.plan", separate=True),
+    "onnxruntime_cuda": EngineModel("onnxruntime", "model.onnx", separate=True),
+    "onnxruntime_tensorrt": EngineModel(
+        "onnxruntime",
+        "model.onnx",
+        separate=True,
+        accelerators=(Accelerator(name="tensorrt", parameters=_CACHED),),
+    ),
+}
+# Names that the official container's backends look for when the configuration gives none.
+DEFAULT_FILE = {row.backend: row.file for row in ENGINES.values()}
+
+
+def engine_model(artifact: Artifact) -> EngineModel:
+    if artifact.backend not in ENGINES:
+        raise UsageError(
+            f"Triton serves artifacts of {', '.join(ENGINES)}, and this one is of {artifact.backend}.",
+            hint="`trimaran quantize` makes one that can be served.",
+        )
+    return ENGINES[artifact.backend]
 
 
 class Serving(Frozen):
@@ -82,27 +117,31 @@ class Serving(Frozen):
             execution_environment=artifact.execution_environment,
         )
 
+    def calling(self, model: str, outputs: tuple[str, ...]) -> Serving:
+        """The same with the engine as another model of the server."""
+        return self.model_copy(update={"backend": "bls", "entry": model, "engine_options": {"outputs": list(outputs)}})
+
     def to_json(self) -> str:
         return self.model_dump_json(by_alias=True, indent=2) + "\n"
 
 
 def text_interface(artifact: Artifact) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """What callers of the text stage send and get."""
+    """What callers of the model send and get."""
     wire = WIRES[artifact.task]
     inputs = [
         Tensor(
-            name=field.name,
+            name=item.name,
             data_type="TYPE_STRING",
-            dims=(-1 if field.many else 1,),
-            optional=field.optional,
-            ragged=field.many,
+            dims=(-1 if item.many else 1,),
+            optional=item.optional,
+            ragged=item.many,
         )
-        for field in wire.inputs
+        for item in wire.inputs
     ]
     if wire.options:
         inputs.append(Tensor(name=OPTIONS, data_type="TYPE_STRING", dims=(1,), optional=True))
-    engine = {spec.name: _without_batch(spec) for spec in artifact.signature.outputs}
-    engine[FIRST] = _without_batch(artifact.signature.outputs[0])
+    engine = {spec.name: without_batch(spec) for spec in artifact.signature.outputs}
+    engine[FIRST] = without_batch(artifact.signature.outputs[0])
     outputs = []
     for output in wire.outputs:
         dims = engine.get(output.dims) if isinstance(output.dims, str) else output.dims
@@ -111,8 +150,10 @@ def text_interface(artifact: Artifact) -> tuple[tuple[Tensor, ...], tuple[Tensor
     return tuple(inputs), tuple(outputs)
 
 
-def text_stage(name: str, artifact: Artifact) -> ModelConfig:
-    """Tokenises, runs the engine in process and post-processes: one hop, no padding waste."""
+def text_stage(name: str, artifact: Artifact, *, calls: bool = False) -> ModelConfig:
+    """Tokenises, runs the engine and post-processes, with no padding waste. The engine is in its process, or, when it
+    `calls`, a model that has its own warm-up.
+    """
     inputs, outputs = text_interface(artifact)
     return ModelConfig(
         name=name,
@@ -121,10 +162,7 @@ def text_stage(name: str, artifact: Artifact) -> ModelConfig:
         inputs=inputs,
         outputs=outputs,
         dynamic_batching=_batching(artifact.profile),
-        warmups=tuple(
-            Warmup(name=f"{words} words", inputs=_warmup_texts(artifact, words))
-            for words in _warmup_lengths(artifact.profile)
-        ),
+        warmups=() if calls else text_warmups(artifact),
         parameters=text_parameters(artifact),
     )
 
@@ -138,51 +176,85 @@ def text_parameters(artifact: Artifact) -> dict[str, str]:
     return found
 
 
-def tensor_stage(name: str, artifact: Artifact, *, rows: Rows, threads: int) -> ModelConfig:
+def tensor_stage(name: str, artifact: Artifact, *, rows: Rows, threads: int, on_demand: bool = True) -> ModelConfig:
     """The engine by itself, for callers who tokenise; `backend` as the official container knows it."""
-    parameters = {key: value.format(threads=threads) for key, value in _THREADS[artifact.backend].items()}
+    row = engine_model(artifact)
+    parameters = {key: value.format(threads=threads) for key, value in row.parameters.items()}
     if rows != "padded":
         parameters["batching"] = (
             f"Off: this engine answers the same alone and in a batch only with rows {rows}, "
             "which a batcher of unlike requests cannot promise."
         )
+    if on_demand:
+        parameters["load"] = ON_DEMAND
     entry = served_names(artifact)[artifact.entry]
     return ModelConfig(
-        name=tensor_stage_name(name, artifact.backend),
-        backend=artifact.backend,
+        name=tensor_stage_name(name, row.backend),
+        backend=row.backend,
         max_batch_size=artifact.profile.batch.maximum,
         inputs=tuple(tensor_from_spec(spec) for spec in artifact.signature.inputs),
         outputs=tuple(tensor_from_spec(spec) for spec in artifact.signature.outputs),
-        default_model_filename="" if entry == DEFAULT_FILE[artifact.backend] else entry,
-        dynamic_batching=_batching(artifact.profile) if rows == "padded" else None,
-        warmups=tuple(
-            Warmup(
-                name=f"{tokens} tokens",
-                inputs=tuple(_warmup_tokens(spec, tokens) for spec in artifact.signature.inputs),
-            )
-            for tokens in _warmup_lengths(artifact.profile)
-        ),
-        parameters={**parameters, "artifact": artifact.digest, "load": "on demand"},
+        default_model_filename="" if entry == row.file else entry,
+        instance_group=InstanceGroup(kind="KIND_GPU" if row.separate else "KIND_CPU"),
+        dynamic_batching=_batching(artifact.profile, preferred=row.separate) if rows == "padded" else None,
+        warmups=tensor_warmups(artifact, corners=row.separate),
+        accelerators=row.accelerators,
+        parameters={**parameters, "artifact": artifact.digest},
     )
+
+
+def tokenizer_stage(name: str, artifact: Artifact) -> ModelConfig:
+    """Text to the engine's inputs, rounded up to a few lengths so that requests share batches."""
+    return ModelConfig(
+        name=tokenizer_stage_name(name),
+        backend="python",
+        max_batch_size=artifact.profile.batch.maximum,
+        inputs=text_interface(artifact)[0],
+        outputs=tuple(tensor_from_spec(spec) for spec in artifact.signature.inputs),
+        warmups=text_warmups(artifact),
+        parameters={"artifact": artifact.digest, "load": ON_DEMAND},
+    )
+
+
+def ensemble(name: str, artifact: Artifact) -> ModelConfig:
+    """Tokeniser and engine as one model: only for a task whose answer the graph finishes."""
+    inputs, outputs = text_interface(artifact)
+    engine = artifact.signature
+    return ModelConfig(
+        name=name,
+        platform=ENSEMBLE,
+        max_batch_size=artifact.profile.batch.maximum,
+        inputs=inputs,
+        outputs=outputs,
+        instance_group=None,
+        steps=(
+            Step(
+                model=tokenizer_stage_name(name),
+                inputs={item.name: item.name for item in inputs},
+                outputs={spec.name: spec.name for spec in engine.inputs},
+            ),
+            Step(
+                model=tensor_stage_name(name, engine_model(artifact).backend),
+                inputs={spec.name: spec.name for spec in engine.inputs},
+                outputs={engine.outputs[0].name: outputs[0].name},
+            ),
+        ),
+        parameters=text_parameters(artifact),
+    )
+
+
+def finished_in_graph(artifact: Artifact, rows: Rows) -> bool:
+    """Whether tokeniser and engine alone give the answer, for rows that may be padded together."""
+    spec = artifact.signature.outputs[0]
+    return artifact.task == "embedding" and spec.dtype == "float32" and rows == "padded"
 
 
 def tensor_stage_name(name: str, backend: str) -> str:
     return f"{name}_{backend}"
 
 
-def tensor_from_spec(spec: TensorSpec) -> Tensor:
-    return Tensor(name=spec.name, data_type=_DATA_TYPES[spec.dtype], dims=_without_batch(spec))
-
-
-def warmup_files(artifact: Artifact) -> dict[str, bytes]:
-    """File name to content, for both stages: texts with Triton's length prefix, and masks of ones."""
-    files: dict[str, bytes] = {}
-    for length in (_BRIEF_WORDS, *_warmup_lengths(artifact.profile)):
-        text = ("the " * length).strip().encode()
-        files[f"{length}-words"] = len(text).to_bytes(4, "little") + text
-        files[f"{length}-words-twice"] = 2 * files[f"{length}-words"]
-        files[f"{length}-ones"] = (1).to_bytes(8, "little") * length
-    return files
+def tokenizer_stage_name(name: str) -> str:
+    return f"{name}_tokenizer"
 
 
 def served_names(artifact: Artifact) -> dict[str, str]:
@@ -194,12 +266,10 @@ def served_names(artifact: Artifact) -> dict[str, str]:
     return {file.name: renamed.get(file.name, file.name) for file in artifact.files}
 
 
-def _without_batch(spec: TensorSpec) -> tuple[int, ...]:
-    return tuple(dim if isinstance(dim, int) else -1 for dim in spec.dims[1:])
-
-
-def _batching(profile: ShapeProfile) -> DynamicBatching:
+def _batching(profile: ShapeProfile, *, preferred: bool = False) -> DynamicBatching:
+    sizes = {profile.batch.typical, profile.batch.maximum} - {1} if preferred else set()
     return DynamicBatching(
+        preferred_batch_sizes=tuple(sorted(sizes)),
         max_queue_delay_us=_QUEUE_DELAY_US,
         priority_levels=2,
         default_priority=2,
@@ -209,24 +279,3 @@ def _batching(profile: ShapeProfile) -> DynamicBatching:
             caller_may_shorten=True,
         ),
     )
-
-
-def _warmup_lengths(profile: ShapeProfile) -> tuple[int, ...]:
-    return tuple(dict.fromkeys((profile.clamp_sequence(8), profile.sequence.typical)))
-
-
-def _warmup_texts(artifact: Artifact, words: int) -> tuple[WarmupInput, ...]:
-    found = []
-    for field in WIRES[artifact.task].inputs:
-        if not field.optional:
-            size = f"{_BRIEF_WORDS if field.brief else words}-words"
-            file, dims = (f"{size}-twice", (2,)) if field.many else (size, (1,))
-            found.append(WarmupInput(name=field.name, data_type="TYPE_STRING", dims=dims, file=file))
-    return tuple(found)
-
-
-def _warmup_tokens(spec: TensorSpec, tokens: int) -> WarmupInput:
-    dims = tuple(tokens if dim == -1 else dim for dim in _without_batch(spec))
-    # Zeros are a token of every vocabulary, but an all-zero mask attends to nothing.
-    file = f"{tokens}-ones" if spec.name == "attention_mask" else None
-    return WarmupInput(name=spec.name, data_type=_DATA_TYPES[spec.dtype], dims=dims, file=file)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +140,10 @@ class Samples:
     @property
     def peak(self) -> Array:
         return np.maximum(np.abs(self.low), np.abs(self.high))
+
+    def thinned(self, rows: int) -> Samples:
+        """With about so many of the rows, drawn evenly."""
+        return replace(self, rows=self.rows[:: max(1, len(self.rows) // rows)], halved=None)
 
 
 def sampled_rows(

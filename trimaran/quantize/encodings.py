@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from trimaran.quantize.activations import Samples
 from trimaran.quantize.linear_layers import Layer
+from trimaran.quantize.weight_rounding import compensated_levels
 
 Array = npt.NDArray[Any]
 Anchor = Literal["low", "middle"]
@@ -30,6 +31,8 @@ REACHES = (0.65, 0.8, 0.9, 1.0, 1.1, 1.25)
 COPIES = (32, 64)
 # Copies cost time: they are made only where they leave at most this share of the loss.
 WORTH = 0.8
+# Tokens on which the search tries; what was chosen is made with all that were sampled.
+SEARCH_ROWS = 320
 _STEEPEST = 256.0
 
 
@@ -83,7 +86,8 @@ def choose_encoding(
     Ranges of one half of the texts are tried on the other half, because a range that fits the seen texts exactly
     clips the unseen ones; what was chosen is then made from all texts.
     """
-    half = _Trial(layer, matrix, {name: samples[name].halved or samples[name] for name in layer.tensors}, weight_levels)
+    seen = {name: (samples[name].halved or samples[name]).thinned(SEARCH_ROWS) for name in layer.tensors}
+    half = _Trial(layer, matrix, seen, weight_levels)
 
     def lost(choice: _Choice) -> float:
         return half.encoding(choice).lost
@@ -96,7 +100,7 @@ def choose_encoding(
             break
         best = wider
     best = min((replace(best, reach=reach) for reach in REACHES), key=lost)
-    return replace(_Trial(layer, matrix, samples, weight_levels).encoding(best), lost=lost(best))
+    return _Trial(layer, matrix, samples, weight_levels).compensated(best)
 
 
 class _Trial:
@@ -124,37 +128,60 @@ class _Trial:
         channels = np.repeat(np.arange(len(counts)), counts)
         matrix = (self._matrix * divisor[:, None])[channels]
         scales = np.maximum(np.abs(matrix).max(axis=0), 1e-9) / self._weight_levels
-        weights = np.rint(matrix / scales).astype(np.int8)
-        rounded = weights * scales
         factors = (1 / (counts * divisor))[channels].astype(np.float32)
         reach = float((width / counts / divisor).max()) * choice.reach
         base = -self._low if choice.anchor == "low" else -(self._low + self._high) / 2
         offsets = base[channels] * factors + (reach / 2 if choice.anchor == "middle" else 0.0)
         step = reach / LEVELS
         phases = np.concatenate([(np.arange(count) - (count - 1) / 2) / count for count in counts])
-        shift = offsets @ rounded
-        errors, lost, weight = np.zeros(matrix.shape[1]), 0.0, 0.0
-        for name, found in self._samples.items():
-            values = np.clip(np.rint((found.rows[:, channels] * factors + offsets) / step + phases), 0, LEVELS)
-            error = (values.astype(np.float32) * step) @ rounded - shift - self._wanted[name]
-            errors += (error / self._powers[name][:, None]).sum(axis=0)
-            weight += float((1 / self._powers[name]).sum())
-            lost += float((np.square(error).sum(axis=1) / self._powers[name]).mean()) / len(self._samples)
+        return self._finished(
+            Encoding(
+                choice=choice,
+                channels=channels,
+                factors=factors,
+                offsets=(offsets + phases * step).astype(np.float32),
+                step=step,
+                weights=np.rint(matrix / scales).astype(np.int8),
+                scales=scales.astype(np.float32),
+                correction=np.zeros(matrix.shape[1], np.float32),
+                lost=0.0,
+            )
+        )
+
+    def compensated(self, choice: _Choice) -> Encoding:
+        """The encoding with its weights rounded one for another."""
+        found = self._encoding(choice)
+        counts = np.bincount(found.channels)[found.channels]
+        matrix = self._matrix[found.channels] / (found.factors * counts)[:, None]
+        weighted = [
+            (self._rounded(name, found) - found.offsets) / np.sqrt(self._powers[name])[:, None]
+            for name in self._samples
+        ]
+        levels = compensated_levels(matrix, found.scales, np.concatenate(weighted), largest=self._weight_levels)
+        return self._finished(replace(found, weights=levels))
+
+    def _rounded(self, name: str, found: Encoding) -> Array:
+        """The activation as the integer product sees it, in the encoding's own units."""
+        values = self._samples[name].rows[:, found.channels] * found.factors + found.offsets
+        levels = np.clip(np.rint(values / np.float32(found.step)), 0, LEVELS)
+        return np.asarray(levels * np.float32(found.step), np.float32)
+
+    def _finished(self, found: Encoding) -> Encoding:
+        """With the correction by output channel, and the share of each token's energy that is lost after it."""
+        rounded = found.weights * found.scales
+        shift = found.offsets @ rounded
+        errors, lost, weight, tokens = np.zeros(rounded.shape[1]), 0.0, 0.0, 0
+        for name, wanted in self._wanted.items():
+            error = self._rounded(name, found) @ rounded - shift - wanted
+            powers = self._powers[name]
+            errors += (error / powers[:, None]).sum(axis=0)
+            weight += float((1 / powers).sum())
+            lost += float((np.square(error).sum(axis=1) / powers).sum())
+            tokens += len(wanted)
         mean = errors / weight
         # What the mean error adds to the loss goes into the bias; the rest stays.
-        tokens = sum(len(found.rows) for found in self._samples.values())
-        lost = max(0.0, lost - float(np.square(mean).sum()) * weight / tokens)
-        return Encoding(
-            choice=choice,
-            channels=channels,
-            factors=factors,
-            offsets=(offsets + phases * step).astype(np.float32),
-            step=step,
-            weights=weights,
-            scales=scales.astype(np.float32),
-            correction=(-shift - mean).astype(np.float32),
-            lost=lost,
-        )
+        lost = max(0.0, lost - float(np.square(mean).sum()) * weight) / tokens
+        return replace(found, correction=(-shift - mean).astype(np.float32), lost=lost)
 
 
 def copies_of(burden: Array, extra: int) -> npt.NDArray[np.int64]:

@@ -24,6 +24,7 @@ def onnxruntime_dynamic(parent: Artifact, folder: Path, settings: Settings) -> M
         weight_type=QuantType.QInt8,
         per_channel=True,
         op_types_to_quantize=["MatMul", "Attention"],
+        use_external_data_format=bool(parent.details.get("external_weights")),
         extra_options={"DefaultTensorType": onnx.TensorProto.FLOAT, "WeightSymmetric": True},
     )
     operators = Counter(

@@ -26,9 +26,10 @@ from trimaran.quantize.settings import Made, Settings
 from trimaran.runtime.text import Row, Text, infer_rows
 from trimaran.sensitivity import KEY
 
-ROWS = 512
+ROWS = 2560
 # Of the texts given, these shares calibrate and are held out to try layers on; no text does both.
 MOST_CALIBRATING, MOST_HELD_OUT = 160, 160
+MOST_SAMPLED_BYTES = 1 << 30
 QUICK_TEXTS, QUICK_TOKENS = 64, 128
 _SYMMETRIC = 127
 _CLIPPINGS = (1.0, 0.9, 0.8, 0.65, 0.5)
@@ -115,7 +116,9 @@ class _Bench:
         inputs = calibration_inputs(self._parent, self._calibrating, samples=MOST_CALIBRATING)[:-1]
         names = [name for layer in self._layers for name in layer.tensors]
         names += [name for scores in self._scores for name in scores.tensors]
-        return sampled_rows(self._model, names, inputs, rows=ROWS, threads=self._settings.threads)
+        wide = sum(layer.inputs * len(layer.tensors) for layer in self._layers)
+        rows = min(ROWS, max(ROWS // 8, MOST_SAMPLED_BYTES // (4 * wide)))
+        return sampled_rows(self._model, names, inputs, rows=rows, threads=self._settings.threads)
 
     def _work(self) -> dict[str, float]:
         """Multiplications for a typical token, in the graph's order."""

@@ -125,7 +125,7 @@ def _grow(found: _Search, evidence: tuple[Evidence, ...]) -> tuple[frozenset[str
         return frozenset(), evidence, "budget" if found.late else "nothing left"
     size, kept = 0, frozenset[str]()
     while size < len(order) and not found.late and len(found.steps) < MOST_STEPS:
-        size = max(size + 1, _predicted(found, order, evidence))
+        size = min(len(order), max(size + 1, size + size // 2, _predicted(found, order, evidence)))
         kept = frozenset(order[:size])
         found.advance(len(found.steps), MOST_STEPS, f"{size} layers in float")
         evidence = found.attempt(kept)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from trimaran.artifact import Check
+from trimaran.config import BUDGET_S
 from trimaran.runtime.text import Text
 from trimaran.spec import Frozen
 from trimaran.tasks import Gate
-
-BUDGET_S = 150.0
 
 
 class Settings(Frozen):

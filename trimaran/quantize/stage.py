@@ -18,6 +18,8 @@ from trimaran.quantize.proof import prove_against_parent
 from trimaran.quantize.settings import Made, Settings
 from trimaran.store import Store
 
+_SEARCHED = {"gates", "budget_s", "weight_levels"}
+
 
 def to_precision(parent: Artifact, row: Candidate, settings: Settings, *, store: Store, progress: Progress) -> Artifact:
     """The candidate `row` of an exported (or, where the row asks for it, fused) fp32 graph."""
@@ -63,6 +65,7 @@ def recipe_of(parent: Artifact, row: Candidate, settings: Settings) -> Recipe:
             "engine_options": dict(row.engine_options),
             "calibration": digest_of_texts(settings.calibration) if row.calibrated else None,
             "execution_environment": settings.execution_environment,
+            **(settings.model_dump(mode="json", include=_SEARCHED) if row.searched else {}),
         },
         tools=tools("onnxruntime", "openvino", "nncf"),
     )

@@ -114,11 +114,13 @@ def launch(
     deadline_s: float = 120.0,
     everything: bool = False,
     cpus: int | None = None,
+    response_cache_bytes: int = 0,
 ) -> Server:
     """Starts Triton over the repository and returns when every model has answered a canary.
 
     Models that are marked as loaded on demand wait for `Server.load`, unless `everything` is asked for. With `cpus`,
-    the server and its stubs run on that many of the CPUs that this process may use.
+    the server and its stubs run on that many of the CPUs that this process may use. A response cache is for the
+    models whose configuration asks for it.
 
     A port that is not given is picked. Raises UsageError (a given port in use, no models), UnavailableError (no
     Triton here) or ToolError (it did not start; its log stays). The server ends when this process does.
@@ -133,7 +135,7 @@ def launch(
     log_file.parent.mkdir(parents=True, exist_ok=True)
     for _ in range(_PORT_ATTEMPTS):
         chosen = ports.choose(http=http_port, grpc=grpc_port, metrics=metrics_port)
-        server = _start(found, repository, models, chosen, log_file, cpus)
+        server = _start(found, repository, models, chosen, log_file, cpus, response_cache_bytes)
         try:
             if _wait(server, deadline_s):
                 log.info("Triton serves %s on http %s, grpc %s", repository, server.http_url, server.grpc_url)
@@ -152,11 +154,12 @@ def _start(
     chosen: ports.Ports,
     log_file: Path,
     cpus: int | None,
+    response_cache_bytes: int,
 ) -> Server:
     folder = Path(tempfile.mkdtemp(prefix="trimaran-triton-"))
     try:
         found.place_backends(folder / "backends")
-        process, lifeline = _spawn(found, repository, models, chosen, log_file, folder, cpus)
+        process, lifeline = _spawn(found, repository, models, chosen, log_file, folder, cpus, response_cache_bytes)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -171,6 +174,7 @@ def _spawn(
     log_file: Path,
     folder: Path,
     cpus: int | None,
+    response_cache_bytes: int,
 ) -> tuple[subprocess.Popen[bytes], int]:
     """The keeper with Triton under it, and the lifeline that ends both when it closes."""
     shm_prefix = f"trimaran-{os.getpid()}-{uuid.uuid4().hex[:8]}-"
@@ -186,6 +190,7 @@ def _spawn(
         # Explicit, so that one model can be unloaded and loaded again, and none is loaded that nobody calls.
         *("--model-control-mode", "explicit"),
         *(part for model in models for part in ("--load-model", model)),
+        *(("--cache-config", f"local,size={response_cache_bytes}") if response_cache_bytes else ()),
         *("--exit-timeout-secs", str(EXIT_TIMEOUT_S)),
         *("--backend-config", f"python,shm-region-prefix-name={shm_prefix}"),
     ]

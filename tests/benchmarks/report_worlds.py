@@ -1,0 +1,59 @@
+"""A report with everything in it: baselines, every scenario, a cut one, a search by layers, the harness's figures."""
+
+from __future__ import annotations
+
+from tests.benchmarks.fakes import EAGER, MILLISECOND, usual_report
+from tests.benchmarks.scenario_worlds import cut_result, rounds, scenario_results
+from trimaran.benchmarks.report import Report
+from trimaran.benchmarks.results import HarnessCheck, Round, SuiteRun
+from trimaran.sensitivity import LayerCost, SearchStep, Sensitivity
+
+SENSITIVITY = Sensitivity(
+    metric="mean_cosine_distance",
+    texts=100,
+    texts_digest="e" * 64,
+    layers=(
+        *(
+            LayerCost(
+                name=f"layer.{index}.{part}",
+                cost=cost,
+                low=cost * 0.8 - 1e-5,
+                high=cost * 1.2 + 1e-5,
+                kept="float" if cost > 3e-4 else "int8",
+            )
+            for index in range(3)
+            for part, cost in (("attention", 4e-5 * index - 1e-5), ("ffn.in", 1e-4), ("ffn.out", 4e-4 / (index + 1)))
+        ),
+        LayerCost(name="pooler", cost=None, low=None, high=None, kept="int8"),
+    ),
+    steps=tuple(SearchStep(kept=n, value=v, high=v * 1.1, holds=v < 1.1e-3) for n, v in enumerate((3e-3, 2e-3, 1e-3))),
+    gates=(),
+    stopped="gates keep",
+    seconds=84.2,
+    budget_s=180.0,
+)
+
+
+def whole_report() -> Report:
+    found = usual_report()
+    searched = [
+        row.model_copy(update={"sensitivity": SENSITIVITY}) if row.name == "quick" else row for row in found.candidates
+    ]
+    baseline = EAGER.model_copy(update={"name": "eager-bf16", "precision": "bf16", "verdict": "baseline"})
+    as_baseline = [
+        one.model_copy(update={"candidate": "eager-bf16"}) for one in found.measurements if one.candidate == "slow"
+    ]
+    return found.model_copy(
+        update={
+            "candidates": tuple(searched),
+            "baselines": (baseline,),
+            "measurements": (*found.measurements, *as_baseline),
+            "scenarios": (*scenario_results("eager", speed=0.4), *scenario_results("quick"), cut_result()),
+            "suite": SuiteRun(name="standard", digest="f" * 64, scenarios=("single-stream",)),
+            "harness": HarnessCheck(
+                null=(Round(samples_ns=(800, 900, 1000)),),
+                bare=tuple(Round(samples_ns=(MILLISECOND,)) for _ in range(3)),
+                timed=rounds(1.005),
+            ),
+        }
+    )

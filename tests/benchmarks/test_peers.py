@@ -1,0 +1,97 @@
+"""The peers' side-by-side run: what is committed is shown, and the harness treats every peer alike."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tests.tiny import tiny_artifact
+from trimaran.benchmarks.results import Shape
+from trimaran.benchmarks.runner import Effort
+from trimaran.progress import SilentProgress
+
+FOLDER = Path(__file__).parents[2] / "benchmarks" / "peers"
+MODULES = ("table", "results", "race", "page")
+TEXTS = ("the cat sat", "the dog ran", "good dog", "bad cat sat the dog ran")
+
+
+@pytest.fixture(scope="module")
+def peers() -> Iterator[SimpleNamespace]:
+    sys.path.insert(0, str(FOLDER))
+    try:
+        import page
+        import race
+        import results
+        import table
+
+        yield SimpleNamespace(page=page, race=race, results=results, table=table)
+    finally:
+        sys.path.remove(str(FOLDER))
+        for name in MODULES:
+            sys.modules.pop(name, None)
+
+
+def test_every_peer_has_a_script_and_an_environment(peers: SimpleNamespace) -> None:
+    for peer in peers.table.PEERS:
+        assert (FOLDER / f"{peer.script}.py").is_file(), peer.name
+        assert (FOLDER / f"{peer.environment}.txt").is_file(), peer.name
+    assert len({peer.work for peer in peers.table.PEERS}) == len(peers.table.PEERS)
+    assert peers.table.PEERS[0].name == peers.table.REFERENCE
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.txt")), ids=lambda path: path.stem)
+def test_every_version_of_a_peer_is_pinned(path: Path) -> None:
+    lines = [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
+    assert all(re.fullmatch(r"[A-Za-z0-9_.-]+==[A-Za-z0-9_.]+", line) for line in lines)
+    names = {line.split("==")[0].lower() for line in lines}
+    assert {"numpy", "pydantic"} <= names, "what the harness needs in every environment"
+    assert "torch" not in names or "torch==2.13.0" in lines, "another version brings gigabytes of CUDA"
+
+
+def test_the_page_shows_the_committed_result(peers: SimpleNamespace) -> None:
+    committed, page = peers.results.RESULT, peers.page.PAGE
+    if not committed.exists() and not page.exists():
+        pytest.skip("the peers were not run yet: `make peers` writes the result and the page")
+    assert page.read_text(encoding="utf-8") == peers.page.render_page(peers.results.read_result()), "run `make peers`"
+
+
+def test_a_peer_beside_itself_is_equal_and_one_that_is_missing_says_so(peers: SimpleNamespace, tmp_path: Path) -> None:
+    artifact = tiny_artifact(tmp_path / "store")
+    options = {"artifact": str(artifact.directory), "rows": "padded"}
+    twins = [
+        peers.table.Peer(name, "peer_trimaran", None, "trimaran", "tiny, in process", options)
+        for name in ("first", "second")
+    ]
+    absent = peers.table.Peer("absent", "peer_fastembed", "no-such-environment", "fastembed", "not here")
+    broken = peers.table.Peer("broken", "peer_trimaran", None, "trimaran", "no such artifact", {"artifact": "/nowhere"})
+    shapes = {Shape(batch=1, sequence=5): TEXTS[:1], Shape(batch=4, sequence=8): TEXTS}
+    race = peers.race.Race(
+        model=tmp_path, work=tmp_path, texts=shapes, judging=TEXTS * 6, calibration=TEXTS, threads=1, cores=()
+    )
+    sets = tuple(
+        peers.results.TextSet(shape=shape, words="texts", tokens=shape.sequence, digest="d") for shape in shapes
+    )
+    run = peers.race.contest(
+        [*twins, absent, broken],
+        race,
+        model="tiny",
+        sets=sets,
+        effort=Effort(rounds=2, minimum_rounds=2, minimum_time_s=0.001, warmup_time_s=0.0),
+        starts=1,
+        progress=SilentProgress(),
+    )
+    rows = {row.name: row for row in run.peers}
+    assert rows["second"].metrics["mean_cosine_distance"] < 1e-7 and rows["second"].metrics["batch_change"] < 1e-6
+    assert all(rows[name].memory_bytes and len(rows[name].cold_starts_ns) == 1 for name in ("first", "second"))
+    assert {(found.candidate, found.shape) for found in run.measurements} == {
+        (name, shape) for name in ("first", "second") for shape in shapes
+    }
+    assert "no-such-environment" in rows["absent"].failure and rows["broken"].failure
+    page = peers.page.render_page(run)
+    assert "What could not run here" in page and "no-such-environment" in page
+    assert run == peers.results.PeersRun.model_validate_json(run.model_dump_json(by_alias=True))

@@ -1,0 +1,38 @@
+"""An engine that is another model of the same Triton, called from inside the text stage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+
+class Engine:
+    """`path` ends in the model's name; `options["outputs"]` are the tensors to ask for."""
+
+    def __init__(self, path: str, *, threads: int, options: Mapping[str, Any] | None = None) -> None:
+        import triton_python_backend_utils
+
+        self._triton: Any = triton_python_backend_utils
+        self._model = Path(path).name
+        self._outputs = list((options or {})["outputs"])
+
+    def infer(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        # The engine may live on a GPU; what is read here must be in ordinary memory.
+        memory = self._triton.PreferredMemory(self._triton.TRITONSERVER_MEMORY_CPU)
+        response = self._triton.InferenceRequest(
+            model_name=self._model,
+            inputs=[self._triton.Tensor(name, array) for name, array in inputs.items()],
+            requested_output_names=self._outputs,
+            preferred_memory=memory,
+        ).exec()
+        if response.has_error():
+            raise RuntimeError(response.error().message())
+        return {tensor.name(): tensor.as_numpy() for tensor in response.output_tensors()}
+
+    def close(self) -> None:
+        pass
