@@ -53,10 +53,12 @@ def model_rows(name: str, source: str, store: Path) -> list[dict[str, Any]]:
     products = {shape: products_of(Path(graph) / "model.onnx", shape) for shape in SHAPES}
     rows = []
     for precision in PRECISIONS:
-        typed = said("quantize", graph, "--precision", precision, "--store", str(store))
-        build = ("build-engine", typed, "--runtime", "tensorrt-rtx", "--store", str(store))
-        engine = load_artifact(Path(said(*build, "--compute-capability", ",".join(CAPABILITIES))))
-        receipts = dict(zip(CAPABILITIES, map(Receipt.of, engine.details["engine"]["kernels"]), strict=True))
+        typed = said("quantize", graph, "--to", precision, "--store", str(store))
+        build = ("build-engine", typed, "--runtime", "tensorrt-rtx", "--store", str(store), "--compute-capability")
+        engines = {capability: load_artifact(Path(said(*build, capability))) for capability in CAPABILITIES}
+        receipts = {
+            capability: Receipt.of(engine.details["engine"]["kernels"][0]) for capability, engine in engines.items()
+        }
         for gpu in GPUS:
             capability = STAND_IN.get(gpu.compute_capability, gpu.compute_capability)
             for shape in SHAPES:

@@ -67,6 +67,20 @@ def test_a_flag_that_does_not_exist_would_be_noticed() -> None:
         require_known(["trimaran", "deploy", "--colour", "red"])
 
 
+def test_every_command_and_gate_of_the_page_on_reports_exists(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[1] / "docs" / "reports.md").read_text(encoding="utf-8")
+    commands = commands_of(re.sub(r"\s+#.*", "", page))
+    assert len(commands) >= 8
+    for words in commands:
+        # `report PATH` is short for `report render PATH`.
+        if words[1] == "report" and words[2] not in ("compare", "gate"):
+            words.insert(2, "render")
+        require_known(words)
+    toml = page.partition("```toml\n")[2].partition("```")[0]
+    (tmp_path / "gates.toml").write_text(toml)
+    assert read_gates(tmp_path / "gates.toml").scenario[0].wire == "grpc"
+
+
 def test_the_workflow_gates_what_it_deployed_and_keeps_the_report() -> None:
     steps = steps_of(JOBS[0])
     assert "reports/minilm" in steps[-2]["run"] and steps[-1]["with"]["path"] == "reports/minilm"

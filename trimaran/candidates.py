@@ -72,6 +72,12 @@ CANDIDATES: dict[str, Candidate] = {
             describe="INT8 weights, activations scaled per token group at run time",
         ),
         Candidate(
+            "openvino-int8-dynamic", "openvino", "int8-dynamic", "openvino",
+            "trimaran.quantize.int8_weights:openvino_dynamic",
+            engine_options=(("DYNAMIC_QUANTIZATION_GROUP_SIZE", str(2**64 - 1)),),
+            describe="INT8 weights, activations scaled per token at run time", default=False,
+        ),
+        Candidate(
             "onnx-fp16", "onnxruntime", "fp16", "onnx", "trimaran.quantize.fp16:onnx_fp16", calibrated=True,
             describe="FP16 but for what overflows on real text; the graph for TensorRT", default=False,
         ),

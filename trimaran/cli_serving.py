@@ -43,6 +43,10 @@ def lay_out_command(
     rows: Annotated[
         Rows, typer.Option("--rows", help="How rows may share a call; `alone` is safe for every engine.")
     ] = Rows.alone,
+    separate: Annotated[
+        bool | None,
+        typer.Option("--separate/--together", help="The engine as a model of its own; by default so on a GPU only."),
+    ] = None,
     threads: ThreadsOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -53,7 +57,12 @@ def lay_out_command(
 
     found = shelf_at(store).open(artifact)
     deployment = lay_out(
-        found, repository=output, name=name or found.name, rows=rows.value, threads=threads or usable_cores()
+        found,
+        repository=output,
+        name=name or found.name,
+        rows=rows.value,
+        threads=threads or usable_cores(),
+        separate=separate,
     )
     if as_json:
         emit(deployment.model_dump(mode="json"))
@@ -94,6 +103,7 @@ def serve(
         float,
         typer.Option("--hang-timeout", min=1, help="Seconds without a finished request before a model is reloaded."),
     ] = 30.0,
+    otlp: Annotated[str, typer.Option("--otlp", help="OpenTelemetry collector, such as http://host:4318.")] = "",
     detach: Annotated[bool, typer.Option("--detach", help="Return when it is ready; `trimaran stop` ends it.")] = False,
     docker: Annotated[bool, typer.Option("--docker", help="Run the official container instead (deploy/).")] = False,
     image: Annotated[str, typer.Option("--image", help="With --docker: the image.")] = IMAGE,
@@ -125,6 +135,7 @@ def serve(
         "log_file": log,
         "everything": tensors,
         "cpus": cpus,
+        "otlp": otlp,
         "care": Care(hang_s=hang_timeout_s, memory_limit_bytes=memory_limit << 20 if memory_limit else None),
     }
     if detach:

@@ -75,6 +75,15 @@ ExporterOption = Annotated[
 ]
 HubOption = Annotated[bool | None, typer.Option("--hub", help="Allow MODEL to be fetched from the hub.")]
 ReportOption = Annotated[Path | None, typer.Option("--report", help="Folder of the report; by default reports/NAME.")]
+DataOption = Annotated[
+    str | None,
+    typer.Option(
+        "--data",
+        help="Your labelled data (.tsv, .csv, .jsonl, .parquet; columns text, sentence2, label or score): a candidate "
+        "may lose at most 0.1 points of --metric, by the lower end of its interval.",
+    ),
+]
+MetricOption = Annotated[str | None, typer.Option("--metric", help="Of --data: spearman, accuracy, f1 or exact-match.")]
 BudgetOption = Annotated[
     float | None,
     typer.Option(
@@ -123,6 +132,8 @@ def deploy(
     judging: Annotated[
         str | None, typer.Option("--judging", help="Text file, one a line, to judge fidelity on.")
     ] = None,
+    data: DataOption = None,
+    metric: MetricOption = None,
     report: Annotated[str | None, typer.Option("--report", help="Folder of the report.")] = None,
     config: Annotated[Path | None, typer.Option("--config", help="TOML file with the same keys as the flags.")] = None,
     family: FamilyOption = None,
@@ -171,6 +182,8 @@ def deploy(
             "calibration": calibration,
             "budget": budget,
             "judging": judging,
+            "data": data,
+            "metric": metric,
             "report": report,
             "family": family,
             "module": module,

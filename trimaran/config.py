@@ -51,6 +51,8 @@ class DeployConfig(Frozen):
     calibration: str | None = None
     budget: float = Field(default=BUDGET_S, gt=0)
     judging: str | None = None
+    data: str | None = None
+    metric: Literal["spearman", "accuracy", "f1", "exact-match"] | None = None
     report: str | None = None
     hub: bool = False
     revision: str | None = None

@@ -12,13 +12,14 @@ from typing import Any
 from trimaran import isolation
 from trimaran.artifact import Artifact, Recipe, load_artifact
 from trimaran.backends import Array
-from trimaran.benchmarks.quality import assess
+from trimaran.benchmarks.quality import assess, reference_answers
 from trimaran.benchmarks.report import Quality
 from trimaran.candidates import Candidate, candidate
 from trimaran.config import BUDGET_S
 from trimaran.corpus import digest_of_texts
 from trimaran.environment import capture, tools, usable_cores
 from trimaran.errors import TrimaranError
+from trimaran.labelled import OnData
 from trimaran.planning import LANES, Plan, texts_for
 from trimaran.progress import Progress, Step
 from trimaran.runtime.text import Text
@@ -52,7 +53,13 @@ class Wanted:
 
 
 def try_candidates(
-    plan: Plan, graph: Artifact, answers: Mapping[str, Array], *, store: Store, progress: Progress
+    plan: Plan,
+    graph: Artifact,
+    answers: Mapping[str, Array],
+    *,
+    store: Store,
+    progress: Progress,
+    on_data: OnData | None = None,
 ) -> list[Contender]:
     """Makes and judges every candidate in child processes; one that dies is a rejection, never the end.
 
@@ -68,7 +75,7 @@ def try_candidates(
             return Contender(row, failure=parent)
         assert parent is not None
         with progress.stage(row.name) as step:
-            contender = _try(plan, row, parent, answers, store=store, step=step)
+            contender = _try(plan, row, parent, answers, store=store, step=step, on_data=on_data)
             step.outcome(outcome_words(contender))
         return contender
 
@@ -166,13 +173,20 @@ def _largest_weight(backend: str, restriction: tuple[tuple[str, str], ...]) -> i
 
 
 def _try(
-    plan: Plan, row: Candidate, parent: Artifact, answers: Mapping[str, Array], *, store: Store, step: Step
+    plan: Plan,
+    row: Candidate,
+    parent: Artifact,
+    answers: Mapping[str, Array],
+    *,
+    store: Store,
+    step: Step,
+    on_data: OnData | None,
 ) -> Contender:
     wanted = Wanted(plan.calibration, plan.gates, plan.config.budget, plan.lane_threads)
 
     def attempt(restriction: dict[str, str]) -> tuple[Artifact, Quality]:
         artifact = _make(row, parent, wanted, restriction=restriction, store=store, step=step)
-        return artifact, judge(plan, artifact, answers, store=store)
+        return artifact, judge(plan, artifact, answers, store=store, on_data=on_data)
 
     try:
         (artifact, quality), restriction = isolation.first_restriction_that_runs(attempt)
@@ -181,12 +195,30 @@ def _try(
     return Contender(row, artifact, quality, environment=restriction)
 
 
-def judge(plan: Plan, artifact: Artifact, answers: Mapping[str, Array], *, store: Store) -> Quality:
+def eager_on_data(plan: Plan, reference: Artifact, progress: Progress) -> OnData | None:
+    """What eager PyTorch says to the user's labelled data, if there is any."""
+    if plan.data is None:
+        return None
+    with progress.stage("labelled data") as step:
+        eager = reference_answers(reference, plan.data.texts, threads=plan.config.threads, deadline_s=ASSESS_DEADLINE_S)
+        step.outcome(f"{plan.data.metric} over {len(plan.data.gold)} items")
+    return OnData(plan.data, eager)
+
+
+def judge(
+    plan: Plan,
+    artifact: Artifact,
+    answers: Mapping[str, Array],
+    *,
+    store: Store,
+    on_data: OnData | None = None,
+) -> Quality:
     recipe = Recipe(
         step="assess",
         parents=(artifact.digest,),
         parameters={
             "texts": digest_of_texts(plan.judging),
+            **({"data": on_data.data.digest} if on_data else {}),
             "gates": [[gate.metric, gate.comparison, gate.limit] for gate in plan.gates],
             "threads": plan.lane_threads,
             "cpu": capture().cpu,
@@ -198,7 +230,13 @@ def judge(plan: Plan, artifact: Artifact, answers: Mapping[str, Array], *, store
         recipe,
         Quality,
         lambda: assess(
-            artifact, answers, texts, gates=plan.gates, threads=plan.lane_threads, deadline_s=ASSESS_DEADLINE_S
+            artifact,
+            answers,
+            texts,
+            gates=plan.gates,
+            threads=plan.lane_threads,
+            deadline_s=ASSESS_DEADLINE_S,
+            on_data=on_data,
         ),
     )
     return quality

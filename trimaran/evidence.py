@@ -57,7 +57,7 @@ def evidence_for(gates: Sequence[Gate], reference: Outputs, candidate: Outputs) 
 
 def mean_interval(values: Column, *, confidence: float = CONFIDENCE) -> tuple[float, float, float]:
     """Mean and both ends of its bootstrap interval over texts. For paired sides give the differences."""
-    draws = _draws(len(values))
+    draws = bootstrap_draws(len(values))
     means = values[draws].mean(axis=1)
     ends = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
     return float(values.mean()), float(ends[0]), float(ends[1])
@@ -184,7 +184,7 @@ def _rank_gate(gate: Gate, reference: Outputs, candidate: Outputs) -> Evidence:
         rows = np.arange(len(wanted))[:, None]
         sides = similarities(wanted)[rows, others], similarities(found)[rows, others]
     value = spearman(sides[0].ravel(), sides[1].ravel())
-    draws = _draws(len(wanted))[: RESAMPLES // 4]
+    draws = bootstrap_draws(len(wanted))[: RESAMPLES // 4]
     values = [spearman(sides[0][draw].ravel(), sides[1][draw].ravel()) for draw in draws]
     low, high = np.quantile(values, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     return _held(gate, value, float(low), float(high), len(wanted))
@@ -201,7 +201,7 @@ def _entity_gate(gate: Gate, reference: Outputs, candidate: Outputs) -> Evidence
         ],
         np.float64,
     )
-    draws = _draws(len(counts))
+    draws = bootstrap_draws(len(counts))
     values = counts[draws, 0].sum(axis=1) / np.maximum(1, counts[draws, 1].sum(axis=1))
     low, high = np.quantile(values, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     value = counts[:, 0].sum() / max(1.0, counts[:, 1].sum())
@@ -253,5 +253,6 @@ _EVIDENCE: Mapping[str, Callable[[Gate, Outputs, Outputs], Evidence]] = {
 }
 
 
-def _draws(n: int) -> npt.NDArray[np.intp]:
+def bootstrap_draws(n: int) -> npt.NDArray[np.intp]:
+    """Rows of indices, each a sample of n items with replacement; the same for every call, so sides are paired."""
     return np.random.default_rng(_SEED).integers(n, size=(RESAMPLES, n))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 
 import psutil
 
@@ -13,11 +15,15 @@ from trimaran.backends import Array
 from trimaran.benchmarks.baselines import Baseline, baseline_entries, baseline_row, runs_as
 from trimaran.benchmarks.choice import choose, failed_row, judged_row
 from trimaran.benchmarks.pinning import cores_for
-from trimaran.benchmarks.quality import reference_answers
-from trimaran.benchmarks.report import REFERENCE, CandidateRow, Report
+from trimaran.benchmarks.probe_process import ProbeProcess
+from trimaran.benchmarks.quality import assess, reference_answers
+from trimaran.benchmarks.quiet import noticed
+from trimaran.benchmarks.report import REFERENCE, CandidateRow, Quality, Report
 from trimaran.benchmarks.runner import Effort, Entry, Measured, measure
-from trimaran.contenders import Contender
+from trimaran.contenders import ASSESS_DEADLINE_S, Contender
+from trimaran.corpus import digest_of_texts
 from trimaran.environment import capture, tools
+from trimaran.errors import TrimaranError
 from trimaran.planning import Plan
 from trimaran.progress import Progress
 from trimaran.store import Store
@@ -28,9 +34,50 @@ _SHARE_OF_MEMORY = 0.6
 
 def eager_answers(plan: Plan, reference: Artifact, progress: Progress) -> dict[str, Array]:
     with progress.stage("eager answers") as step:
-        answers = reference_answers(reference, plan.judging, threads=plan.config.threads)
+        answers = reference_answers(reference, plan.judging, threads=plan.config.threads, deadline_s=ASSESS_DEADLINE_S)
         step.outcome(f"{len(plan.judging)} judging texts")
     return answers
+
+
+def judge_baselines(
+    plan: Plan,
+    reference: Artifact,
+    rows: Sequence[Baseline],
+    answers: Mapping[str, Array],
+    *,
+    store: Store,
+    progress: Progress,
+) -> dict[str, Quality]:
+    """How true the baselines are to eager fp32; one that cannot answer has no quality, and the race says why."""
+    found: dict[str, Quality] = {}
+    for row in rows:
+        if not row.judged or row.why_not():
+            continue
+        recipe = Recipe(
+            step="assess",
+            parents=(reference.digest,),
+            parameters={
+                "texts": digest_of_texts(plan.judging),
+                "gates": [[gate.metric, gate.comparison, gate.limit] for gate in plan.gates],
+                "threads": plan.config.threads,
+                "cpu": capture().cpu,
+                "options": dict(row.options),
+            },
+            tools=tools("torch", "transformers"),
+        )
+        with progress.stage(row.name) as step, contextlib.suppress(TrimaranError):
+            found[row.name], _ = store.remember(recipe, Quality, partial(_assessed, plan, reference, row, answers))
+            step.outcome("answers held against eager fp32")
+    return found
+
+
+def _assessed(plan: Plan, reference: Artifact, row: Baseline, answers: Mapping[str, Array]) -> Quality:
+    def opened() -> ProbeProcess:
+        return ProbeProcess(
+            reference, threads=plan.config.threads, options=dict(row.options), deadline_s=ASSESS_DEADLINE_S
+        )
+
+    return assess(reference, answers, plan.judging, gates=plan.gates, threads=plan.config.threads, open_probe=opened)
 
 
 def entry_of(contender: Contender) -> Entry | None:
@@ -111,6 +158,7 @@ def write_up(
     command: Sequence[str],
     *,
     baselines: Sequence[Baseline] = (),
+    baseline_qualities: Mapping[str, Quality] | None = None,
 ) -> Report:
     outcomes = {outcome.candidate: outcome for outcome in measured.outcomes}
     base = judged_row(REFERENCE, reference, None, outcome=outcomes[REFERENCE])
@@ -138,11 +186,19 @@ def write_up(
         environment=capture(),
         command=tuple(command),
         reference=base,
-        baselines=tuple(baseline_row(reference, row, outcomes.get(row.name)) for row in baselines),
+        baselines=tuple(
+            baseline_row(reference, row, outcomes.get(row.name), (baseline_qualities or {}).get(row.name))
+            for row in baselines
+        ),
         candidates=choice.rows,
         measurements=measured.measurements,
         verdict=choice.verdict,
-        notes=(*_restriction_notes(contenders), *_memory_notes(contenders, set(outcomes))),
+        notes=(
+            *filter(None, [noticed(measured.others_share)]),
+            *_restriction_notes(contenders),
+            *_memory_notes(contenders, set(outcomes)),
+        ),
+        others_share=measured.others_share,
         cores=cores_for(plan.config.threads),
     )
 

@@ -12,7 +12,7 @@ from trimaran.artifact import Artifact, load_artifact
 from trimaran.benchmarks.report import Quality, Report
 from trimaran.benchmarks.report_files import write_reports
 from trimaran.config import DeployConfig
-from trimaran.contenders import try_candidates
+from trimaran.contenders import eager_on_data, try_candidates
 from trimaran.errors import QualityError, UnavailableError
 from trimaran.export.validate import ATOL
 from trimaran.families import Exporter
@@ -44,7 +44,8 @@ def deploy(config: DeployConfig, *, store: Store, progress: Progress, command: S
     require_writable(plan.repository, plan.report)
     reference, graph = export_stage(plan.ref, plan.profile, store=store, progress=progress, exporter=config.exporter)
     answers = eager_answers(plan, reference, progress)
-    contenders = try_candidates(plan, graph, answers, store=store, progress=progress)
+    on_data = eager_on_data(plan, reference, progress)
+    contenders = try_candidates(plan, graph, answers, store=store, progress=progress, on_data=on_data)
     measured = measure_stage(plan, reference, contenders, store=store, progress=progress)
     report = write_up(plan, reference, contenders, measured, command)
     paths = write_reports(report, plan.report)

@@ -11,10 +11,11 @@ from trimaran.benchmarks.figures import grid
 from trimaran.benchmarks.results import Shape
 from trimaran.candidates import Candidate, candidates
 from trimaran.config import DeployConfig
-from trimaran.corpus import Part, read_pairs, read_texts, shipped_pairs, shipped_texts
+from trimaran.corpus import Part, read_pairs, read_texts, require_useful, shipped_pairs, shipped_texts
 from trimaran.errors import UsageError
 from trimaran.export.locate import locate
 from trimaran.export.reference import check_profile
+from trimaran.labelled import LabelledData, read_labelled
 from trimaran.runtime.text import Text
 from trimaran.spec import ModelRef, Pooling, ShapeProfile
 from trimaran.tasks import Gate, gates_for, task
@@ -37,6 +38,7 @@ class Plan:
     name: str
     repository: Path
     report: Path
+    data: LabelledData | None = None
 
     @property
     def lane_threads(self) -> int:
@@ -66,14 +68,28 @@ def plan_deployment(config: DeployConfig) -> Plan:
         name=name,
         repository=Path(config.output),
         report=Path(config.report) if config.report else Path("reports") / name,
+        data=labelled_data(config, ref),
     )
 
 
 def texts_for(task_name: str, part: Part, path: Path | None) -> tuple[Text, ...]:
     """What candidates are calibrated or judged on: pairs for a task that reads two texts, else single texts."""
-    if task(task_name).texts == "pair":
-        return read_pairs(path) if path else shipped_pairs(part)
-    return read_texts(path) if path else shipped_texts(part)
+    pairs = task(task_name).texts == "pair"
+    if path is None:
+        return shipped_pairs(part) if pairs else shipped_texts(part)
+    texts: tuple[Text, ...] = read_pairs(path) if pairs else read_texts(path)
+    if part == "calibration":
+        require_useful(texts, path)
+    return texts
+
+
+def labelled_data(config: DeployConfig, ref: ModelRef) -> LabelledData | None:
+    if (config.data is None) != (config.metric is None):
+        given, missing = ("--data", "--metric") if config.data else ("--metric", "--data")
+        raise UsageError(f"{given} was given without {missing}.", hint="Such as --data pairs.tsv --metric spearman.")
+    if config.data is None or config.metric is None:
+        return None
+    return read_labelled(Path(config.data), config.metric, task=ref.task, labels=ref.labels)
 
 
 def refuse_shared(calibration: Sequence[Text], judging: Sequence[Text]) -> None:

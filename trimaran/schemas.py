@@ -10,9 +10,21 @@ from pydantic import BaseModel
 
 from trimaran.artifact import Artifact
 from trimaran.benchmarks.report import Report
+from trimaran.bulk.faiss_index import IndexFacts
+from trimaran.bulk.run_folder import BulkManifest
 from trimaran.config import DeployConfig
+from trimaran.golden import Golden
+from trimaran.model_repository.stages import Serving
 
-PERSISTED: dict[str, type[BaseModel]] = {"manifest": Artifact, "report": Report, "config": DeployConfig}
+PERSISTED: dict[str, type[BaseModel]] = {
+    "manifest": Artifact,
+    "report": Report,
+    "config": DeployConfig,
+    "golden": Golden,
+    "serving": Serving,
+    "bulk": BulkManifest,
+    "index": IndexFacts,
+}
 
 
 def schema_texts() -> dict[str, str]:

@@ -19,7 +19,7 @@ from trimaran.benchmarks.runner import Entry
 from trimaran.benchmarks.scenarios import AskedColdStart, Unit
 from trimaran.benchmarks.served import Target
 from trimaran.client import Client
-from trimaran.errors import ServerError, ToolError
+from trimaran.errors import ServerError, ToolError, ValidationError
 from trimaran.model_repository.layout import lay_out
 from trimaran.planning import Plan
 from trimaran.runtime.text import Text
@@ -34,10 +34,16 @@ class SuiteServer:
         self._given = replace(given, model=plan.name, task=plan.ref.task) if given else None
         self._folder = tempfile.TemporaryDirectory(prefix="trimaran-suite-")
         self._running: tuple[str, Server] | None = None
+        self._recognised: set[str] = set()
 
-    def target(self, entry: Entry) -> Target:
-        """Raises UnavailableError where there is no Triton, ToolError where it does not start."""
+    def target(self, entry: Entry, expected: Mapping[str, Array], text: Text) -> Target:
+        """Raises UnavailableError where there is no Triton, ToolError where it does not start, ValidationError where
+        the user's own answers otherwise than this candidate: its figures would stand under the wrong name.
+        """
         if self._given:
+            if entry.name not in self._recognised:
+                recognise(self._given, entry.name, expected, text)
+                self._recognised.add(entry.name)
             return self._given
         if self._running is None or self._running[0] != entry.name:
             self.stop()
@@ -116,6 +122,20 @@ class SuiteServer:
                 threads=self._plan.config.threads,
             )
         return repository
+
+
+def recognise(target: Target, candidate: str, expected: Mapping[str, Array], text: Text) -> None:
+    """A Triton's answer to one text against this candidate's own, where both are numbers of the same kind."""
+    if target.kind != "triton":
+        return
+    wire, url = next(iter(target.urls.items()))
+    with Client(url, protocol=wire) as client:
+        found = comparable(client.query(target.model, [text]))
+    if found.keys() == expected.keys() and (apart := distance(expected, found)) > SAME_ANSWER:
+        raise ValidationError(
+            f"{url} does not serve {candidate}: its answer to the first text differs by {apart:.2g}.",
+            hint="Serve the candidate that the suite chooses, or name the one that is served with --candidates.",
+        )
 
 
 def comparable(answer: Any) -> dict[str, Array]:

@@ -10,12 +10,14 @@ from typing import NoReturn
 
 from trimaran.artifact import Artifact, digest_of
 from trimaran.benchmarks.baselines import BASELINES, baseline_entries, baselines
-from trimaran.benchmarks.finals import scenario_of
+from trimaran.benchmarks.finals import scenario_of, uneven
 from trimaran.benchmarks.footprint import MAKERS, run_footprint
 from trimaran.benchmarks.harness import check_harness, measure_twins, warnings
 from trimaran.benchmarks.in_process import Probes, run_in_process
+from trimaran.benchmarks.loadgen import driver
 from trimaran.benchmarks.pinning import cores_for
 from trimaran.benchmarks.probe import untruncated_lengths
+from trimaran.benchmarks.quiet import CpuWatch, noticed
 from trimaran.benchmarks.report import REFERENCE, Report
 from trimaran.benchmarks.report_files import write_reports
 from trimaran.benchmarks.results import HarnessCheck, Result
@@ -28,14 +30,15 @@ from trimaran.benchmarks.suite_state import SuiteState, begin, forget, save, sui
 from trimaran.candidates import CANDIDATES
 from trimaran.config import DeployConfig, refuse_unknown
 from trimaran.contenders import Contender, try_candidates
-from trimaran.corpus import read_texts
+from trimaran.corpus import digest_of_texts
 from trimaran.environment import capture
 from trimaran.errors import ServerError, ToolError, TrimaranError, UnavailableError, UsageError
-from trimaran.measuring import eager_answers, entry_of, measure_stage, write_up
+from trimaran.measuring import eager_answers, entry_of, judge_baselines, measure_stage, write_up
 from trimaran.pipeline import export_stage
-from trimaran.planning import Plan, plan_deployment, require_writable
+from trimaran.planning import Plan, plan_deployment, require_writable, texts_for
 from trimaran.progress import Progress
 from trimaran.runtime.text import Text
+from trimaran.serving import installation
 from trimaran.store import Store
 from trimaran.suite_server import SuiteServer
 
@@ -58,37 +61,40 @@ def bench_suite(
 ) -> tuple[Report, Mapping[str, Path]]:
     """The report of the whole suite. A run that is cut writes what it has, marked, and raises why."""
     _refuse_unknown_candidates(suite)
+    _require_tools(suite, wanted)
     if not config.candidates:
         config = config.model_copy(update={"candidates": suite.candidates})
     plan = plan_deployment(config)
     require_writable(plan.report)
-    asked_texts = read_texts(wanted.texts) if wanted.texts else None
+    asked_texts = texts_for(plan.ref.task, "judging", wanted.texts) if wanted.texts else None
     conditions = {
         "suite": suite.digest[:16],
         "model": plan.ref.digest[:16],
         "level": plan.config.fidelity,
         "threads": str(plan.config.threads),
-        "texts": digest_of([list(asked_texts or ()), suite.texts])[:16],
+        "texts": digest_of_texts(asked_texts or plan.judging)[:16],
         "machine": digest_of(capture().model_dump(mode="json"))[:16],
     }
     state = begin(plan.report, suite.name, conditions, resume=wanted.resume)
+    save(state, plan.report)
     reference, graph = export_stage(plan.ref, plan.profile, store=store, progress=progress, exporter=config.exporter)
     texts, source = suite_texts(reference, plan, asked_texts, suite.texts, truncate=wanted.truncate)
     answers = eager_answers(plan, reference, progress)
     contenders = try_candidates(plan, graph, answers, store=store, progress=progress)
     rows = baselines(suite.baselines)
+    qualities = judge_baselines(plan, reference, rows, answers, store=store, progress=progress)
     # A suite measures: what an earlier run found is only used when that run is taken up.
     shelf = Store(store.root, force=not wanted.resume)
     measured = measure_stage(
         plan, reference, contenders, store=shelf, progress=progress, effort=suite.effort, baselines=rows
     )
-    report = write_up(plan, reference, contenders, measured, command, baselines=rows)
+    report = write_up(plan, reference, contenders, measured, command, baselines=rows, baseline_qualities=qualities)
     walk = _Walk(plan, suite, report, entries_of(reference, contenders, report, suite), texts, source, wanted.target)
     return walk.run(state, progress)
 
 
 def suite_texts(
-    reference: Artifact, plan: Plan, asked: Sequence[str] | None, count: int, *, truncate: bool
+    reference: Artifact, plan: Plan, asked: Sequence[Text] | None, count: int, *, truncate: bool
 ) -> tuple[tuple[Text, ...], str]:
     """The user's texts, or the first judging texts that fit the profile. Raises UsageError for texts that do not."""
     limit = plan.profile.sequence.maximum
@@ -143,6 +149,7 @@ class _Walk:
         self._server = SuiteServer(plan, target)
         threads = plan.config.threads
         self._probes = Probes(texts, source=source, threads=threads, cores=cores_for(threads))
+        self._watch = CpuWatch(self._probes.cores)
 
     def run(self, state: SuiteState, progress: Progress) -> tuple[Report, Mapping[str, Path]]:
         board = board_for(self._suite.units, sys.stderr)
@@ -223,7 +230,7 @@ class _Walk:
         self._probes.close()
         if unit.asked.scenario == "cold-start":
             return self._server.cold_starts(unit, entry, head, used, expected, self._texts[0])
-        target = self._server.target(entry)
+        target = self._server.target(entry, expected, self._texts[0])
         if unit.wire not in target.urls:
             return None
         try:
@@ -240,11 +247,17 @@ class _Walk:
 
     def _written(self, state: SuiteState, *, cut: str | None) -> tuple[Report, Mapping[str, Path]]:
         found = [kept for unit in self._suite.units if (kept := state.of(unit))]
+        scenarios = tuple(result for kept in found for result in kept.results)
+        noise = (uneven(scenarios), noticed(self._watch.others_share(), during="the scenarios"))
         report = self._report.model_copy(
             update={
-                "scenarios": tuple(result for kept in found for result in kept.results),
+                "scenarios": scenarios,
                 "harness": state.harness,
-                "notes": (*self._report.notes, *(warnings(state.harness) if state.harness else ())),
+                "notes": (
+                    *self._report.notes,
+                    *(warnings(state.harness) if state.harness else ()),
+                    *filter(None, noise),
+                ),
                 "suite": suite_run(
                     state, digest=self._suite.digest, scenarios=tuple(unit.title for unit in self._suite.units), cut=cut
                 ),
@@ -269,6 +282,14 @@ def title_of(result: Result) -> str:
 
 def _ran(report: Report, name: str) -> bool:
     return any(row.name == name and row.verdict == "baseline" for row in report.baselines)
+
+
+def _require_tools(suite: Suite, wanted: Wanted) -> None:
+    """What served scenarios need is asked for before the work, not after it."""
+    if any(unit.at == "served" for unit in suite.units):
+        driver()
+        if wanted.target is None:
+            installation.find()
 
 
 def _refuse_unknown_candidates(suite: Suite) -> None:

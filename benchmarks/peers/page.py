@@ -8,6 +8,7 @@ from results import PeerRow, PeersRun, read_result
 from table import ROOT
 
 from trimaran.benchmarks.figures import speedups, unsteady
+from trimaran.benchmarks.quiet import noticed
 from trimaran.benchmarks.render_markdown import markdown_line, markdown_text
 from trimaran.benchmarks.stats import median
 from trimaran.benchmarks.wording import environment_words, interval, megabytes, metric_name, milliseconds, number, times
@@ -45,7 +46,6 @@ def render_page(run: PeersRun) -> str:
             "",
             *_answers(run),
             "",
-            *_failures(run),
             *_notes(run),
             "`make peers` makes the environments, runs all of it again and writes this page; the raw samples are in",
             "[`benchmarks/results/peers.json`](../benchmarks/results/peers.json).",
@@ -71,7 +71,8 @@ def _speed_cells(run: PeersRun, row: PeerRow) -> list[str]:
         time = f"{milliseconds(median(found.samples_ns))} ms"
         ratio = ratios.get(one.shape)
         cells.append(time if row.name == run.reference or not ratio else f"{times(ratio)} ({interval(ratio)}), {time}")
-    return [f"**{markdown_text(row.name)}** {row.version or ''}".strip(), markdown_text(row.describe), *cells]
+    why = f"; **cannot run here**: {markdown_text(row.failure)}" if row.failure else ""
+    return [f"**{markdown_text(row.name)}** {row.version or ''}".strip(), f"{markdown_text(row.describe)}{why}", *cells]
 
 
 def _answers(run: PeersRun) -> list[str]:
@@ -84,14 +85,6 @@ def _answers(run: PeersRun) -> list[str]:
     return lines
 
 
-def _failures(run: PeersRun) -> list[str]:
-    failed = [row for row in run.peers if row.failure]
-    if not failed:
-        return []
-    lines = [f"- {markdown_text(row.name)}: {markdown_text(row.failure or '')}" for row in failed]
-    return ["## What could not run here", "", *lines, ""]
-
-
 def _notes(run: PeersRun) -> list[str]:
     restricted = [
         f"- {markdown_text(row.name)} runs with `{environment_words(row.execution_environment)}`: "
@@ -99,8 +92,8 @@ def _notes(run: PeersRun) -> list[str]:
         for row in run.peers
         if row.execution_environment
     ]
-    noise = unsteady(run.measurements)
-    lines = [*restricted, *([f"- {markdown_text(noise)}"] if noise else [])]
+    remarks = [unsteady(run.measurements), noticed(run.others_share)]
+    lines = [*restricted, *(f"- {markdown_text(remark)}" for remark in remarks if remark)]
     return [*lines, ""] if lines else []
 
 

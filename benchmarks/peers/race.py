@@ -185,6 +185,7 @@ def timed(peers: Sequence[Peer], race: Race, *, effort: Effort, step: Step | Non
         entries,
         tuple(race.texts),
         threads=race.threads,
+        cores=race.cores,
         effort=effort,
         step=step,
         open_probe=lambda entry: opened(table[entry.name], race),  # type: ignore[arg-type,return-value]
@@ -245,7 +246,7 @@ def contest(
             except TrimaranError as error:
                 if reference is None:
                     raise
-                rows[peer.name] = row.model_copy(update={"failure": str(error)})
+                rows[peer.name] = row.model_copy(update={"failure": error.message})
                 step.outcome(f"cannot run here: {error}")
     with progress.stage("measure") as step:
         measured = timed(living, race, effort=effort, step=step)
@@ -266,4 +267,5 @@ def contest(
         sets=sets,
         peers=tuple(rows.values()),
         measurements=measured.measurements,
+        others_share=measured.others_share,
     )

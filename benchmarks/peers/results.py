@@ -55,6 +55,8 @@ class PeersRun(Frozen):
     sets: tuple[TextSet, ...]
     peers: tuple[PeerRow, ...]
     measurements: tuple[Measurement, ...]
+    # Share of those cores that other processes used meanwhile.
+    others_share: float | None = None
 
 
 def read_result(path: Path = RESULT) -> PeersRun:

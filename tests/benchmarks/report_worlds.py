@@ -39,7 +39,14 @@ def whole_report() -> Report:
     searched = [
         row.model_copy(update={"sensitivity": SENSITIVITY}) if row.name == "quick" else row for row in found.candidates
     ]
-    baseline = EAGER.model_copy(update={"name": "eager-bf16", "precision": "bf16", "verdict": "baseline"})
+    baseline = EAGER.model_copy(
+        update={
+            "name": "eager-bf16",
+            "precision": "bf16",
+            "verdict": "baseline",
+            "runs_as": "eager bf16, attention sdpa",
+        }
+    )
     as_baseline = [
         one.model_copy(update={"candidate": "eager-bf16"}) for one in found.measurements if one.candidate == "slow"
     ]

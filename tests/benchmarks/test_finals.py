@@ -8,7 +8,7 @@ from pydantic import TypeAdapter
 from tests.benchmarks.fakes import usual_report
 from tests.benchmarks.scenario_worlds import MILLISECOND, cut_result, samples, scenario_results
 from trimaran.benchmarks import results
-from trimaran.benchmarks.finals import READINGS, figures_of, final, highest_rate, holds, knee, scenario_of
+from trimaran.benchmarks.finals import READINGS, figures_of, final, highest_rate, holds, knee, scenario_of, uneven
 from trimaran.benchmarks.report import Report
 from trimaran.benchmarks.report_files import read_report
 from trimaran.benchmarks.stats import estimate
@@ -85,6 +85,13 @@ def test_a_result_that_was_cut_before_its_first_sample_has_no_number() -> None:
         extra = {"budget_ms": 5} if kind is results.OpenLoop else {}
         assert final(kind(**SERVED, cut="It died.", **{field: ()}, **extra)) is None  # type: ignore[arg-type]
     assert final(cut_result()) is not None, "what was found until then is kept"
+
+
+def test_rounds_of_a_scenario_that_differ_are_named() -> None:
+    assert uneven(scenario_results()) == ""
+    passes = tuple(results.Pass(elapsed_ns=ms * MILLISECOND, texts=8, tokens=90) for ms in (10, 10, 17))
+    said = uneven([*scenario_results(), results.Offline(**SERVED, passes=passes)])
+    assert "1 of " in said and "the worst 1.7 times (a, offline, served)" in said
 
 
 def test_an_interval_of_a_percentile_is_wider_where_rounds_differ() -> None:

@@ -55,6 +55,16 @@ def test_latency_quality_memory_and_size_have_limits(tmp_path: Path) -> None:
     }
 
 
+def test_a_metric_of_labelled_data_is_a_floor(tmp_path: Path) -> None:
+    judged = row("quick", data_accuracy=0.91, data_accuracy_change_points=-0.3)
+    found = report([judged], {"quick": 3.0})
+    kept = held(tmp_path, "[quality]\ndata_accuracy = 0.9\ndata_accuracy_change_points = -0.1\n", found)
+    assert {name: one.holds for name, one in kept.items()} == {
+        "quick: accuracy on labelled data": True,
+        "quick: accuracy change in points on labelled data": False,
+    }
+
+
 def test_what_was_not_measured_keeps_to_no_limit(tmp_path: Path) -> None:
     toml = '[speedup]\n"7x7" = 0.1\n[latency_ms]\n"7x7 p50" = 9e9\n[quality]\nlabel_agreement = 0.1\n'
     rows = held(tmp_path, toml).values()

@@ -53,11 +53,13 @@ FIRST_COLUMN = (
 )
 
 
-async def show(page: Tab, path: Path, *, width: int = 1200, scheme: str = "light") -> None:
+async def show(page: Tab, path: Path, *, width: int = 1200, scheme: str = "light", media: str = "screen") -> None:
     await page.send(
         "Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=width < 500
     )
-    await page.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+    await page.send(
+        "Emulation.setEmulatedMedia", media=media, features=[{"name": "prefers-color-scheme", "value": scheme}]
+    )
     await page.send("Page.navigate", url=path.as_uri())
     await page.until("document.readyState === 'complete'")
 
@@ -82,6 +84,9 @@ def test_a_report_is_readable_on_a_phone_in_the_dark_and_on_paper(tmp_path: Path
             await page.evaluate(OPEN_ALL)
             assert await page.evaluate(SIDEWAYS) <= 0, f"scrolls sideways at {width} px with its tables open"
             assert await page.evaluate(CONTRAST) == [], f"too faint in {scheme}"
+        await show(page, path, width=794, scheme="dark", media="print")
+        assert await page.evaluate(SIDEWAYS) <= 0, "cut at the right edge of the paper"
+        assert await page.evaluate(CONTRAST) == [], "too faint on paper"
         paper = await page.send("Page.printToPDF")
         assert len(paper["data"]) > 20_000
         assert await page.evaluate("performance.getEntriesByType('resource').length") == 0

@@ -71,7 +71,9 @@ def test_a_classifier_is_judged_by_its_labels(tmp_path_factory: pytest.TempPathF
     answers = reference_answers(classifier, TEXTS, threads=1)
     assert answers["logits"].shape == (len(TEXTS), len(LABELS))
     gates = gates_for("text-classification", "exact", {})
-    assert assess(classifier, answers, TEXTS, gates=gates, threads=1).holds
+    quality = assess(classifier, answers, TEXTS, gates=gates, threads=1)
+    assert quality.holds
+    assert quality.metrics["batch_label_flips"] == 0
     turned = {"logits": -answers["logits"]}
     broken = assess(classifier, turned, TEXTS, gates=gates, threads=1).broken
     assert {check.name for check in broken} == {"label_agreement", "mean_probability_change"}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import signal
+import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -40,18 +42,33 @@ def local(artifact: Artifact, source: Path, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.fixture(scope="module")
-def cluster(home: Path) -> Iterator[Any]:
-    """A head that reads and two nodes that work; `home` is the nodes' own, so the artifact must be sent there."""
-    from ray.cluster_utils import Cluster
+def client_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
 
-    found = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    try:
-        for _ in range(NODES):
-            found.add_node(num_cpus=1)
-        found.wait_for_nodes()
-        yield found
-    finally:
-        found.shutdown()
+
+@pytest.fixture(scope="module")
+def cluster(home: Path, client_port: int) -> Iterator[Any]:
+    """A head that reads and two nodes that work; `home` is the nodes' own, so the artifact must be sent there.
+
+    It asks for a token of its own, as every cluster that others can reach should.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        # Ray reads these once, when it is imported.
+        patch.setenv("RAY_AUTH_MODE", "token")
+        patch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        from ray.cluster_utils import Cluster
+
+        head = {"num_cpus": 1, "include_dashboard": False, "ray_client_server_port": client_port}
+        found = Cluster(initialize_head=True, head_node_args=head)
+        try:
+            for _ in range(NODES):
+                found.add_node(num_cpus=1)
+            found.wait_for_nodes()
+            yield found
+        finally:
+            found.shutdown()
 
 
 @pytest.fixture
@@ -165,6 +182,26 @@ def test_a_full_disk_is_waited_for(
     manifest = run(artifact, [source], small_disk / "out", work=on(cluster), progress=progress)
     assert manifest.waits_for_disk == 1
     same(small_disk / "out", local)
+
+
+def test_a_cluster_is_used_from_outside_by_ray_client(
+    cluster: Any, client_port: int, artifact: Artifact, source: Path, local: Path, home: Path, tmp_path: Path
+) -> None:
+    options = [
+        "--part-rows",
+        "100",
+        "--rows",
+        "padded",
+        "--engine",
+        "ray",
+        "--address",
+        f"ray://127.0.0.1:{client_port}",
+    ]
+    told = trimaran_json(
+        "encode", artifact.directory, "--input", source, "--output", tmp_path / "out", *options, home=home
+    )
+    assert (told["engine"], told["workers"]) == ("ray", NODES + 1)
+    same(tmp_path / "out", local)
 
 
 def test_a_ray_of_its_own_is_started_and_stopped(

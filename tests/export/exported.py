@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,10 @@ from trimaran.spec import ModelRef, Range, ShapeProfile
 from trimaran.store import Store
 
 PROFILE = ShapeProfile(batch=Range(minimum=1, typical=2, maximum=5), sequence=Range(minimum=1, typical=9, maximum=32))
+# Texts fit into it.
 LONG = ShapeProfile(batch=Range(minimum=1, typical=2, maximum=3), sequence=Range(minimum=1, typical=16, maximum=64))
 QUIET = SilentProgress()
+Exports = Callable[[str, str], Artifact]
 
 
 def reference_of(ref: ModelRef, root: Path, *, profile: ShapeProfile = PROFILE) -> Artifact:
@@ -42,6 +45,11 @@ def exported_family(
 ) -> Artifact:
     folder = zoo.saved_model(root / "model", family, task, **changes)
     return exported(locate(str(folder), task_name=task, **(located or {})), root, profile=profile)
+
+
+def model_folder(artifact: Artifact) -> Path:
+    """The folder that `exported_family` made the model in."""
+    return artifact.directory.parent.parent / "model"
 
 
 def answering(artifact: Artifact) -> Answering:

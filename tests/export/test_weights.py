@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.export import zoo
-from tests.export.exported import QUIET, exported, exported_family
+from tests.export.exported import QUIET, Exports, exported, exported_family
 from trimaran.artifact import Artifact
 from trimaran.contenders import candidate_stage
 from trimaran.corpus import shipped_texts
@@ -61,7 +60,7 @@ def test_albert_stays_so_through_every_quantisation(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("family", sorted(zoo.ZOO))
-def test_no_family_grows_by_being_exported(exports: Any, family: str) -> None:
+def test_no_family_grows_by_being_exported(exports: Exports, family: str) -> None:
     """Tables of positions that the model computes may be stored; no weight is stored twice."""
     graph = exports(family, "embedding")
     assert graph.details["foldable_nodes"] == 0

@@ -13,12 +13,7 @@ NAMES = ("Anna", "Boris", "Clara", "David", "Emma", "Felix", "Greta", "Hugo")
 SURNAMES = ("Weber", "Novak", "Rossi", "Smith", "Meyer", "Silva")
 PLACES = ("Paris", "London", "Berlin", "Tokyo", "Vienna", "Oslo", "Rome", "北京")
 YEARS = tuple(str(year) for year in range(1990, 2020))
-TOPICS = (
-    ("weather", "rain", "sun", "storm", "cloud"),
-    ("food", "bread", "soup", "pizza", "cheese"),
-    ("sport", "ball", "goal", "match", "team"),
-    ("music", "song", "piano", "violin", "choir"),
-)
+TOPICS = (("weather", "rain", "storm"), ("food", "bread", "soup"), ("music", "song", "piano"))
 _SIZES = {"hidden_size": 64, "intermediate_size": 128, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
@@ -37,16 +32,22 @@ def trained_model(folder: Path, task: str) -> Path:
     zoo.saved_model(folder, "bert", task, **_SIZES)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = getattr(transformers, zoo.HEADS[task]).from_pretrained(folder).train()
+    with torch.no_grad():
+        for value in model.parameters():
+            value.mul_(0.66 if value.ndim > 1 else 1.0)  # the zoo's weights are too large to learn from
     lesson, chance = LESSONS[task], random.Random(0)
     torch.manual_seed(0)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # for so small a model a second thread only waits
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
     plan = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=2e-3, total_steps=lesson.steps)
     for _ in range(lesson.steps):
-        loss = model(**lesson.batch(chance, tokenizer, 32)).loss
+        loss = _loss(model, lesson.batch(chance, tokenizer, 24))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         plan.step()
+    torch.set_num_threads(threads)
     assert loss.item() < 0.2, f"{task} was not learned: {loss.item():.3f}"
     model.eval().save_pretrained(folder)
     return folder
@@ -62,7 +63,9 @@ def _entity_batch(chance: random.Random, tokenizer: Any, size: int) -> dict[str,
     texts, spans = [], []
     for _ in range(size):
         who, where = person(chance), chance.choice(PLACES)
-        form = chance.choice(("{0} lives in {1}.", "In {1}, {0} was seen.", "{0} went to {1}", "{1} likes {0}!", "rain"))
+        form = chance.choice(
+            ("{0} lives in {1}.", "In {1}, {0} was seen.", "{0} went to {1}", "{1} likes {0}!", "{0}, {1} 🍕", "rain")
+        )
         texts.append(form.format(who, where))
         spans.append([(who, 1), (where, 3)])
     encoded = tokenizer(texts, padding=True, return_offsets_mapping=True, return_tensors="pt")
@@ -114,15 +117,21 @@ def _pair_batch(chance: random.Random, tokenizer: Any, size: int) -> dict[str, A
         documents.append(f"The {chance.choice(other)} and the {chance.choice(other)}.")
         same.append(float(index % 2))
     encoded = tokenizer(queries, documents, padding=True, return_tensors="pt")
+    return {**encoded, "same": torch.tensor(same)[:, None]}
 
-    class Scored(dict[str, Any]):
-        pass
 
-    return Scored(**encoded, labels=torch.tensor(same)[:, None])
+def _loss(model: Any, batch: dict[str, Any]) -> Any:
+    """The head's own loss, or for scores of pairs the one of their sigmoid: transformers would take a square."""
+    import torch
+
+    if "same" not in batch:
+        return model(**batch).loss
+    same = batch.pop("same")
+    return torch.nn.functional.binary_cross_entropy_with_logits(model(**batch).logits, same)
 
 
 LESSONS: dict[str, Lesson] = {
-    "token-classification": Lesson(_entity_batch, 150),
+    "token-classification": Lesson(_entity_batch, 200),
     "question-answering": Lesson(_question_batch, 250),
     "rerank": Lesson(_pair_batch, 400),
 }

@@ -33,8 +33,9 @@ class Tab:
             if message.get("id") == self._number:
                 assert "error" not in message, message
                 return dict(message["result"])
-            if message.get("method") in ("Runtime.exceptionThrown", "Log.entryAdded"):
-                self.troubles.append(json.dumps(message["params"]))
+            told = message.get("params", {})
+            if message.get("method") == "Runtime.exceptionThrown" or told.get("entry", {}).get("level") == "error":
+                self.troubles.append(json.dumps(told))
 
     async def evaluate(self, expression: str) -> Any:
         """The value of an expression; a promise is waited for."""

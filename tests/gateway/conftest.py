@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pytest
 
 from tests.gateway.worlds import Running, gateway
 from tests.serving.conftest import triton  # noqa: F401  (a fixture)
+from tests.serving.every_task import every_task
 from tests.serving.worlds import tiny_repository
+from trimaran.artifact import Artifact
 from trimaran.serving.server import Server, launch
 from trimaran.store import HOME_VARIABLE
 
@@ -27,3 +30,22 @@ def running(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     folder = tmp_path_factory.mktemp("gateway")
     with gateway(server.repository, server.grpc_url, folder) as started:
         yield started
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """A model for each task, named as the task: what it was made from, its Triton and a gateway before it."""
+
+    artifacts: dict[str, Artifact]
+    server: Server
+    gateway: Running
+
+
+@pytest.fixture(scope="session")
+def tasks(tmp_path_factory: pytest.TempPathFactory, triton: None) -> Iterator[Tasks]:  # noqa: F811
+    folder = tmp_path_factory.mktemp("tasks")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(HOME_VARIABLE, str(folder / "home"))
+        repository, artifacts = every_task(folder)
+        with launch(repository) as server, gateway(repository, server.grpc_url, folder / "gateway") as started:
+            yield Tasks(artifacts, server, started)

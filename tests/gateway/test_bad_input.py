@@ -248,6 +248,7 @@ def test_a_caller_who_hangs_up_is_noted_and_harms_nobody(running: Running) -> No
 
     assert eventually(lambda: len(outcomes()) == 2)
     assert 499 in outcomes()
+    assert eventually(lambda: b"trimaran_gateway_texts_in_flight 0.0" in running.ask("/metrics").body)
 
 
 def test_a_thousand_idle_connections_hold_nobody_up(running: Running) -> None:

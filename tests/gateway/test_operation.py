@@ -11,7 +11,7 @@ import subprocess
 import threading
 import urllib.request
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -76,6 +76,7 @@ def test_one_caller_too_eager_is_told_when_to_come_back(slow: Server, tmp_path: 
         assert running.ask("/healthz", key="").status == 200, "probes are not callers"
 
 
+@pytest.mark.slow
 def test_readiness_is_by_canaries_and_not_by_tritons_word(tmp_path: Path, triton: None) -> None:
     """A killed python stub leaves Triton saying that it is ready."""
     import tritonclient.http
@@ -83,7 +84,7 @@ def test_readiness_is_by_canaries_and_not_by_tritons_word(tmp_path: Path, triton
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(HOME_VARIABLE, str(tmp_path / "home"))
         with launch(slow_world(tmp_path)) as server:
-            options = ("--queue-timeout", 1, "--canary-interval", 0.5)
+            options = ("--queue-timeout", 1, "--canary-interval", 0.5, "--timeout", 3)
             with gateway(server.repository, server.grpc_url, tmp_path / "g", *options, auth=False) as running:
                 stubs = [pid for pid in processes_with(f"trimaran-{os.getpid()}-") if "stub" in _command(pid)]
                 for pid in stubs:
@@ -236,36 +237,68 @@ def test_tls_when_given_a_certificate(server: Server, tmp_path: Path) -> None:
     assert "both" in half.stderr
 
 
-def test_traces_go_to_the_collector_under_the_callers_own(server: Server, tmp_path: Path) -> None:
-    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-
+@pytest.fixture
+def collector() -> Iterator[tuple[str, list[bytes]]]:
+    """An OpenTelemetry collector's address, and what it was sent."""
     received: list[bytes] = []
 
     class Collector(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             received.append(self.rfile.read(int(self.headers["Content-Length"])))
             self.send_response(200)
+            self.send_header("Content-Length", "0")
             self.end_headers()
 
         def log_message(self, *arguments: object) -> None:
             pass
 
-    with HTTPServer(("127.0.0.1", 0), Collector) as collector:
-        threading.Thread(target=collector.serve_forever, daemon=True).start()
-        otlp = f"http://127.0.0.1:{collector.server_address[1]}"
-        with gateway(server.repository, server.grpc_url, tmp_path, "--otlp", otlp) as running:
-            traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-            body = {"model": "vectors", "input": "the cat"}
-            assert running.ask("/v1/embeddings", body, headers={"traceparent": traceparent}).status == 200
-        collector.shutdown()
-    spans = [
-        span
-        for data in received
-        for resource in ExportTraceServiceRequest.FromString(data).resource_spans
-        for scope in resource.scope_spans
-        for span in scope.spans
-    ]
-    mine = [span for span in spans if span.trace_id.hex() == traceparent[3:35]]
-    assert [span.name for span in mine] == ["/v1/embeddings"]
-    assert mine[0].parent_span_id.hex() == traceparent[36:52]
-    assert "the cat" not in str(spans)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Collector) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}", received
+        server.shutdown()
+
+
+def spans_of(received: list[bytes], trace: str) -> dict[str, tuple[str, str]]:
+    """Name to (its id, its parent's) of one trace; the gateway sends protobuf, Triton JSON."""
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+    found = {}
+    for data in received:
+        if data.startswith(b"{"):
+            told = json.loads(data)["resourceSpans"]
+            spans = [span for resource in told for scope in resource["scopeSpans"] for span in scope["spans"]]
+            found.update(
+                {
+                    span["name"]: (span["spanId"], span.get("parentSpanId", ""))
+                    for span in spans
+                    if span["traceId"] == trace
+                }
+            )
+            continue
+        for resource in ExportTraceServiceRequest.FromString(data).resource_spans:
+            for span in (span for scope in resource.scope_spans for span in scope.spans):
+                if span.trace_id.hex() == trace:
+                    found[span.name] = (span.span_id.hex(), span.parent_span_id.hex())
+    return found
+
+
+def test_a_trace_goes_from_the_caller_through_the_gateway_to_triton(
+    collector: tuple[str, list[bytes]], tmp_path: Path, triton: None
+) -> None:
+    url, received = collector
+    trace, caller = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(HOME_VARIABLE, str(tmp_path / "home"))
+        with launch(slow_world(tmp_path), otlp=url) as server:
+            with gateway(server.repository, server.grpc_url, tmp_path / "g", "--otlp", url) as running:
+                headers = {"traceparent": f"00-{trace}-{caller}-01"}
+                assert running.ask("/v1/embeddings", {"input": "xyzzy"}, headers=headers).status == 200
+    spans = spans_of(received, trace)
+    assert spans["/v1/embeddings"][1] == caller
+    assert spans["InferRequest"][1] == spans["/v1/embeddings"][0]
+    assert b"xyzzy" not in b"".join(received)
+
+
+def test_a_collector_that_is_away_holds_nobody_up(server: Server, tmp_path: Path) -> None:
+    with gateway(server.repository, server.grpc_url, tmp_path, "--otlp", "http://127.0.0.1:1") as running:
+        assert running.ask("/v1/embeddings", {"model": "vectors", "input": "the cat"}).status == 200

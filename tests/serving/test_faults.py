@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import signal
+import socket
+import subprocess
 import threading
 import time
 from collections import Counter
@@ -20,10 +23,10 @@ from tests.tiny import tiny_artifact
 from trimaran.client import Client
 from trimaran.errors import TrimaranError
 from trimaran.model_repository.layout import lay_out
-from trimaran.serving import daemon, processes
+from trimaran.serving import control, daemon, processes
 from trimaran.serving.watchdog import Care
 
-pytestmark = [pytest.mark.usefixtures("triton"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("triton"), pytest.mark.timeout(240)]
 TEXTS = ["the cat sat", "bad dog"]
 
 
@@ -37,6 +40,10 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def serve(home: Path) -> Iterator[Callable[..., daemon.Running]]:
     yield daemon.serve_detached
+    for state in daemon.running():
+        # Triton waits its whole exit timeout for the remains of a stub that was killed; there is nobody to drain for.
+        os.kill(state.pid, signal.SIGTERM)
+        os.kill(triton_of(state), signal.SIGKILL)
     daemon.stop()
 
 
@@ -46,6 +53,7 @@ class Load:
     def __init__(self, running: daemon.Running, callers: int = 6) -> None:
         self.outcomes: Counter[str] = Counter()
         self.wrong = 0
+        self.said: set[str] = set()
         self.right_s = 0.0
         self._ended = threading.Event()
         self._url = f"127.0.0.1:{running.grpc_port}"
@@ -59,6 +67,7 @@ class Load:
                     found = client.embed("m", TEXTS)
                 except TrimaranError as error:
                     self.outcomes[type(error).__name__] += 1
+                    self.said.add(str(error))
                     time.sleep(0.02)
                     continue
                 self.outcomes["right"] += 1
@@ -126,6 +135,38 @@ def test_a_killed_server_is_started_again_on_its_ports(repository: Path, serve: 
     assert state_of(running).grpc_port == running.grpc_port
 
 
+def test_what_somebody_unloads_stays_unloaded_and_comes_back_when_loaded(
+    repository: Path, serve: Callable[..., daemon.Running]
+) -> None:
+    running = serve(repository, care=Care(canary_s=0.1))
+    address = ("127.0.0.1", running.http_port)
+    control.unload(address, "m")
+    time.sleep(1.0)
+    assert "READY" not in [entry.state for entry in control.index(address) if entry.name == "m"]
+    control.load(address, "m")
+    with Load(running) as load:
+        pass
+    assert load.wrong == 0
+    assert state_of(running).reloads == 0
+
+
+def test_a_model_that_cannot_be_loaded_again_is_tried_until_it_can(
+    tmp_path: Path, serve: Callable[..., daemon.Running]
+) -> None:
+    lay_out(tiny_artifact(tmp_path / "s"), repository=tmp_path / "r", name="m", rows="padded", threads=1)
+    running = serve(tmp_path / "r", care=Care(canary_s=0.2))
+    settings = tmp_path / "r" / "m" / "1" / "serving.json"
+    text = settings.read_text()
+    with Load(running) as load:
+        settings.write_text("{")
+        os.kill(stub_of(running), signal.SIGKILL)
+        assert eventually(lambda: load.outcomes["NotReady"] > 50)
+        settings.write_text(text)
+        assert eventually(lambda: state_of(running).reloads == 1)
+        assert load.right_again()
+    assert load.wrong == 0
+
+
 def test_a_busy_model_is_left_alone(repository: Path, serve: Callable[..., daemon.Running]) -> None:
     running = serve(repository, care=Care(canary_s=0.1, canary_timeout_s=0.05, hang_s=1.0))
     with Load(running, callers=12) as load:
@@ -146,7 +187,7 @@ def test_a_server_keeps_to_its_cpus(repository: Path, serve: Callable[..., daemo
 
 
 def test_a_full_disk_for_the_log_ends_no_answer(
-    repository: Path, serve: Callable[..., daemon.Running], small_disk: Path
+    repository: Path, small_disk: Path, serve: Callable[..., daemon.Running]
 ) -> None:
     running = serve(repository, log_file=small_disk / "triton.log")
     with contextlib.suppress(OSError):
@@ -158,15 +199,41 @@ def test_a_full_disk_for_the_log_ends_no_answer(
     assert load.wrong == 0
 
 
+def test_a_thousand_silent_connections_and_callers_who_leave_disturb_nobody(
+    repository: Path, serve: Callable[..., daemon.Running]
+) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(4096, hard)), hard))
+    running = serve(repository)
+    with contextlib.ExitStack() as held:
+        for port in (running.http_port, running.grpc_port) * 500:
+            held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
+        with Load(running) as load:
+            for _ in range(50):
+                with socket.create_connection(("127.0.0.1", running.http_port), timeout=10) as leaving:
+                    leaving.sendall(b"POST /v2/models/m/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 90\r\n\r\n{")
+            assert load.right_again()
+    assert load.wrong == 0
+    assert set(load.outcomes) == {"right"}
+    assert (state_of(running).reloads, state_of(running).restarts) == (0, 0)
+
+
+def test_sigterm_answers_what_is_in_flight(repository: Path, serve: Callable[..., daemon.Running]) -> None:
+    """Callers who were being answered get their answer; those who come later are refused, and no answer is wrong."""
+    running = serve(repository)
+    with Load(running) as load:
+        os.kill(running.pid, signal.SIGTERM)
+        assert eventually(lambda: not daemon.running())
+    assert load.wrong == 0
+    assert set(load.outcomes) <= {"right", "NotReady"}, load.said
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    import subprocess
-
     folder = tmp_path / "disk"
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=100k", "tmpfs", str(folder)]
     if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
         pytest.skip("a small file system cannot be mounted here")
     yield folder
-    daemon.stop()
     subprocess.run(["umount", "-l", str(folder)], check=True)

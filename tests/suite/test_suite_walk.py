@@ -13,22 +13,26 @@ import pytest
 
 from tests.export.zoo import saved_model
 from tests.serving.worlds import processes_with
+from tests.tiny import tiny_artifact
 from trimaran import suite_walk
-from trimaran.benchmarks import suite_board
+from trimaran.benchmarks import loadgen, suite_board
 from trimaran.benchmarks.comparability import require_alike
 from trimaran.benchmarks.finals import READINGS, final, scenario_of
 from trimaran.benchmarks.harness import floor_ns, overhead
 from trimaran.benchmarks.report import Report
 from trimaran.benchmarks.report_files import read_report
 from trimaran.benchmarks.scenarios import Unit
+from trimaran.benchmarks.served import Target
 from trimaran.benchmarks.suite import Suite, suite_from_data
 from trimaran.benchmarks.suite_state import FILE
 from trimaran.benchmarks.time_parts import time_splits
 from trimaran.config import deploy_config
 from trimaran.corpus import shipped_texts
-from trimaran.errors import ServerError, ToolError, UsageError
+from trimaran.errors import ServerError, ToolError, UnavailableError, UsageError, ValidationError
+from trimaran.model_repository.layout import lay_out
 from trimaran.progress import SilentProgress
 from trimaran.serving import installation
+from trimaran.serving.server import launch
 from trimaran.store import HOME_VARIABLE, Store
 from trimaran.suite_walk import Wanted, bench_suite
 
@@ -130,6 +134,7 @@ def test_the_same_texts_are_asked_at_all_three_levels(whole: Report) -> None:
 def test_baselines_and_the_attention_setting_are_stated(whole: Report) -> None:
     (baseline,) = whole.baselines
     assert baseline.verdict == "baseline" and "bf16" in baseline.runs_as
+    assert baseline.quality is not None and baseline.quality.metrics["max_abs_difference"] > 0
     assert whole.reference.runs_as == "eager, fp32, attention sdpa"
     assert whole.row("eager-bf16") == baseline
     assert any(measured.candidate == "eager-bf16" for measured in whole.measurements)
@@ -226,6 +231,27 @@ def test_a_server_that_dies_in_the_middle_ends_with_an_error_and_keeps_the_rest(
     assert found == {"single-stream": None, "closed-loop": "server"}, "nothing is asked of a dead server"
 
 
+def test_a_server_that_is_there_is_asked_when_it_serves_this_candidate(
+    model: Path, home: Path, whole: Report, tmp_path: Path
+) -> None:
+    asked = {"scenario": "single-stream", "at": ["served"], "wires": ["grpc", "http"], "rounds": 1, "warmup": 1}
+    suite = suite_of({**asked, "samples": 3, "time_s": 0.0, "candidates": ["chosen"]}, {"scenario": "size"})
+    chosen = whole.row("onnxruntime-fp32").artifact
+    lay_out(Store(home / "store").open(str(chosen)), repository=tmp_path / "r", name="tiny", rows="alone", threads=1)
+    lay_out(tiny_artifact(tmp_path / "s"), repository=tmp_path / "other", name="tiny", rows="alone", threads=1)
+    with launch(tmp_path / "r") as server:
+        target = Target(kind="triton", model="", task="", urls={"http": server.http_url}, statistics=server.http_url)
+        found = run(model, suite, home, tmp_path / "report", Wanted(target=target))
+    served = [result for result in found.scenarios if result.at == "served"]
+    assert [(result.wire, result.cut) for result in served] == [("http", None)], "no address was given for gRPC"
+    with launch(tmp_path / "other") as server:
+        target = Target(kind="triton", model="", task="", urls={"grpc": server.grpc_url})
+        with pytest.raises(ValidationError, match="does not serve onnxruntime-fp32"):
+            run(model, suite, home, tmp_path / "again", Wanted(target=target))
+    partial = read_report(tmp_path / "again")
+    assert {scenario_of(result) for result in partial.scenarios} == {"size"}, "what was found is kept"
+
+
 def test_texts_longer_than_the_profile_are_refused_unless_they_may_be_cut(
     model: Path, home: Path, tmp_path: Path
 ) -> None:
@@ -243,6 +269,16 @@ def test_texts_longer_than_the_profile_are_refused_unless_they_may_be_cut(
 def test_a_candidate_that_no_one_knows_is_refused_before_any_work(model: Path, home: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="choosen"):
         run(model, suite_of({"scenario": "size", "candidates": ["choosen"]}), home, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_a_served_scenario_needs_is_asked_for_before_the_work(
+    model: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loadgen, "version_of", lambda name: None)
+    with pytest.raises(UnavailableError, match="LoadGen, which is not installed") as refused:
+        run(model, suite_of({"scenario": "closed-loop"}), home, tmp_path)
+    assert "trimaran[bench]" in str(refused.value) and refused.value.exit_code == 3
     assert not list(tmp_path.iterdir())
 
 

@@ -105,9 +105,12 @@ def _quality_change(name: str, gate: Gate, old: float, new: float) -> Change:
 
 
 def _plain_change(kind: Literal["size", "memory"], name: str, old_mb: float, new_mb: float, margin: float) -> Change:
-    grown = new_mb / old_mb
-    outcome: Outcome = "worse" if grown > 1 + margin else "better" if grown < 1 / (1 + margin) else "same"
-    return Change(kind, name, "size on disk" if kind == "size" else "peak memory", old_mb, new_mb, "MB", outcome)
+    where = "size on disk" if kind == "size" else "peak memory"
+    return Change(kind, name, where, old_mb, new_mb, "MB", _by_growth(new_mb / old_mb, margin))
+
+
+def _by_growth(grown: float, margin: float) -> Outcome:
+    return "worse" if grown > 1 + margin else "better" if grown < 1 / (1 + margin) else "same"
 
 
 def _speed_changes(old: Report, new: Report) -> Iterator[Change]:
@@ -164,8 +167,7 @@ def _figure_change(result: Result, old: Figure, new: Figure) -> Change | None:
         margin = margins.get(scenario_of(result))
         if margin is None or old.value <= 0:
             return None
-        grown = new.value / old.value
-        outcome: Outcome = "worse" if grown > 1 + margin else "better" if grown < 1 / (1 + margin) else "same"
+        outcome = _by_growth(new.value / old.value, margin)
         return Change("scenario", result.candidate, where, old.value, new.value, new.unit, outcome)
     if min(old.low, new.low, old.value, new.value) <= 0:
         return None

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 from trimaran.benchmarks import results as found
+from trimaran.benchmarks.figures import NOISE
 from trimaran.benchmarks.results import ClosedLoop, ClosedPoint, OpenLoop, OpenPoint, Result
 from trimaran.benchmarks.stats import estimate, median, percentile
 
@@ -76,6 +77,37 @@ def highest_rate(result: OpenLoop) -> OpenPoint | None:
 def padding_share(result: found.MixedLengths) -> float:
     real = sum(sum(turn.tokens) for turn in result.rounds)
     return 1 - real / sum(sum(turn.padded_tokens) for turn in result.rounds)
+
+
+def uneven(scenarios: Sequence[Result], *, tolerance: float = NOISE) -> str:
+    """A sentence when rounds of a scenario disagree: they stay in its numbers, and it is named."""
+    apart = []
+    for result in scenarios:
+        rounds = _rounds_of(result)
+        middle = percentile(rounds, 50) if rounds else 1.0
+        apart += [
+            (max(one / middle, middle / one), f"{result.candidate}, {scenario_of(result)}, {result.at}")
+            for one in rounds
+        ]
+    flagged = [one for one in apart if one[0] > tolerance]
+    if not flagged:
+        return ""
+    worst, where = max(flagged)
+    return (
+        f"{len(flagged)} of {len(apart)} rounds of scenarios differ by more than {tolerance:g} times from their "
+        f"scenario's median, the worst {worst:.1f} times ({where})."
+    )
+
+
+def _rounds_of(result: Result) -> list[float]:
+    """One time a round, where the rounds of a scenario do the same work."""
+    if isinstance(result, found.SingleStream):
+        return [float(median(turn.samples_ns)) for turn in result.rounds if turn.samples_ns]
+    if isinstance(result, found.MixedLengths):
+        return [sum(turn.elapsed_ns) / sum(turn.tokens) for turn in result.rounds if turn.elapsed_ns]
+    if isinstance(result, found.Offline):
+        return [run.elapsed_ns / run.texts for run in result.passes if run.texts]
+    return []
 
 
 def _single_stream(result: found.SingleStream) -> tuple[Figure, ...]:

@@ -20,7 +20,7 @@ from trimaran.benchmarks.report import CandidateRow, Report
 from trimaran.benchmarks.report_files import read_report
 from trimaran.benchmarks.results import At, Wire
 from trimaran.benchmarks.stats import estimate, percentile
-from trimaran.benchmarks.wording import SIGNS, interval, metric_name, number
+from trimaran.benchmarks.wording import LABELLED, METRICS, SIGNS, interval, metric_name, number
 from trimaran.errors import UsageError
 from trimaran.spec import Frozen
 from trimaran.tasks import TASKS
@@ -154,10 +154,10 @@ def _latency_rows(report: Report, gates: GatesFile, row: CandidateRow) -> Iterat
 
 
 def _quality_rows(report: Report, gates: GatesFile, row: CandidateRow) -> Iterator[GateRow]:
-    comparisons = _comparisons()
     metrics = row.quality.metrics if row.quality else {}
     for metric, limit in gates.quality.items():
-        value, comparison = metrics.get(metric), comparisons[metric]
+        value, comparison = metrics.get(metric), _comparison(metric)
+        assert comparison is not None, "read_gates refuses other keys"
         holds = value is not None and (value <= limit if comparison == "<=" else value >= limit)
         said = NOT_MEASURED if value is None else number(value, digits=6)
         yield GateRow(metric_name(metric), row.name, said, f"{SIGNS[comparison]} {number(limit, digits=6)}", holds)
@@ -228,15 +228,27 @@ def _times_worse(change: Change) -> float:
     return math.inf
 
 
-def _comparisons() -> dict[str, Literal["<=", ">="]]:
-    return {gate.metric: gate.comparison for task in TASKS.values() for gates in task.gates.values() for gate in gates}
+def _comparison(metric: str) -> Literal["<=", ">="] | None:
+    """Whether a limit on this metric is a floor or a ceiling; None when nothing is judged by it."""
+    if metric.startswith(LABELLED):
+        return ">="
+    return next(
+        (
+            gate.comparison
+            for task in TASKS.values()
+            for gates in task.gates.values()
+            for gate in gates
+            if gate.metric == metric
+        ),
+        None,
+    )
 
 
 def _refuse_unknown(found: GatesFile, path: Path) -> None:
     problems: tuple[tuple[str, tuple[str, ...], Callable[[str], object], str], ...] = (
         ("speedup", tuple(found.speedup), _SHAPE.fullmatch, "Write BATCHxTOKENS, such as 1x128."),
         ("latency_ms", tuple(found.latency_ms), _SHAPE_AND_SHARE.fullmatch, 'Write such as "1x128 p99".'),
-        ("quality", tuple(found.quality), _comparisons().__contains__, f"Known: {', '.join(_comparisons())}."),
+        ("quality", tuple(found.quality), _comparison, f"Known: {', '.join(METRICS)}."),
         (
             "scenario",
             tuple(g.scenario for g in found.scenario),

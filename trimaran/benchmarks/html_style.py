@@ -156,13 +156,20 @@ code, pre { font-family: ui-monospace, "SF Mono", "Cascadia Code", Menlo, Consol
 }
 @media print {
   :root {
+    color-scheme: light;
     --paper: #fff; --card: #fff; --ink: #000; --muted: #444; --rule: #bbb; --grid: #ddd;
     --accent: #00675f; --accent-soft: #eef6f5; --bar: #8fa3b5; --warn: #9a3412; --warn-soft: #fbeee6; --bad: #b3123f;
+    --s1: #0b6fb8; --s2: #b45309; --s3: #7c3aed; --s4: #15803d;
+    --s5: #be185d; --s6: #0e7490; --s7: #854d0e; --s8: #475569;
   }
-  body { font-size: 10.5pt; } main { max-width: none; padding: 0; }
-  figure, tr, .tile, .verdict { break-inside: avoid; } h2, h3 { break-after: avoid; }
+  body { font-size: 10.5pt; } main { max-width: none; padding: 0; } h2 { margin-top: 26px; }
+  figure, tr, .tile, .verdict { break-inside: avoid; } h2, h3, summary { break-after: avoid; }
+  .tiles { grid-template-columns: repeat(5, minmax(0, 1fr)); gap: 6px; } .tile { padding: 8px; }
+  .tile dd { font-size: 13pt; } .panels { grid-template-columns: repeat(3, minmax(0, 1fr)); gap: 8px; }
+  .panels.one { grid-template-columns: minmax(0, 60%); } figure { padding: 8px; }
+  .scroll { overflow: visible; border: 0; } table { font-size: 7pt; } th, td { padding: 2px 4px; white-space: normal; }
+  thead th, td small, th small, caption, .tag, tr.reason td, .note { font-size: 6.5pt; } .tag { padding: 0 5px; }
   th button::after { content: none; } details::details-content { content-visibility: visible; height: auto; }
-  .scroll { overflow: visible; border: 0; } table { font-size: 7.5pt; } th, td { padding: 3px 5px; }
   * { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
 }
 """

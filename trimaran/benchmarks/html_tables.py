@@ -61,7 +61,7 @@ def _candidate(report: Report, row: CandidateRow, columns: int) -> str:
         for shape in shapes_of(report.measurements)
     ]
     cells = [
-        f'<th scope="row">{escape(row.name)}<small>{escape(row.backend)}, {escape(row.precision)}</small></th>',
+        f'<th scope="row">{escape(row.name)}<small>{escape(row.runs_as or f"{row.backend}, {row.precision}")}</small></th>',
         f'<td class="left"><span class="tag {row.verdict}">{VERDICT_MARKS[row.verdict]} {row.verdict}</span></td>',
         *speeds,
         *_quality_cells(report, row),

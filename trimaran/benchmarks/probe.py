@@ -95,8 +95,9 @@ class Probe:
         size = min(NEIGHBOURS + 1, self._artifact.profile.batch.maximum)
         indices: list[int] = []
         parts: dict[str, list[Any]] = {}
-        for group in _GROUPINGS[rows](tokens, size=size, seed=seed):
-            inputs = self._encoder.batch(group.rows)
+        maximum = self._artifact.profile.sequence.maximum
+        for group in _GROUPINGS[rows](tokens, size=size, seed=seed, maximum=maximum):
+            inputs = self._encoder.batch(group.rows, length=group.length)
             indices.extend(group.indices)
             for name, array in self._session.infer(inputs).items():
                 found = unpadded(array, mask_of(inputs, group.rows), SEQUENCE_AXES.get(name, ()))

@@ -14,13 +14,15 @@ from trimaran.benchmarks.probe_process import ProbeProcess
 from trimaran.benchmarks.report import WIDEST_FIRST, Quality
 from trimaran.corpus import digest_of_texts
 from trimaran.errors import UsageError
-from trimaran.parity import Outputs
+from trimaran.labelled import OnData
+from trimaran.parity import Outputs, classification_change, same_labels
 from trimaran.progress import Step
 from trimaran.runtime.text import Text
 from trimaran.spec import Rows
 from trimaran.tasks import Gate, task
 
 CHANGE = "batch_change"
+FLIPS = "batch_label_flips"
 _SEED = 20
 
 
@@ -59,6 +61,7 @@ def assess(
     environment: Mapping[str, str] | None = None,
     deadline_s: float = 300.0,
     step: Step | None = None,
+    on_data: OnData | None = None,
     open_probe: Callable[[], AbstractContextManager[Answering]] | None = None,
 ) -> Quality:
     """Runs the candidate in its own process and holds it against the gates. A broken gate is a fact in the
@@ -74,6 +77,7 @@ def assess(
     )
     changes: dict[Rows, float] = {"alone": 0.0}
     counts: dict[Rows, int] = {"alone": len(texts)}
+    flips: dict[Rows, int] = {"alone": 0}
     with opened as probe:
         advance(0, 3, "each text alone")
         alone = probe.answers(texts, "alone")
@@ -81,11 +85,20 @@ def assess(
         for done, policy in enumerate(WIDEST_FIRST[:-1], start=1):
             advance(done, 3, f"rows {policy}")
             indices, answers = probe.among_neighbours(texts, policy, _SEED)
-            changes[policy] = row.change({name: array[indices] for name, array in alone.items()}, answers)
+            same = {name: array[indices] for name, array in alone.items()}
+            changes[policy] = row.change(same, answers)
+            flips[policy] = int((same_labels(same, answers) < 1).sum()) if row.change is classification_change else 0
             counts[policy] = len(indices)
+        scores = (
+            [on_data.data.score(artifact, on_data.eager, probe.answers(on_data.data.texts, "alone"))] if on_data else []
+        )
         peak = probe.peak_memory_bytes
     rows = widest_rows(changes, gates)
     metrics[CHANGE] = changes[rows]
+    if row.change is classification_change:
+        metrics[FLIPS] = float(flips[rows])
+    for score in scores:
+        metrics |= score.figures()
     return Quality(
         artifact=artifact.digest,
         task=artifact.task,
@@ -93,7 +106,7 @@ def assess(
         rows=rows,
         changes=changes,
         neighbours=min(NEIGHBOURS, artifact.profile.batch.maximum - 1),
-        checks=tuple(held_against(gate, metrics) for gate in gates),
+        checks=(*(held_against(gate, metrics) for gate in gates), *(score.check() for score in scores)),
         n=len(texts),
         n_batched=counts[rows],
         texts=digest_of_texts(texts),

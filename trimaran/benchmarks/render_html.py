@@ -6,6 +6,7 @@ import shlex
 from html import escape
 
 from trimaran.benchmarks.figures import decisive, find, percentiles, rows_per_second, shapes_of, speedups, unsteady
+from trimaran.benchmarks.finals import uneven
 from trimaran.benchmarks.harness import floor_ns, overhead, twins_verdicts
 from trimaran.benchmarks.html_parts import figure, joined, legend, numbers, panels, unbroken
 from trimaran.benchmarks.html_scenarios import final_numbers, layers, load, shapes, where_time_goes
@@ -208,7 +209,7 @@ def _machine(report: Report) -> str:
         ("Instruction sets", "; ".join(restricted)),
         ("Libraries", ", ".join(f"{name} {version}" for name, version in found.libraries.items())),
         ("Trimaran", report.trimaran),
-        ("Steadiness", unsteady(report.measurements)),
+        ("Steadiness", " ".join(filter(None, (unsteady(report.measurements), uneven(report.scenarios))))),
         ("Notes", " ".join(report.notes)),
     ]
     items = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in pairs if value)

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 
 from trimaran.benchmarks.figures import shapes_of, speedups, unsteady
-from trimaran.benchmarks.finals import READINGS, final, scenario_of
+from trimaran.benchmarks.finals import READINGS, final, scenario_of, uneven
 from trimaran.benchmarks.report import CandidateRow, Report
 from trimaran.benchmarks.stats import CONFIDENCE, MARGIN
 from trimaran.benchmarks.wording import (
@@ -138,9 +138,18 @@ def _details(report: Report) -> list[str]:
         f"{count(report.threads, 'thread')} for every candidate.",
         f"- trimaran {markdown_text(report.trimaran)}, {markdown_text(versions)}.",
         f"- Objective {report.objective}; level {report.level}: {markdown_text(gates_words(report.gates))}.",
+        *(
+            f"- `{_code(row.name)}` is {markdown_text(row.runs_as)}."
+            for row in (report.reference, *report.baselines)
+            if row.runs_as
+        ),
         *served,
         *restricted,
-        *(f"- {markdown_text(note)}" for note in (*report.notes, unsteady(report.measurements)) if note),
+        *(
+            f"- {markdown_text(note)}"
+            for note in (*report.notes, unsteady(report.measurements), uneven(report.scenarios))
+            if note
+        ),
         f"- A difference below {MARGIN:.0%}, or one that the interval does not separate, counts as none.",
         "",
         "```",

@@ -131,6 +131,8 @@ class Report(Frozen):
     suite: SuiteRun | None = None
     # The cores that every contender was pinned to; empty where nothing was pinned.
     cores: tuple[int, ...] = ()
+    # Share of those cores that other processes used during the race.
+    others_share: float | None = None
 
     def to_json(self) -> str:
         """One field a line, but all numbers of a series on one: raw samples are many."""

@@ -13,6 +13,7 @@ from pydantic import model_validator
 
 from trimaran.artifact import Artifact
 from trimaran.benchmarks.probe_process import ProbeProcess
+from trimaran.benchmarks.quiet import CpuWatch
 from trimaran.benchmarks.report import Measurement
 from trimaran.benchmarks.results import Round, Shape
 from trimaran.errors import TrimaranError, UsageError
@@ -76,6 +77,8 @@ class Measured(Frozen):
 
     measurements: tuple[Measurement, ...]
     outcomes: tuple[Outcome, ...]
+    # Share of the cores that other processes used meanwhile.
+    others_share: float | None = None
 
     def outcome(self, candidate: str) -> Outcome:
         return next(outcome for outcome in self.outcomes if outcome.candidate == candidate)
@@ -137,6 +140,7 @@ def measure(
     begun_s = clock_s()
     with ExitStack() as stack:
         race.open_all(lambda entry: stack.enter_context(opener(entry)))
+        watch = CpuWatch(cores)
         generator = np.random.default_rng(effort.seed)
         turn_shapes = tuple(shapes)
         for done in range(effort.rounds):
@@ -147,7 +151,8 @@ def measure(
                 turn_shapes = affordable(costs_s, effort.budget_s - (clock_s() - begun_s))
             if not turn_shapes:
                 break
-    return race.result()
+        others_share = watch.others_share()
+    return race.result().model_copy(update={"others_share": others_share})
 
 
 def affordable(costs_s: Mapping[Shape, float], left_s: float) -> tuple[Shape, ...]:

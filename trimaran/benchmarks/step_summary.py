@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
-
-from trimaran.errors import UnavailableError
 
 VARIABLE = "GITHUB_STEP_SUMMARY"
 # The runner drops the summary of a step whole when it is larger.
 LIMIT_BYTES = 1 << 20
+_LOG = logging.getLogger(__name__)
 
 
 def add_to_step_summary(markdown: str) -> Path | None:
@@ -28,8 +28,7 @@ def add_to_step_summary(markdown: str) -> Path | None:
         with path.open("ab") as stream:
             stream.write(data)
     except OSError as error:
-        raise UnavailableError(
-            f"The step summary cannot be written to {path}: {error.strerror}.",
-            hint=f"Unset {VARIABLE}, or let it name a file that may be written.",
-        ) from error
+        # The report itself is written: a page of the CI is no reason to lose a long run.
+        _LOG.warning("The step summary cannot be written to %s: %s.", path, error.strerror)
+        return None
     return path

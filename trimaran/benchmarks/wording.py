@@ -48,7 +48,20 @@ METRICS: dict[str, MetricWords] = {
 }
 
 
+# Metrics of the user's labelled data are named after the metric: data_accuracy, data_accuracy_change_points, …
+LABELLED = "data_"
+_LABELLED_WORDS = {
+    "_eager": "{} of eager on labelled data",
+    "_change_points": "{} change in points on labelled data",
+    "_change_low_points": "{} change in points, low end",
+    "": "{} on labelled data",
+}
+
+
 def metric_name(name: str) -> str:
+    if name.startswith(LABELLED):
+        ending, words = next(pair for pair in _LABELLED_WORDS.items() if name.endswith(pair[0]))
+        return words.format(name.removeprefix(LABELLED).removesuffix(ending))
     return METRICS[name].short if name in METRICS else name.replace("_", " ")
 
 

@@ -23,7 +23,6 @@ class Meter:
         self._running: dict[int, tuple[int, int]] = {}
         self._rows = self._tokens = self._reused = 0
         self._bytes = self._bytes_reused = 0
-        self._previous_bytes = 0
 
     def running(self, index: int, rows: int, tokens: int) -> None:
         """A part that is being worked on, and how far it is."""
@@ -56,10 +55,12 @@ class Meter:
         with self._lock:
             return self._tokens + sum(tokens for _, tokens in self._running.values())
 
+    def rates(self) -> str:
+        return f"{self.rows / self.elapsed_s:,.0f} rows/s · {self.tokens / self.elapsed_s:,.0f} tokens/s"
+
     def words(self) -> str:
-        said = f"{self.rows / self.elapsed_s:,.0f} rows/s · {self.tokens / self.elapsed_s:,.0f} tokens/s"
         left_s = self.left_s()
-        return said if left_s is None else f"{said} · {duration(left_s)} left"
+        return self.rates() if left_s is None else f"{self.rates()} · {duration(left_s)} left"
 
     def left_s(self) -> float | None:
         """By the bytes of the input that are still to be worked on; None while nothing is known of them."""

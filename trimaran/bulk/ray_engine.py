@@ -1,6 +1,7 @@
 """The same worker as Ray Data actors: Ray schedules, retries and holds back; the command reads its results and writes.
 
 The stream is read by one task on the command's own node, so only that node needs the input files, and only it writes.
+Through `ray://` there is no such node: a conductor in the cluster reads, and the command still writes.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import logging
 import os
 import pickle
 import shutil
+import socket
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -34,6 +36,7 @@ _PAYLOAD = "payload"
 _WIDEST_WORKER = 4
 # Rounds that bring no new part before a run gives up; Ray itself retries within a round.
 _ROUNDS = 3
+_KNOCK_S = 10.0
 
 
 def encode_on_ray(
@@ -129,14 +132,28 @@ def _round(
     ray: Any, shipment: Shipment, files: Sequence[Source], delivery: Delivery, settings: Settings, crew: _Crew
 ) -> None:
     """One pass over the whole input; parts that are whole already only pass by."""
+    known = {index: receipt.input_sha256 for index, receipt in {**delivery.known, **delivery.receipts}.items()}
+    stream = _conducted if ray.util.client.ray.is_connected() else _payloads
+    seen: set[Any] = set()
+    for payload in stream(shipment, files, settings, known, crew):
+        _take(pickle.loads(payload), delivery, seen)  # noqa: S301  (made by our own actors)
+    for _ in range(len(seen) - crew.workers):
+        delivery.restarted("A Ray worker was lost; another one took its part.")
+
+
+def _payloads(
+    shipment: Shipment, files: Sequence[Source], settings: Settings, known: Mapping[int, str], crew: _Crew
+) -> Iterator[bytes]:
+    """What the actors made of the chunks, in the order in which they are done."""
+    import ray
     from ray.data import ActorPoolStrategy, read_datasource
 
-    known = {index: receipt.input_sha256 for index, receipt in {**delivery.known, **delivery.receipts}.items()}
     here = {"ray.io/node-id": ray.get_runtime_context().get_node_id()}
     with _quiet_context():
-        source = _chunk_source(files, settings, known)
         # No CPU is asked for: the actors may hold all of them, and reading costs next to nothing.
-        stream = read_datasource(source, override_num_blocks=1, num_cpus=0, label_selector=here).map_batches(
+        stream = read_datasource(
+            _chunk_source(files, settings, known), override_num_blocks=1, num_cpus=0, label_selector=here
+        ).map_batches(
             _Actor,
             fn_constructor_kwargs={
                 "shipment": shipment,
@@ -156,11 +173,43 @@ def _round(
             num_cpus=crew.cores,
             num_gpus=crew.gpus or None,
         )
-        seen: set[Any] = set()
         for row in stream.iter_rows():
-            _take(pickle.loads(row[_PAYLOAD]), delivery, seen)  # noqa: S301  (made by our own actors)
-    for _ in range(len(seen) - crew.workers):
-        delivery.restarted("A Ray worker was lost; another one took its part.")
+            yield row[_PAYLOAD]
+
+
+class _Conductor:
+    """Runs a round inside the cluster for a command outside of it: Ray Data does not work through `ray://`."""
+
+    def __init__(self, files: Sequence[Source], **round_: Any) -> None:
+        for source in files:
+            if not Path(source.path).is_file():
+                raise UsageError(
+                    f"{source.path} is not to be seen from the cluster's node {os.uname().nodename}.",
+                    hint="Through ray:// the input must be on storage that the cluster's nodes see.",
+                )
+        self._payloads = _payloads(files=files, **round_)
+
+    def next(self) -> bytes | None:
+        return next(self._payloads, None)
+
+
+def _conducted(
+    shipment: Shipment, files: Sequence[Source], settings: Settings, known: Mapping[int, str], crew: _Crew
+) -> Iterator[bytes]:
+    import ray
+
+    conductor = (
+        ray.remote(_Conductor)
+        .options(num_cpus=0)
+        .remote(shipment=shipment, files=files, settings=settings, known=known, crew=crew)
+    )
+    try:
+        coming = conductor.next.remote()
+        while (payload := ray.get(coming)) is not None:
+            coming = conductor.next.remote()
+            yield payload
+    finally:
+        ray.kill(conductor)
 
 
 def _take(got: dict[str, Any], delivery: Delivery, seen: set[Any]) -> None:
@@ -216,6 +265,7 @@ def _connected(address: str | None) -> Iterator[Any]:
     else:
         settings["address"] = address
     try:
+        _knock(address)
         ray.init(**settings)
     except Exception as error:
         raise UnavailableError(
@@ -226,6 +276,13 @@ def _connected(address: str | None) -> Iterator[Any]:
         yield ray
     finally:
         ray.shutdown()
+
+
+def _knock(address: str | None) -> None:
+    """Ray tries for minutes to reach a port that nobody listens on; one try is enough to know."""
+    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
+    if host and port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_KNOCK_S).close()
 
 
 @contextlib.contextmanager

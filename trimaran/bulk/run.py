@@ -135,7 +135,7 @@ def encode(
             environment=environment,
         )
         delivery.patiently(lambda: folder.finish(manifest, receipts))
-        step.outcome(f"{manifest.rows_written:,} rows in {len(manifest.parts)} parts, {meter.words()}")
+        step.outcome(f"{manifest.rows_written:,} rows in {len(manifest.parts)} parts, {meter.rates()}")
     if manifest.rows_read and not manifest.rows_written:
         reason = next(iter(manifest.rejected))
         raise ValidationError(

@@ -23,7 +23,7 @@ from trimaran.gateway.access_log import AccessLog
 from trimaran.gateway.admission import Admission, RateLimiter
 from trimaran.gateway.catalogue import Catalogue
 from trimaran.gateway.endpoints import Call
-from trimaran.gateway.keys import Key, Keys
+from trimaran.gateway.keys import Keys
 from trimaran.gateway.openapi import description
 from trimaran.gateway.reading import Gone, Receive
 from trimaran.gateway.refusals import Refusal, from_error, unauthorized
@@ -121,15 +121,14 @@ class Gateway:
         given_id = headers.get(b"x-request-id", b"")
         request_id = given_id.decode() if _REQUEST_ID.fullmatch(given_id) else uuid.uuid4().hex
         call = Call(self, request_id, began + self.settings.patience.answer_s)
-        caller: list[Key] = []
         with self.tracer.request(route, headers.get(TRACEPARENT.encode(), b"").decode("latin-1")) as trace:
             call.headers = trace.headers
             try:
-                response = await self._outcome(scope, headers, receive, call, caller)
+                response = await self._outcome(scope, headers, receive, call)
             except Gone:
                 response = Response(_GONE, b"")
             if response.status != _GONE:
-                await self._send(response, scope, headers, receive, send, request_id=request_id, call=call)
+                await self._send(response, headers, receive, send, call)
             trace.note(**{"http.response.status_code": response.status, "trimaran.texts": call.texts})
         seconds = time.monotonic() - began
         self.metrics.note(route, response.status, seconds, call)
@@ -140,7 +139,7 @@ class Gateway:
             status=response.status,
             milliseconds=round(seconds * 1e3, 3),
             queue_milliseconds=round(call.queue_s * 1e3, 3),
-            key=caller[0].name if caller else "",
+            key=call.caller,
             client=(scope.get("client") or ("",))[0],
             model=call.model,
             texts=call.texts,
@@ -149,12 +148,10 @@ class Gateway:
             trace=trace.trace_id,
         )
 
-    async def _outcome(
-        self, scope: Scope, headers: Headers, receive: Receive, call: Call, caller: list[Key]
-    ) -> Response:
+    async def _outcome(self, scope: Scope, headers: Headers, receive: Receive, call: Call) -> Response:
         """Every ending but the caller's own is a response."""
         try:
-            return await self._answer(scope, headers, receive, call, caller)
+            return await self._answer(scope, headers, receive, call)
         except Refusal as refusal:
             found = refusal
         except TrimaranError as error:
@@ -174,17 +171,15 @@ class Gateway:
         if found.status == 405:
             extra[b"allow"] = self._method_of(scope["path"]).encode()
         unread = b"content-length" in headers or b"transfer-encoding" in headers
-        return Response(found.status, to_json(found.body(call.request_id)), extra, unread=unread and not _read(call))
+        return Response(found.status, to_json(found.body(call.request_id)), extra, unread=unread and not call.was_read)
 
-    async def _answer(
-        self, scope: Scope, headers: Headers, receive: Receive, call: Call, caller: list[Key]
-    ) -> Response:
+    async def _answer(self, scope: Scope, headers: Headers, receive: Receive, call: Call) -> Response:
         path, method = scope["path"], scope["method"]
         if preflight := self._preflight(headers, method):
             return preflight
         route = ROUTES.get(path)
         if not (path in _OPEN_PAGES or (route and route.open)):
-            self._admit(headers, scope, caller)
+            self._admit(headers, scope, call)
         if route is None and path not in self._pages and path != "/metrics":
             raise Refusal(404, "not_found", "There is nothing at this path.")
         if method != self._method_of(path):
@@ -222,7 +217,7 @@ class Gateway:
                 task.cancel()
             await asyncio.gather(working, leaving, return_exceptions=True)
 
-    def _admit(self, headers: Headers, scope: Scope, caller: list[Key]) -> None:
+    def _admit(self, headers: Headers, scope: Scope, call: Call) -> None:
         if self.keys is None:
             self.rates.take((scope.get("client") or ("",))[0])
             return
@@ -230,7 +225,7 @@ class Gateway:
         key = self.keys.find(given.strip())
         if key is None or kind.lower() != b"bearer":
             raise unauthorized()
-        caller.append(key)
+        call.caller = key.name
         self.rates.take(key.name, key.rate)
 
     def _method_of(self, path: str) -> str:
@@ -255,21 +250,11 @@ class Gateway:
         origin = headers.get(b"origin", b"")
         return origin if origin.decode("latin-1") in self.settings.cors else b""
 
-    async def _send(
-        self,
-        response: Response,
-        scope: Scope,
-        headers: Headers,
-        receive: Receive,
-        send: Send,
-        *,
-        request_id: str,
-        call: Call,
-    ) -> None:
+    async def _send(self, response: Response, headers: Headers, receive: Receive, send: Send, call: Call) -> None:
         said: Headers = {
             b"content-type": _JSON,
             b"content-length": str(len(response.body)).encode(),
-            b"x-request-id": request_id.encode(),
+            b"x-request-id": call.request_id.encode(),
             b"x-content-type-options": b"nosniff",
             b"cache-control": b"no-store",
             **response.headers,
@@ -290,7 +275,3 @@ class Gateway:
             if response.unread:
                 await reading.linger(receive)
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-def _read(call: Call) -> bool:
-    return call.was_read

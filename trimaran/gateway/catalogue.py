@@ -43,6 +43,7 @@ class Catalogue:
         self._models: dict[str, Served] = {}
         self._seen = -math.inf
         self._refreshing = asyncio.Lock()
+        self._heard: dict[str, float] = {}
         self.silent: dict[str, str] = {}
         self.reachable = False
 
@@ -65,6 +66,10 @@ class Catalogue:
             raise Refusal(404, "model_not_found", f"No such model for {' or '.join(tasks)}.", param="model")
         return found
 
+    def heard(self, name: str) -> None:
+        """A caller got an answer of this model."""
+        self._heard[name] = time.monotonic()
+
     async def refresh(self) -> None:
         """Raises TrimaranError when Triton does not answer."""
         async with self._refreshing:
@@ -80,18 +85,19 @@ class Catalogue:
             self.reachable = True
 
     async def sing(self) -> None:
-        """One canary through every model; busy is not dead."""
+        """One canary through every model; one that is busy with others is not dead."""
         silent = {}
         for served in self.models:
+            began = time.monotonic()
             try:
                 model = await self._client.model(served.name)
                 answer = await CANARIES[served.task](self._client, model)
                 if served.task == "embedding" and not _makes_sense(answer):
                     silent[served.name] = "its vector is not made of finite numbers, or is all zero"
-            except Overloaded:
-                continue
             except TrimaranError as error:
-                silent[served.name] = type(error).__name__
+                busy = isinstance(error, Overloaded) or self._heard.get(served.name, -math.inf) > began
+                if not busy:
+                    silent[served.name] = type(error).__name__
         for name in sorted(set(silent) - set(self.silent)):
             log.warning("Model %s does not answer a canary: %s", name, silent[name])
         self.silent = silent

@@ -42,6 +42,7 @@ class Call:
     request_id: str
     deadline: float
     headers: dict[str, str] = field(default_factory=dict)
+    caller: str = ""
     model: str = ""
     texts: int = 0
     tokens: int = 0
@@ -88,7 +89,9 @@ class Call:
                 request_id=self.request_id,
                 concurrency=max(1, self.gateway.settings.in_flight // served.batch),
             )
-            return await question(client)
+            answer = await question(client)
+        self.gateway.catalogue.heard(served.name)
+        return answer
 
 
 async def embeddings(call: Call, body: messages.EmbeddingsRequest) -> Reply:

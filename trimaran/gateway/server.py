@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import resource
 import socket
 from collections.abc import Callable
@@ -40,6 +41,8 @@ def serve(settings: Settings, *, on_ready: Callable[[int], None] = lambda port: 
                 made.append(Gateway(settings))
             return made[0]
 
+        # It warns of every line that is not HTTP, and those come from outside.
+        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
         patience = settings.patience
         config = uvicorn.Config(
             application,

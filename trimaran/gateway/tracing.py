@@ -10,6 +10,8 @@ from typing import Any
 from trimaran.errors import UnavailableError
 
 HEADER = "traceparent"
+# A collector that is away must not hold up the end.
+_EXPORT_S = 2
 _TRACEPARENT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
 
@@ -73,7 +75,7 @@ def _provider(endpoint: str, exporter: Any) -> Any:
         if exporter is None:
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
-            exporter = OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces")
+            exporter = OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces", timeout=_EXPORT_S)
     except ImportError as error:
         raise UnavailableError(
             f"Sending traces wants OpenTelemetry: {error}.", hint="pip install 'trimaran[otel]' -c constraints.txt"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from trimaran.artifact import Artifact, Check
 from trimaran.corpus import digest_of_texts, encoder_of
+from trimaran.quantize.openvino_graph import save_openvino
 from trimaran.quantize.settings import Made, Settings
 
 SAMPLES = 200
@@ -36,10 +37,9 @@ def openvino_static(parent: Artifact, folder: Path, settings: Settings) -> Made:
             smooth_quant_alphas=nncf.AdvancedSmoothQuantParameters(matmul=smoothing)
         ),
     )
-    ov.save_model(quantized, folder / "model.xml", compress_to_fp16=False)
     quantizers = sum(node.get_type_name() == "FakeQuantize" for node in quantized.get_ops())
     return Made(
-        entry="model.xml",
+        entry=save_openvino(quantized, folder),
         checks=(Check(name="quantised tensors", observed=quantizers, limit=1, comparison=">="),),
         details={
             "calibration": {"texts": len(rows), "digest": digest_of_texts(settings.calibration[:SAMPLES])},

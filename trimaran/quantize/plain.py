@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 from trimaran.artifact import Artifact
+from trimaran.quantize.openvino_graph import save_openvino
 from trimaran.quantize.settings import Made, Settings
 
 
@@ -19,6 +20,4 @@ def onnx_copy(parent: Artifact, folder: Path, settings: Settings) -> Made:
 def openvino_ir(parent: Artifact, folder: Path, settings: Settings) -> Made:
     import openvino as ov
 
-    # compress_to_fp16 is OpenVINO's default when saving; it would silently change the weights.
-    ov.save_model(ov.convert_model(str(parent.entry_path)), folder / "model.xml", compress_to_fp16=False)
-    return Made(entry="model.xml")
+    return Made(entry=save_openvino(ov.convert_model(str(parent.entry_path)), folder))

@@ -46,6 +46,7 @@ def serve_forever(
     deadline_s: float = 120.0,
     everything: bool = False,
     cpus: int | None = None,
+    otlp: str = "",
     care: Care = DEFAULT_CARE,
     on_ready: Callable[[Running], None] = lambda running: None,
 ) -> None:
@@ -55,7 +56,7 @@ def serve_forever(
     counted in the state file and logged. Raises what the first start raises, or when it cannot be started again.
     """
     with contextlib.suppress(_Ended), _signals_as_exceptions():
-        settings: dict[str, Any] = {"deadline_s": deadline_s, "everything": everything, "cpus": cpus}
+        settings: dict[str, Any] = {"deadline_s": deadline_s, "everything": everything, "cpus": cpus, "otlp": otlp}
         chosen: dict[str, Any] = {"http_port": http_port, "grpc_port": grpc_port, "metrics_port": metrics_port}
         server = launch(repository, log_file=log_file, **chosen, **settings)
         chosen = {f"{kind}_port": port for kind, port in server.ports._asdict().items()}
@@ -103,6 +104,7 @@ def serve_detached(
     deadline_s: float = 120.0,
     everything: bool = False,
     cpus: int | None = None,
+    otlp: str = "",
     care: Care = DEFAULT_CARE,
 ) -> Running:
     """Starts a supervisor in a session of its own and returns when its server is proven."""
@@ -117,6 +119,7 @@ def serve_detached(
             "deadline_s": deadline_s,
             "everything": everything,
             "cpus": cpus,
+            "otlp": otlp,
             "care": asdict(care),
         }
     )

@@ -6,26 +6,34 @@ import contextlib
 import os
 import signal
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 
 STUB = "triton_python_backend_stub"
 
 
-def stubs_of(keeper: int) -> dict[int, str]:
-    """Living stubs by process number, each with the model that it serves."""
+class Stub(NamedTuple):
+    """`version` is empty where a python-based backend serves the model: its command line does not say."""
+
+    model: str
+    version: str
+
+
+def stubs_of(keeper: int) -> dict[int, Stub]:
+    """Living stubs by process number, each with what it serves."""
     found = {}
     for process in descendants(keeper):
         with contextlib.suppress(psutil.Error):
             command = process.cmdline()
             if command and Path(command[0]).name == STUB and process.status() != psutil.STATUS_ZOMBIE:
-                found[process.pid] = Path(command[1]).parent.parent.name
+                found[process.pid] = _stub(command)
     return found
 
 
 def kill_stubs(keeper: int, model: str) -> int:
     """Ends the stubs of a model that hang; one that is only stopped dies too."""
-    doomed = [pid for pid, name in stubs_of(keeper).items() if name == model]
+    doomed = [pid for pid, stub in stubs_of(keeper).items() if stub.model == model]
     for pid in doomed:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -46,6 +54,13 @@ def descendants(keeper: int) -> list[psutil.Process]:
         return list(psutil.Process(keeper).children(recursive=True))
     except psutil.Error:
         return []
+
+
+def _stub(command: list[str]) -> Stub:
+    """By the path of its model.py, and the name of its instance, which is the model's with two numbers."""
+    version = Path(command[1]).parent.name
+    model = next((part.rsplit("_", 2)[0] for part in command[8:9]), Path(command[1]).parent.parent.name)
+    return Stub(model, version if version.isdecimal() else "")
 
 
 def _proportional(pid: int) -> int:

@@ -115,12 +115,14 @@ def launch(
     everything: bool = False,
     cpus: int | None = None,
     response_cache_bytes: int = 0,
+    otlp: str = "",
 ) -> Server:
     """Starts Triton over the repository and returns when every model has answered a canary.
 
     Models that are marked as loaded on demand wait for `Server.load`, unless `everything` is asked for. With `cpus`,
     the server and its stubs run on that many of the CPUs that this process may use. A response cache is for the
-    models whose configuration asks for it.
+    models whose configuration asks for it. `otlp` is the OpenTelemetry collector, such as http://host:4318, that gets
+    a trace of every request.
 
     A port that is not given is picked. Raises UsageError (a given port in use, no models), UnavailableError (no
     Triton here) or ToolError (it did not start; its log stays). The server ends when this process does.
@@ -131,11 +133,15 @@ def launch(
     found = installation.find()
     sweep(repository)
     models = [model.name for model in listed_models(repository) if everything or not model.on_demand]
+    options = [
+        *(("--cache-config", f"local,size={response_cache_bytes}") if response_cache_bytes else ()),
+        *(part for setting in _tracing(otlp) for part in ("--trace-config", setting)),
+    ]
     log_file = log_file or _new_log()
     log_file.parent.mkdir(parents=True, exist_ok=True)
     for _ in range(_PORT_ATTEMPTS):
         chosen = ports.choose(http=http_port, grpc=grpc_port, metrics=metrics_port)
-        server = _start(found, repository, models, chosen, log_file, cpus, response_cache_bytes)
+        server = _start(found, repository, models, chosen, log_file, cpus, options)
         try:
             if _wait(server, deadline_s):
                 log.info("Triton serves %s on http %s, grpc %s", repository, server.http_url, server.grpc_url)
@@ -154,12 +160,12 @@ def _start(
     chosen: ports.Ports,
     log_file: Path,
     cpus: int | None,
-    response_cache_bytes: int,
+    options: Sequence[str],
 ) -> Server:
     folder = Path(tempfile.mkdtemp(prefix="trimaran-triton-"))
     try:
         found.place_backends(folder / "backends")
-        process, lifeline = _spawn(found, repository, models, chosen, log_file, folder, cpus, response_cache_bytes)
+        process, lifeline = _spawn(found, repository, models, chosen, log_file, folder, cpus, options)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -174,7 +180,7 @@ def _spawn(
     log_file: Path,
     folder: Path,
     cpus: int | None,
-    response_cache_bytes: int,
+    options: Sequence[str],
 ) -> tuple[subprocess.Popen[bytes], int]:
     """The keeper with Triton under it, and the lifeline that ends both when it closes."""
     shm_prefix = f"trimaran-{os.getpid()}-{uuid.uuid4().hex[:8]}-"
@@ -190,7 +196,7 @@ def _spawn(
         # Explicit, so that one model can be unloaded and loaded again, and none is loaded that nobody calls.
         *("--model-control-mode", "explicit"),
         *(part for model in models for part in ("--load-model", model)),
-        *(("--cache-config", f"local,size={response_cache_bytes}") if response_cache_bytes else ()),
+        *options,
         *("--exit-timeout-secs", str(EXIT_TIMEOUT_S)),
         *("--backend-config", f"python,shm-region-prefix-name={shm_prefix}"),
     ]
@@ -216,6 +222,13 @@ def _spawn(
     finally:
         os.close(watched)
     return process, lifeline
+
+
+def _tracing(otlp: str) -> tuple[str, ...]:
+    """Triton's settings for a trace of every request, under the caller's own where it sends a `traceparent`."""
+    if not otlp:
+        return ()
+    return ("mode=opentelemetry", "level=TIMESTAMPS", "rate=1", f"opentelemetry,url={otlp.rstrip('/')}/v1/traces")
 
 
 def _wait(server: Server, deadline_s: float) -> bool:

@@ -43,6 +43,7 @@ class _Watched:
     progressed_s: float = field(default_factory=time.monotonic)
     finished: int = -1
     missing: bool = False
+    failures: int = 0
 
 
 class Watchdog:
@@ -52,7 +53,7 @@ class Watchdog:
         self._server, self._care, self._on_reload = server, care, on_reload
         self._address = (server.host, server.ports.http)
         self._watched = {model: _Watched() for model in server.models}
-        self._stubs: dict[int, str] = {}
+        self._stubs: dict[int, processes.Stub] = {}
         self._pool = ThreadPoolExecutor(max(1, len(self._watched)), thread_name_prefix="trimaran-canary")
         self._answered_s = time.monotonic()
         self._next_memory_s = 0.0
@@ -61,24 +62,33 @@ class Watchdog:
         if not self._server.alive():
             raise ServerGone("it ended by itself")
         self._watch_memory()
-        lost = self._lost_stubs()
+        for model in self._widowed():
+            self._reload(model, "its python stub died")
         now = time.monotonic()
-        due = [name for name, one in self._watched.items() if name in lost or now >= one.next_canary_s]
+        due = [name for name, one in self._watched.items() if now >= one.next_canary_s]
         for model, health in zip(due, self._pool.map(self._health, due), strict=True):
-            self._watched[model].next_canary_s = time.monotonic() + self._care.canary_s
             self._act(model, health)
+            one = self._watched[model]
+            # A model that cannot be loaded is tried ever more rarely: each attempt costs the others CPU.
+            one.next_canary_s = time.monotonic() + self._care.canary_s * min(60, 2**one.failures)
         if time.monotonic() - self._answered_s > self._care.hang_s:
             raise ServerGone(f"it answered nothing for {self._care.hang_s:g} s")
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _lost_stubs(self) -> set[str]:
-        """Models of which a stub is gone since the last look. Unloading ends one too, so a canary decides."""
+    def _widowed(self) -> set[str]:
+        """Models that lost a stub and do not know it. Unloading ends one too, but Triton says so first."""
         found = processes.stubs_of(self._server.keeper_pid)
-        lost = {model for pid, model in self._stubs.items() if pid not in found}
+        lost = {stub for pid, stub in self._stubs.items() if pid not in found}
         self._stubs = found
-        return lost & self._watched.keys()
+        if not lost:
+            return set()
+        try:
+            ready = {(entry.name, entry.version) for entry in control.index(self._address) if entry.state == "READY"}
+        except ServerError:
+            return set()
+        return {stub.model for stub in lost if (stub.model, stub.version) in ready} & self._watched.keys()
 
     def _watch_memory(self) -> None:
         limit, now = self._care.memory_limit_bytes, time.monotonic()
@@ -109,7 +119,7 @@ class Watchdog:
         if health in ("well", "absent"):
             one.progressed_s, one.finished = time.monotonic(), -1
         elif health == "dead":
-            self._reload(model, "its python stub died or answers nonsense")
+            self._reload(model, "it answers a canary with nonsense or an error")
         elif self._hangs(model):
             self._reload(model, f"it finished nothing for {self._care.hang_s:g} s")
 
@@ -137,8 +147,10 @@ class Watchdog:
             readiness.sing(self._server.ports.http, model)
         except ServerError as error:
             log.error("Model %s could not be loaded again and will be tried once more: %s", model, error)
+            one.failures += 1
             return
-        one.missing, one.progressed_s, one.finished = False, time.monotonic(), -1
+        one.missing, one.progressed_s, one.finished, one.failures = False, time.monotonic(), -1, 0
+        self._stubs = processes.stubs_of(self._server.keeper_pid)
         self._answered_s = time.monotonic()
         self._on_reload(model, reason)
 

@@ -1,0 +1,175 @@
+"""Encoding, indexing and searching as a user does it: from the command line."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.bulk.worlds import sentences, table, tiny, vectors, written
+from tests.commands import COMMAND, environment, trimaran, trimaran_json
+from tests.serving.worlds import by_hand
+from trimaran.artifact import Artifact
+from trimaran.benchmarks.report import Quality
+from trimaran.bulk.meter import Meter, duration
+from trimaran.deployed import deployed
+from trimaran.model_repository.layout import lay_out
+from trimaran.progress import LineProgress
+from trimaran.serving import installation
+from trimaran.store import Store
+
+
+@pytest.fixture(scope="module")
+def texts() -> list[str]:
+    return sentences(300, seed=3)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> Path:
+    """A store, a repository with the model `titles`, and texts."""
+    root = tmp_path_factory.mktemp("world")
+    artifact = tiny(root / "home")  # the store of this home
+    lay_out(artifact, repository=root / "model_repository", name="titles", rows="equal-length", threads=1)
+    written(root / "texts" / "a.txt", texts[:200])
+    written(root / "texts" / "b.txt", texts[200:])
+    return root
+
+
+@pytest.fixture(scope="module")
+def encoded(world: Path) -> Path:
+    told = trimaran_json(
+        "encode", "titles", "--input", "texts/*.txt", "--output", "vectors", "--part-rows", 128,
+        home=world / "home", cwd=world,
+    )  # fmt: skip
+    assert (told["rows_written"], told["engine"], len(told["parts"])) == (300, "local", 3)
+    assert told["settings"]["how"]["rows"] == "equal-length"
+    return world / "vectors"
+
+
+def test_a_deployed_name_encodes_a_glob_in_order(encoded: Path, texts: list[str]) -> None:
+    assert table(encoded).column("row").to_pylist() == list(range(300))
+    np.testing.assert_allclose(vectors(encoded), by_hand(texts), atol=1e-6)
+
+
+def test_the_summary_says_what_was_done_and_what_was_rejected(world: Path, tmp_path: Path) -> None:
+    written(tmp_path / "a.txt", ["the cat", "", "dog"])
+    done = trimaran(
+        "encode", "titles", "--input", tmp_path / "a.txt", "-o", tmp_path / "out", home=world / "home", cwd=world
+    )
+    assert done.returncode == 0, done.stderr
+    assert "2 of 3 rows in 1 parts" in done.stdout
+    assert "1 rejected: empty" in done.stdout
+    assert "rows equal-length, as titles version 1 is served" in done.stderr
+    assert "rows/s" in done.stderr
+    again = trimaran(
+        "encode", "titles", "--input", tmp_path / "a.txt", "-o", tmp_path / "out", home=world / "home", cwd=world
+    )
+    assert again.returncode == 2
+    assert "is not empty. Continue the run in it with --resume" in again.stderr
+
+
+def test_stdin_is_a_stream_of_texts(world: Path, tmp_path: Path) -> None:
+    command = [*COMMAND, "encode", "titles", "--input", "-", "--output", str(tmp_path / "out"), "--json"]
+    done = subprocess.run(
+        command, env=environment(world / "home"), cwd=world, input=b"the cat\ndog\n", capture_output=True, check=True
+    )
+    assert json.loads(done.stdout)["rows_written"] == 2
+    np.testing.assert_allclose(vectors(tmp_path / "out"), by_hand(["the cat", "dog"]), atol=1e-6)
+
+
+def test_an_index_is_built_and_searched_by_name(world: Path, encoded: Path, texts: list[str]) -> None:
+    built = trimaran("index", "build", encoded, "-o", "titles.faiss", home=world / "home", cwd=world)
+    assert built.returncode == 0, built.stderr
+    assert "few enough" in built.stdout
+    assert "recall@10 1.0000 against exact search on 200 vectors" in built.stdout
+    told = trimaran_json(
+        "index", "search", "titles.faiss", "titles", texts[250], "-k", 2, home=world / "home", cwd=world
+    )
+    (answer,) = told["answers"]
+    best = [hit["id"] for hit in answer["hits"]]
+    assert len(best) == 2
+    assert any(texts[place] == texts[250] for place in best) or best[0] == 250
+
+
+def test_names_that_nobody_knows_are_refused_with_those_that_are(world: Path) -> None:
+    done = trimaran("encode", "nothing", "--input", "texts", "-o", "x", home=world / "home", cwd=world)
+    assert done.returncode == 2
+    assert "is called 'nothing'. Models: titles" in done.stderr
+
+
+def test_an_artifact_no_longer_in_the_store_is_brought_back_from_the_repository(world: Path, tmp_path: Path) -> None:
+    found = deployed("titles", store=Store(tmp_path / "store"), repository=world / "model_repository")
+    assert found.rows == "equal-length"
+    assert found.artifact.directory.parent == tmp_path / "store"
+    assert Store(tmp_path / "store").find(found.artifact.recipe) is not None
+    shutil.rmtree(tmp_path / "store")
+
+
+def test_an_artifact_runs_as_its_certificate_says(artifact: Artifact, tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    assert deployed(str(artifact.directory), store=store, repository=tmp_path).rows == "alone"
+    quality = Quality(
+        artifact=artifact.digest, task="embedding", metrics={}, rows="padded", changes={"padded": 0.0}, neighbours=3,
+        checks=(), n=1, n_batched=1, texts="", peak_memory_bytes=0,
+    )  # fmt: skip
+    (store.root / "records").mkdir(parents=True)
+    (store.root / "records" / "assess-1.json").write_text(quality.model_dump_json())
+    assert deployed(str(artifact.directory), store=store, repository=tmp_path).rows == "padded"
+    careful = quality.model_copy(update={"rows": "equal-length"})
+    (store.root / "records" / "assess-2.json").write_text(careful.model_dump_json())
+    assert deployed(str(artifact.directory), store=store, repository=tmp_path).rows == "equal-length"
+
+
+def test_an_address_wants_the_ray_engine(world: Path) -> None:
+    done = trimaran(
+        "encode", "titles", "--input", "texts", "-o", "x", "--address", "auto", home=world / "home", cwd=world
+    )
+    assert done.returncode == 2
+    assert "--address is for --engine ray" in done.stderr
+
+
+def test_a_meter_tells_rows_rates_and_the_time_left() -> None:
+    stream = io.StringIO()
+    with LineProgress(stream).stage("encode") as step:
+        meter = Meter(step, total_bytes=1000)
+        assert meter.left_s() is None
+        meter.reused(50, 500)
+        meter.running(1, 5, 50)
+        meter.done(1, 10, 100, 100)
+        assert meter.total_rows() == 100
+        left_s = meter.left_s()
+        assert left_s is not None
+        assert left_s == pytest.approx(4 * meter.elapsed_s, rel=0.5)
+        assert meter.words().endswith(f"{duration(left_s)} left")
+        assert "rows/s" in meter.words()
+        assert "tokens/s" in meter.words()
+    assert Meter(step, total_bytes=0).left_s() is None
+    assert (duration(5), duration(125), duration(7300)) == ("5 s", "2 min 5 s", "2 h 1 min")
+
+
+@pytest.fixture
+def served(world: Path) -> Iterator[str]:
+    if reason := installation.why_not():
+        pytest.skip(reason)
+    home = world / "home"
+    told = trimaran_json("serve", "model_repository", "--free-ports", "--detach", home=home, cwd=world)
+    try:
+        yield f"127.0.0.1:{told['grpc_port']}"
+    finally:
+        trimaran("stop", "model_repository", home=home, cwd=world)
+
+
+@pytest.mark.slow
+def test_a_served_model_searches_like_its_artifact(world: Path, encoded: Path, served: str) -> None:
+    trimaran_json("index", "build", encoded, "-o", "served.faiss", home=world / "home", cwd=world)
+    search = ["index", "search", "served.faiss", "titles", "the good dog", "-k", 5]
+    by_artifact = trimaran_json(*search, home=world / "home", cwd=world)
+    by_server = trimaran_json(*search, "--url", served, home=world / "home", cwd=world)
+    mine, theirs = (told["answers"][0]["hits"] for told in (by_artifact, by_server))
+    assert [round(hit["score"], 4) for hit in mine] == [round(hit["score"], 4) for hit in theirs]

@@ -1,0 +1,75 @@
+"""How much of the cores others used while we measured: a busy machine can make any ratio, and make it steadily."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import psutil
+
+# Beyond this share of the cores, the figures are not those of a quiet machine.
+NOTICED = 0.05
+_IDLE_FIELDS = (3, 4)  # idle and iowait, of the fields of a cpu line
+
+
+def own_seconds() -> float:
+    """CPU time of this process and all its descendants, those that have ended included."""
+    mine = os.times()
+    total = mine.user + mine.system + mine.children_user + mine.children_system
+    for child in psutil.Process().children(recursive=True):
+        try:
+            spent = child.cpu_times()
+        except psutil.Error:
+            continue
+        total += spent.user + spent.system + spent.children_user + spent.children_system
+    return total
+
+
+class CpuWatch:
+    """Begins when it is made. `cores` are those that the contenders are pinned to; none means all."""
+
+    def __init__(
+        self,
+        cores: Sequence[int],
+        *,
+        stat: Path = Path("/proc/stat"),
+        own: Callable[[], float] = own_seconds,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._cores, self._stat, self._own, self._clock_s = cores, stat, own, clock_s
+        self._begun = self._now()
+
+    def others_share(self) -> float | None:
+        """Share of the cores' time that other processes, or the host, took since; None where the system is mute."""
+        now = self._now()
+        if self._begun is None or now is None:
+            return None
+        (busy, mine, at_s, count), (busy_then, mine_then, then_s, _) = now, self._begun
+        spent_s = (at_s - then_s) * count
+        return max(0.0, (busy - busy_then) - (mine - mine_then)) / spent_s if spent_s > 0 else None
+
+    def _now(self) -> tuple[float, float, float, int] | None:
+        if not self._stat.is_file():
+            return None
+        lines = self._stat.read_text(encoding="utf-8").splitlines()
+        rows = {
+            line.split()[0]: [int(field) for field in line.split()[1:9]] for line in lines if line.startswith("cpu")
+        }
+        wanted = [f"cpu{core}" for core in self._cores] or [name for name in rows if name != "cpu"]
+        found = [rows[name] for name in wanted if name in rows]
+        if not found:
+            return None
+        busy = sum(value for row in found for place, value in enumerate(row) if place not in _IDLE_FIELDS)
+        return busy / os.sysconf("SC_CLK_TCK"), self._own(), self._clock_s(), len(found)
+
+
+def noticed(share: float | None, *, during: str = "the race") -> str:
+    """A sentence when others were busy enough to matter."""
+    if share is None or share <= NOTICED:
+        return ""
+    return (
+        f"Other processes used {share:.0%} of the cores during {during}: times, and ratios between engines that suffer "
+        "differently from it, are not those of a quiet machine."
+    )

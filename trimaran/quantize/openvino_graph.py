@@ -1,0 +1,28 @@
+"""Writes an OpenVINO graph so that the same graph is the same file."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+ENTRY = "model.xml"
+_COUNTED = re.compile(r"^[A-Z][A-Za-z0-9]*_\d+$")
+
+
+def save_openvino(model: Any, folder: Path) -> str:
+    """Returns the entry's name.
+
+    OpenVINO names what it adds by a counter of the whole process; here they are numbered by their place in the graph.
+    """
+    import openvino as ov
+
+    for index, node in enumerate(model.get_ordered_ops()):
+        if _COUNTED.match(node.get_friendly_name()):
+            node.set_friendly_name(f"{node.get_type_name()}_{index}")
+        facts = node.get_rt_info()
+        for key in [key for key in facts if key.startswith("fused_names")]:
+            del facts[key]
+    # compress_to_fp16 is OpenVINO's default when saving; it would silently change the weights.
+    ov.save_model(model, folder / ENTRY, compress_to_fp16=False)
+    return ENTRY
