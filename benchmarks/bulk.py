@@ -79,9 +79,11 @@ def encoded(reference: str, source: Path, output: Path, rows: str) -> dict[str, 
     """One run of the command, watched: the largest sum of what its processes held at once."""
     command = [sys.executable, "-m", "trimaran", "encode", reference, "--input", str(source), "--output", str(output)]
     begun_s = time.perf_counter()
-    process = subprocess.Popen(
-        [*command, "--rows", rows, "--json"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
+    log = output.with_suffix(".log")
+    with log.open("w") as stream:
+        process = subprocess.Popen(
+            [*command, "--rows", rows, "--json"], stdout=subprocess.PIPE, stderr=stream, text=True
+        )
     peak, stop = [0], threading.Event()
 
     def watch() -> None:
@@ -105,7 +107,7 @@ def encoded(reference: str, source: Path, output: Path, rows: str) -> dict[str, 
     stop.set()
     watcher.join()
     if process.returncode:
-        raise SystemExit(f"encode failed: {told}")
+        raise SystemExit(f"encode failed: {told}{log.read_text()}")
     manifest = json.loads(told)
     seconds = manifest["timing"]["seconds"]
     return {

@@ -69,10 +69,8 @@ def scenario_lines(report: Report) -> list[str]:
         title = f"{READINGS[scenario_of(result)].title} ({result.at}{wire}): {figure.name}"
         low = f" ({number(figure.low)}–{number(figure.high)})" if figure.low is not None and figure.high else ""
         # Which shape a grid is best at belongs to the cell: it need not be the same for both.
-        label, _, shape = title.partition(" at ")
-        found.setdefault(label, {})[result.candidate] = f"{number(figure.value)} {figure.unit}{low}" + (
-            f" at {shape}" if shape else ""
-        )
+        label, shape = re.fullmatch(r"(.*?)( at \d+x\d+)?", title).groups()
+        found.setdefault(label, {})[result.candidate] = f"{number(figure.value)} {figure.unit}{low}{shape or ''}"
     if not found:
         return []
     head = ["scenario", *(f"`{name}`" for name in names)]

@@ -20,6 +20,7 @@ ABOVE_THE_PARTS = (
     "benching",
     "suite_server",
     "suite_walk",
+    "suite_bench",
     "cli_bench",
     "stages",
     "schemas",

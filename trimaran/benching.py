@@ -11,7 +11,7 @@ from trimaran.benchmarks.report import Report
 from trimaran.benchmarks.report_files import write_reports
 from trimaran.candidates import Candidate, candidate
 from trimaran.config import deploy_config
-from trimaran.contenders import Contender, judge, outcome_words
+from trimaran.contenders import Contender, eager_on_data, judge, outcome_words
 from trimaran.errors import TrimaranError, UsageError
 from trimaran.export.reference import model_ref_of
 from trimaran.measuring import eager_answers, measure_stage, write_up
@@ -52,12 +52,13 @@ def bench_artifacts(
     )
     require_writable(plan.report)
     answers = eager_answers(plan, eager, progress)
+    on_data = eager_on_data(plan, eager, progress)
     contenders = []
     for artifact in artifacts:
         row = candidate(artifact.details["candidate"]) if "candidate" in artifact.details else _plain_row(artifact)
         with progress.stage(row.name) as step:
             try:
-                quality = judge(plan, artifact, answers, store=store)
+                quality = judge(plan, artifact, answers, store=store, on_data=on_data)
                 contender = Contender(row, artifact, quality, environment=artifact.execution_environment)
             except TrimaranError as error:
                 contender = Contender(row, failure=error)

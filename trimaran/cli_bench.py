@@ -12,11 +12,13 @@ import typer
 from trimaran.cli import app
 from trimaran.cli_stages import (
     BatchOption,
+    DataOption,
     FamilyOption,
     ForceOption,
     HubOption,
     JsonOption,
     Level,
+    MetricOption,
     ModelOption,
     Objective,
     PoolingOption,
@@ -76,6 +78,8 @@ def bench(
     threads: ThreadsOption = None,
     calibration: Annotated[Path | None, typer.Option("--calibration", help="Text file, one a line.")] = None,
     judging: Annotated[Path | None, typer.Option("--judging", help="Text file, one a line.")] = None,
+    data: DataOption = None,
+    metric: MetricOption = None,
     task: TaskOption = None,
     family: FamilyOption = None,
     pooling: PoolingOption = None,
@@ -106,6 +110,8 @@ def bench(
         "objective": objective.value,
         "threads": threads,
         "judging": judging and str(judging),
+        "data": data,
+        "metric": metric,
         "report": report and str(report),
     }
     if artifacts:
@@ -118,7 +124,7 @@ def bench(
     else:
         from trimaran.benchmarks.suite import load_suite
         from trimaran.config import deploy_config
-        from trimaran.suite_walk import Wanted, bench_suite
+        from trimaran.suite_bench import Wanted, bench_suite
 
         chosen = load_suite(suite or "standard")
         config = deploy_config(

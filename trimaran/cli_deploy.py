@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ import typer
 
 from trimaran.cli import app
 from trimaran.cli_stages import JsonOption, emit
+from trimaran.container import ServedModel
 from trimaran.errors import ToolError, UnavailableError, UsageError
 from trimaran.kubernetes import Wishes
 
@@ -50,7 +52,6 @@ def kubernetes(
     """
     import yaml
 
-    from trimaran.container import served_model
     from trimaran.kubernetes import objects
 
     wishes = Wishes(
@@ -64,24 +65,25 @@ def kubernetes(
         callers=callers,
         monitoring=monitoring,
     )
-    made = objects(served_model(repository, name), wishes)
+    made = objects(_served(repository, name), wishes)
     if as_json:
         emit({"apiVersion": "v1", "kind": "List", "items": made})
     else:
-        typer.echo(yaml.safe_dump_all(made, sort_keys=False), nl=False)
+        # By way of JSON, which shares nothing: people read this, and YAML would write shared parts as references.
+        typer.echo(yaml.safe_dump_all(map(json.loads, map(json.dumps, made)), sort_keys=False), nl=False)
 
 
 def serve_in_container(
     repository: Path, ports: dict[str, int | None], *, image: str, gpu: bool | None, dry_run: bool, as_json: bool
 ) -> None:
     """Runs the official container over the repository until it ends, or only prints how. `gpu` None: as models want."""
-    from trimaran.container import PORTS, docker_command, served_model
+    from trimaran.container import PORTS, docker_command
     from trimaran.serving.listing import listed_models
 
     listed = [model.name for model in listed_models(repository) if model.task]
     if not listed:
         raise UsageError(f"{repository} holds no models to serve.", hint="`trimaran deploy` fills a repository.")
-    models = [served_model(repository, name) for name in listed]
+    models = [_served(repository, name) for name in listed]
     command = docker_command(
         repository,
         models,
@@ -107,3 +109,16 @@ def serve_in_container(
             hint=f"Is the image there? `docker build -t {image} deploy` makes it.",
             command=command,
         )
+
+
+def _served(repository: Path, name: str) -> ServedModel:
+    """With the stages that it calls by name; those of an ensemble Triton loads by itself."""
+    from trimaran.container import served_model
+    from trimaran.serving.listing import listed_models
+
+    stages = [
+        model.name
+        for model in listed_models(repository)
+        if model.name.startswith(f"{name}_") and not (model.task or model.on_demand)
+    ]
+    return served_model(repository, name, loaded=(*stages, name))

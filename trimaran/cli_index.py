@@ -93,20 +93,22 @@ def search_command(
 
     opened = Index(index)
     if url is not None:
-        from trimaran.serving.client import Client
+        from trimaran.client import Client
 
         with Client(url, protocol=protocol.value) as client:
             asked = client.embed(model, texts)
+            digest = client.model(model).parameters.get("artifact", "")
     else:
         from trimaran.deployed import deployed
 
         found = deployed(model, store=shelf_at(store), repository=repository)
-        if found.artifact.digest != opened.facts.artifact:
-            progress_now().note(
-                f"The index was made with {opened.facts.model} {opened.facts.artifact[:12]}, "
-                f"this is {found.artifact.name} {found.artifact.digest[:12]}: scores may not mean the same."
-            )
         asked = vectors_by_artifact(found.artifact, How(rows=found.rows), texts)
+        digest = found.artifact.digest
+    if digest != opened.facts.artifact:
+        progress_now().note(
+            f"The index was made with {opened.facts.model} {opened.facts.artifact[:12]}, and {model} is "
+            f"{digest[:12] or 'not one of ours'}: scores may not mean the same."
+        )
     answers = opened.search(asked, k)
     if as_json:
         emit(

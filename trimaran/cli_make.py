@@ -11,6 +11,7 @@ from trimaran.cli import app
 from trimaran.cli_stages import (
     BatchOption,
     BudgetOption,
+    DataOption,
     DimensionsOption,
     ExporterOption,
     FamilyOption,
@@ -19,6 +20,7 @@ from trimaran.cli_stages import (
     JsonOption,
     LayerOption,
     Level,
+    MetricOption,
     ModelOption,
     ModuleOption,
     NormalizeOption,
@@ -160,6 +162,8 @@ def quantize(
         list[str] | None, typer.Option("--gate", help="Override one limit: METRIC=NUMBER. May be repeated.")
     ] = None,
     budget: BudgetOption = None,
+    data: DataOption = None,
+    metric: MetricOption = None,
     threads: ThreadsOption = None,
     store: StoreOption = None,
     force: ForceOption = False,
@@ -168,6 +172,10 @@ def quantize(
     """Make one candidate (another precision or engine) from an exported graph."""
     from trimaran.config import BUDGET_S, gates_from_flags
     from trimaran.contenders import candidate_stage
+    from trimaran.errors import UsageError
+
+    if bool(data) != bool(metric):
+        raise UsageError("--data and --metric belong together.", hint="Such as --data pairs.tsv --metric spearman.")
 
     made = candidate_stage(
         artifact,
@@ -177,6 +185,8 @@ def quantize(
         fidelity=fidelity.value,
         gates=gates_from_flags(gate) if gate else None,
         budget_s=budget or BUDGET_S,
+        data=Path(data) if data else None,
+        metric=metric,
         store=shelf_at(store, force=force),
         progress=progress_now(),
     )

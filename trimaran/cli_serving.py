@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +14,7 @@ from trimaran.cli_stages import JsonOption, StoreOption, ThreadsOption, emit, sh
 from trimaran.container import IMAGE
 
 if TYPE_CHECKING:
+    from trimaran.runtime.text import Text
     from trimaran.serving.daemon import Running
 
 repository_app = typer.Typer(no_args_is_help=True, help="Lay out and check Triton model repositories.")
@@ -165,28 +167,51 @@ def query(
     texts: Annotated[list[str], typer.Argument(help="Texts; `first ||| second` is a pair.")],
     url: Annotated[str, typer.Option("--url", help="host:port; by default Triton's own ports.")] = "",
     protocol: Annotated[Protocol, typer.Option("--protocol", help="How to talk to the server.")] = Protocol.grpc,
-    timeout_s: Annotated[float, typer.Option("--timeout", min=0.001, help="Seconds a request may take.")] = 60.0,
+    timeout_s: Annotated[float, typer.Option("--timeout", min=0.001, help="Seconds all of it may take.")] = 60.0,
+    labels: Annotated[list[str] | None, typer.Option("--label", help="For a zero-shot model; again for more.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Ask a served model and print its answers."""
-    from trimaran.runtime.text import Text
-    from trimaran.serving.client import Client
+    """Ask a served model and print its answers.
 
-    def parsed(text: str) -> Text:
-        first, mark, second = text.partition("|||")
-        return (first.strip(), second.strip()) if mark else text
+    A question-answering model is asked `question ||| context`, a reranker with the query first and the documents after
+    it, a zero-shot classifier with --label.
+    """
+    from trimaran.client import Client
 
     with Client(url, protocol=protocol.value, timeout_s=timeout_s) as client:
-        answers = client.query(name, [parsed(text) for text in texts])
-    if as_json:
-        plain = answers if isinstance(answers, list) else answers.tolist()
-        emit({"name": name, "answers": plain})
-        return
-    for text, answer in zip(texts, answers, strict=True):
-        if isinstance(answer, list):
-            typer.echo(f"{text}\t{', '.join(f'{label} {score:.4f}' for label, score in answer)}")
+        outputs = client.model(name).outputs
+        if "INDICES" in outputs:
+            ranked = client.rerank(name, texts[0], texts[1:])
+            answers: Any = [[(texts[1 + index], score) for index, score in ranked]]
+        elif labels:
+            answers = client.classify(name, texts, labels=labels)
         else:
-            typer.echo(f"{text}\t{len(answer)} numbers: {', '.join(f'{value:.4f}' for value in answer[:6])}, …")
+            answers = client.query(name, [_text_or_pair(text) for text in texts])
+    if as_json:
+        emit({"name": name, "answers": _plain(answers)})
+        return
+    for text, answer in zip(texts, answers, strict=False):
+        if "EMBEDDING" in outputs:
+            said = f"{len(answer)} numbers: {', '.join(f'{value:.4f}' for value in answer[:6])}, …"
+        elif "SCORES" in outputs:
+            said = ", ".join(f"{label} {score:.4f}" for label, score in answer)
+        else:
+            said = json.dumps(_plain(answer), ensure_ascii=False)
+        typer.echo(f"{text}\t{said}")
+
+
+def _text_or_pair(text: str) -> Text:
+    first, mark, second = text.partition("|||")
+    return (first.strip(), second.strip()) if mark else text
+
+
+def _plain(answer: Any) -> Any:
+    """Numbers, strings, lists and objects, as JSON has them."""
+    if hasattr(answer, "tolist"):
+        return answer.tolist()
+    if hasattr(answer, "_asdict"):
+        return {key: _plain(value) for key, value in answer._asdict().items()}
+    return [_plain(item) for item in answer] if isinstance(answer, (list, tuple)) else answer
 
 
 def _announce(running: Running, as_json: bool) -> None:

@@ -16,39 +16,58 @@ IMAGE = "trimaran-triton"
 PORTS = {"http": 8000, "grpc": 8001, "metrics": 8002}
 MODELS_FOLDER = "/models"
 EXIT_TIMEOUT_S = 10
+SERVING_FILE = "serving.json"
+# Only a model that is called with text says its task.
+_TASK = re.compile(r'key: *"task"')
 _ON_GPU = re.compile(r'KIND_GPU|backend: *"tensorrt"')
 
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A model as a container must know it: `variables` are what its engine was proven with."""
+    """A model as a container must know it: `loaded` with it, and `variables` that its engine was proven with."""
 
     name: str
+    loaded: tuple[str, ...]
     gpu: bool
     threads: int
     variables: dict[str, str]
     size_bytes: int
 
 
-def served_model(repository: Path, name: str) -> ServedModel:
-    """Read from the newest version of a model that takes text. Raises UsageError when there is none."""
-    folder = repository / name
-    versions = [path for path in folder.glob("*") if path.name.isdecimal() and (path / "serving.json").is_file()]
-    config = folder / "config.pbtxt"
-    if not versions or not config.is_file():
-        known = sorted({path.parent.parent.name for path in repository.glob("*/*/model.py")})
+def served_model(repository: Path, name: str, *, loaded: tuple[str, ...] = ()) -> ServedModel:
+    """Read from the newest version. `loaded` are the models to load for it, by default it alone.
+
+    Raises UsageError when it is not there.
+    """
+    newest = _newest(repository / name)
+    if newest is None or not (newest / SERVING_FILE).is_file():
+        known = [path.parent.name for path in repository.glob("*/config.pbtxt") if _TASK.search(_text(path))]
         raise UsageError(
-            f"{repository} holds no model {name!r} to serve.", hint=f"There: {', '.join(known) or 'none'}."
+            f"{repository} holds no model {name!r} to serve.", hint=f"There: {', '.join(sorted(known)) or 'none'}."
         )
-    newest = max(versions, key=lambda path: int(path.name))
-    settings: dict[str, Any] = json.loads((newest / "serving.json").read_text(encoding="utf-8"))
+    settings: dict[str, Any] = json.loads(_text(newest / SERVING_FILE))
+    configs = [repository / name / "config.pbtxt"]
+    configs += [path for path in repository.glob(f"{name}_*/config.pbtxt") if not _TASK.search(_text(path))]
+    folders = [found for path in configs if (found := _newest(path.parent))]
+    # By inode: the stages of a model share one copy of its weights.
+    files = {path.stat().st_ino: path.stat().st_size for folder in folders for path in folder.rglob("*")}
     return ServedModel(
         name=name,
-        gpu=bool(_ON_GPU.search(config.read_text(encoding="utf-8"))),
+        loaded=loaded or (name,),
+        gpu=any(_ON_GPU.search(_text(path)) for path in configs),
         threads=int(settings.get("threads", 1)),
         variables=dict(settings.get("execution_environment", {})),
-        size_bytes=sum(path.stat().st_size for path in newest.rglob("*") if path.is_file()),
+        size_bytes=sum(files.values()),
     )
+
+
+def _newest(model: Path) -> Path | None:
+    versions = [path for path in model.glob("*") if path.is_dir() and path.name.isdecimal()]
+    return max(versions, key=lambda path: int(path.name), default=None)
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
 
 
 def triton_arguments(models: list[str], *, address: str) -> list[str]:
@@ -90,5 +109,5 @@ def docker_command(
         *(part for kind, inner in PORTS.items() for part in ("--publish", f"127.0.0.1:{ports[kind]}:{inner}")),
         *(part for name, value in sorted(variables.items()) for part in ("--env", f"{name}={value}")),
         image,
-        *triton_arguments([model.name for model in models], address="0.0.0.0"),  # noqa: S104  (published on the loopback)
+        *triton_arguments([name for model in models for name in model.loaded], address="0.0.0.0"),  # noqa: S104  (published on the loopback)
     ]

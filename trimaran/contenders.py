@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trimaran import isolation
-from trimaran.artifact import Artifact, Recipe, load_artifact
+from trimaran.artifact import Artifact, Check, Recipe, load_artifact
 from trimaran.backends import Array
 from trimaran.benchmarks.quality import assess, reference_answers
 from trimaran.benchmarks.report import Quality
@@ -18,8 +18,8 @@ from trimaran.candidates import Candidate, candidate
 from trimaran.config import BUDGET_S
 from trimaran.corpus import digest_of_texts
 from trimaran.environment import capture, tools, usable_cores
-from trimaran.errors import TrimaranError
-from trimaran.labelled import OnData
+from trimaran.errors import QualityError, TrimaranError
+from trimaran.labelled import LabelledData, OnData, read_labelled
 from trimaran.planning import LANES, Plan, texts_for
 from trimaran.progress import Progress, Step
 from trimaran.runtime.text import Text
@@ -96,12 +96,18 @@ def candidate_stage(
     fidelity: Level = "strict",
     gates: Mapping[str, float] | None = None,
     budget_s: float = BUDGET_S,
+    data: Path | None = None,
+    metric: str | None = None,
     store: Store,
     progress: Progress,
 ) -> Artifact:
-    """One candidate by itself, made in a child process under the first instruction set that runs."""
+    """One candidate by itself, made in a child process under the first instruction set that runs.
+
+    With labelled data it is held against its parent's answers; one that loses too much is made, but refused.
+    """
     row = candidate(name)
     parent = store.open(reference)
+    labelled = read_labelled(data, metric, task=parent.task, labels=parent.labels) if data and metric else None
     wanted = Wanted(
         calibration=texts_for(parent.task, "calibration", calibration),
         gates=gates_for(parent.task, fidelity, gates or {}),
@@ -113,7 +119,24 @@ def candidate_stage(
             lambda restriction: _make(row, parent, wanted, restriction=restriction, store=store, step=step)
         )
         step.outcome("; ".join(str(check) for check in artifact.checks) + (f", {restriction}" if restriction else ""))
+    if labelled:
+        with progress.stage("labelled data") as step:
+            check = _data_check(parent, artifact, labelled, threads=wanted.threads)
+            step.outcome(str(check))
+        if not check.holds:
+            raise QualityError(
+                f"{row.name} loses too much on {data}: {check}.",
+                hint=f"It was made all the same: {artifact.directory}.",
+            )
     return artifact
+
+
+def _data_check(parent: Artifact, artifact: Artifact, data: LabelledData, *, threads: int) -> Check:
+    before, after = (
+        reference_answers(side, data.texts, threads=threads, deadline_s=ASSESS_DEADLINE_S)
+        for side in (parent, artifact)
+    )
+    return data.score(artifact, before, after).check()
 
 
 def _fuse(plan: Plan, graph: Artifact, *, store: Store, progress: Progress) -> Artifact | TrimaranError:

@@ -13,8 +13,9 @@ from pydantic import ValidationError as SchemaError
 from trimaran.artifact import MANIFEST, Artifact, load_artifact
 from trimaran.benchmarks.report import WIDEST_FIRST, Quality
 from trimaran.errors import IntegrityError, UsageError
-from trimaran.model_repository.layout import versions_of
+from trimaran.model_repository.layout import CONFIG_FILE
 from trimaran.model_repository.stages import SERVING_FILE, served_names
+from trimaran.model_repository.versions import model_versions
 from trimaran.spec import Rows
 from trimaran.store import Store, publish, temporary_sibling
 
@@ -29,14 +30,17 @@ class Deployed:
 
 
 def deployed(reference: str, *, store: Store, repository: Path) -> Deployed:
-    """The newest version of a model of the repository by that name, or an artifact of the store."""
+    """The version that is served of a model of the repository by that name, or an artifact of the store."""
     model = repository / reference
-    if "/" not in reference and (versions := versions_of(model)):
-        version = model / str(versions[-1])
+    if "/" not in reference and (model / CONFIG_FILE).is_file():
+        served = model_versions(repository, reference).served
+        if not served:
+            raise UsageError(f"{model} has no version that is served.", hint="`trimaran promote` chooses one.")
+        version = model / str(served[-1])
         serving = version / SERVING_FILE
         if serving.is_file():
             rows: Rows = json.loads(serving.read_text(encoding="utf-8"))["rows"]
-            return Deployed(_artifact_of(version, store), rows, f"as {reference} version {versions[-1]} is served")
+            return Deployed(_artifact_of(version, store), rows, f"as {reference} version {served[-1]} is served")
         raise UsageError(f"{model} was not laid out by trimaran: {serving} is missing.")
     try:
         artifact = store.open(reference)

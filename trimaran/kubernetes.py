@@ -101,7 +101,7 @@ def _deployment(model: ServedModel, wishes: Wishes, name: str, labels: Object, c
 def _triton(model: ServedModel, wishes: Wishes) -> Object:
     """On the loopback but for its metrics. Its probe asks the gateway, whose readiness is a canary through the model:
     Triton's own stays true over a dead python stub."""
-    command, *arguments = triton_arguments([model.name], address="127.0.0.1")
+    command, *arguments = triton_arguments(list(model.loaded), address="127.0.0.1")
     memory = f"{max(1, -(-(3 * model.size_bytes + (512 << 20)) // (1 << 30)))}Gi"
     resources: Object = {
         "requests": {"cpu": str(model.threads), "memory": memory},

@@ -65,6 +65,7 @@ def _switch(repository: Path, name: str, version: int, *, prove: bool, progress:
                 with progress.stage("switch") as step:
                     switched.append(server)
                     control.load((HOST, server.http_port), name)
+                    control.switched((HOST, server.http_port), name, version)
                     readiness.sing(server.http_port, name)
                     step.outcome(f"the server on port {server.http_port} serves version {version} of {name}")
     except ServerError as error:

@@ -71,7 +71,8 @@ def _speed_cells(run: PeersRun, row: PeerRow) -> list[str]:
         time = f"{milliseconds(median(found.samples_ns))} ms"
         ratio = ratios.get(one.shape)
         cells.append(time if row.name == run.reference or not ratio else f"{times(ratio)} ({interval(ratio)}), {time}")
-    why = f"; **cannot run here**: {markdown_text(row.failure)}" if row.failure else ""
+    how = "did not finish" if row.cold_starts_ns else "cannot run here"
+    why = f"; **{how}**: {markdown_text(row.failure)}" if row.failure else ""
     return [f"**{markdown_text(row.name)}** {row.version or ''}".strip(), f"{markdown_text(row.describe)}{why}", *cells]
 
 
@@ -80,7 +81,8 @@ def _answers(run: PeersRun) -> list[str]:
     lines = [markdown_line(heads), markdown_line(["---", *["---:"] * (len(heads) - 1)])]
     for row in run.peers:
         start = f"{median(row.cold_starts_ns) / 1e9:.2f} s" if row.cold_starts_ns else "–"
-        values = [number(row.metrics.get(name)) for name in _METRICS]
+        # A distance of nothing comes out of the arithmetic a last digit below zero.
+        values = [number(max(0.0, row.metrics[name])) if name in row.metrics else "–" for name in _METRICS]
         lines.append(markdown_line([markdown_text(row.name), *values, megabytes(row.memory_bytes), start]))
     return lines
 

@@ -48,12 +48,20 @@ class Peer:
         import numpy as np
 
         body = json.dumps({"model": "minilm", "input": texts})
+        try:
+            status, said = self._post(body)
+        except (ConnectionError, http.client.RemoteDisconnected):
+            # The server closes a connection that was idle for a while, as it is between two turns.
+            self._connection.close()
+            status, said = self._post(body)
+        if status != 200:
+            raise RuntimeError(f"infinity_emb answered {status}: {said[:200]!r}")
+        return np.array([row["embedding"] for row in json.loads(said)["data"]], np.float32)
+
+    def _post(self, body: str) -> tuple[int, bytes]:
         self._connection.request("POST", "/embeddings", body, {"Content-Type": "application/json"})
         answer = self._connection.getresponse()
-        data = json.loads(answer.read())
-        if answer.status != 200:
-            raise RuntimeError(f"infinity_emb answered {answer.status}: {str(data)[:200]}")
-        return np.array([row["embedding"] for row in data["data"]], np.float32)
+        return answer.status, answer.read()
 
     def pids(self) -> list[int]:
         return [self._server.pid]

@@ -6,9 +6,11 @@ returns one vector a text; `prepare(model, work, **options)` makes once what is 
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import json
 import os
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -22,13 +24,18 @@ BATCH = 32
 
 
 def prepare(script: str, model: str, work: str, texts_path: str, options: dict[str, Any]) -> None:
-    """Leaves in `work` what the peer loads; does nothing when it is there."""
-    folder = Path(work)
-    folder.mkdir(parents=True, exist_ok=True)
+    """Leaves in `work` what the peer loads; does nothing when it is there, made by this script from these texts."""
+    module = importlib.import_module(script)
+    folder, texts = Path(work), _texts(texts_path)
+    made_from = [Path(str(module.__file__)).read_text(encoding="utf-8"), model, texts, options]
+    digest = hashlib.sha256(json.dumps(made_from, sort_keys=True).encode()).hexdigest()
     done = folder / ".prepared"
-    if not done.exists():
-        importlib.import_module(script).prepare(Path(model), folder, texts=_texts(texts_path), **options)
-        done.touch()
+    if done.is_file() and done.read_text(encoding="utf-8") == digest:
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    module.prepare(Path(model), folder, texts=texts, **options)
+    done.write_text(digest, encoding="utf-8")
 
 
 class PeerProbe:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -252,7 +253,9 @@ def contest(
         measured = timed(living, race, effort=effort, step=step)
         step.outcome(f"{len(living)} peers, {len(race.texts)} sets of texts, interleaved")
     for outcome in measured.outcomes:
-        facts = {"memory_bytes": outcome.peak_memory_bytes or None, "failure": outcome.failure}
+        # The log is on this machine only.
+        failure = outcome.failure and re.sub(r" The log is \S+", "", outcome.failure)
+        facts = {"memory_bytes": outcome.peak_memory_bytes or None, "failure": failure}
         rows[outcome.candidate] = rows[outcome.candidate].model_copy(update=facts)
     return PeersRun(
         created=datetime.now(UTC).isoformat(timespec="seconds"),

@@ -13,6 +13,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -113,10 +114,15 @@ def _joined_to(model: Path, texts: tuple[str, ...], tokens: int) -> str:
 
 
 def _tokens(model: Path, text: str) -> int:
+    return min(256, len(_tokenizer(model).encode(text).ids))
+
+
+@cache
+def _tokenizer(model: Path) -> Tokenizer:
     tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    return min(256, len(tokenizer.encode(text).ids))
+    return tokenizer
 
 
 def _sets(race: Race) -> tuple[TextSet, ...]:

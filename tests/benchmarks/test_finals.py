@@ -77,7 +77,7 @@ def test_a_start_with_a_wrong_answer_does_not_count() -> None:
         results.Start(elapsed_ns=9 * MILLISECOND, correct=True, distance=0.0),
     )
     figure = final(results.ColdStart(**SERVED, starts=starts))
-    assert figure is not None and (figure.value, figure.n) == (9.0, 1)
+    assert figure is not None and (figure.value, figure.n) == (0.009, 1)
 
 
 def test_a_result_that_was_cut_before_its_first_sample_has_no_number() -> None:

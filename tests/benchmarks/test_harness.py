@@ -59,6 +59,10 @@ def test_overhead_is_the_harness_against_the_bare_loop() -> None:
     assert floor_ns(check([1], 1)) == 300
     assert warnings(check([1_000_500], 1_000_000)) == ()
     assert "5.0% longer than a bare loop" in warnings(check([1_050_000], 1_000_000))[0]
+    noisy = check([1], 1_000_000).model_copy(
+        update={"timed": tuple(Round(samples_ns=(ns * 10_000,)) for ns in (90, 150, 104, 95, 180))}
+    )
+    assert "could not be told" in warnings(noisy)[0]
 
 
 def test_a_harness_that_sees_a_difference_in_none_is_told_on() -> None:

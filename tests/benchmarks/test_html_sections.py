@@ -1,18 +1,22 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
 from tests.benchmarks.fakes import usual_report
 from tests.benchmarks.report_worlds import SENSITIVITY, whole_report
 from tests.benchmarks.scenario_worlds import scenario_results
+from tests.tiny import tiny_artifact
+from trimaran.benchmarks.choice import judged_row
 from trimaran.benchmarks.plots import _front
 from trimaran.benchmarks.plots_layers import layer_bars, search_steps
 from trimaran.benchmarks.plots_scenarios import heat_map, load_curves, rate_curve, time_bars
 from trimaran.benchmarks.render_html import render_html
 from trimaran.benchmarks.results import ClosedLoop, OpenLoop, ShapeGrid
 from trimaran.benchmarks.time_parts import time_splits
+from trimaran.sensitivity import KEY
 
 RESULTS = scenario_results("quick")
 EAGER = scenario_results("eager", speed=0.5)
@@ -87,6 +91,12 @@ def test_layers_kept_in_float_stand_out_and_untried_ones_are_not_drawn() -> None
     assert "pooler" not in drawn
     assert (search_steps(SENSITIVITY) or "").count("<circle") == 3
     assert search_steps(SENSITIVITY.model_copy(update={"steps": ()})) is None
+
+
+def test_a_search_recorded_in_a_manifest_reaches_the_report(tmp_path: Path) -> None:
+    artifact = tiny_artifact(tmp_path).model_copy(update={"details": {KEY: SENSITIVITY.model_dump(mode="json")}})
+    assert judged_row("mixed", artifact, None).sensitivity == SENSITIVITY
+    assert judged_row("plain", tiny_artifact(tmp_path), None).sensitivity is None
 
 
 def test_nothing_on_the_front_is_beaten_in_both() -> None:

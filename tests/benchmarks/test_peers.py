@@ -10,13 +10,14 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.benchmarks.fakes import row
 from tests.tiny import tiny_artifact
 from trimaran.benchmarks.results import Shape
 from trimaran.benchmarks.runner import Effort
 from trimaran.progress import SilentProgress
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "peers"
-MODULES = ("table", "results", "race", "page")
+MODULES = ("table", "results", "race", "page", "run")
 TEXTS = ("the cat sat", "the dog ran", "good dog", "bad cat sat the dog ran")
 
 
@@ -27,9 +28,10 @@ def peers() -> Iterator[SimpleNamespace]:
         import page
         import race
         import results
+        import run
         import table
 
-        yield SimpleNamespace(page=page, race=race, results=results, table=table)
+        yield SimpleNamespace(page=page, race=race, results=results, run=run, table=table)
     finally:
         sys.path.remove(str(FOLDER))
         for name in MODULES:
@@ -60,6 +62,21 @@ def test_the_page_shows_the_committed_result(peers: SimpleNamespace) -> None:
     assert page.read_text(encoding="utf-8") == peers.page.render_page(peers.results.read_result()), "run `make peers`"
 
 
+def test_one_choice_at_every_level_is_one_row_in_process_and_one_served(
+    peers: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    artifact = tiny_artifact(tmp_path / "store")
+    monkeypatch.setattr(peers.run, "_chosen", lambda level, work: (row("quick"), artifact))
+    race = peers.race.Race(
+        model=tmp_path, work=tmp_path, texts={}, judging=TEXTS, calibration=TEXTS, threads=1, cores=()
+    )
+    alone, served = peers.run._ourselves(race, quick=False)
+    assert (alone.name, alone.describe) == ("trimaran strict", "quick, at every level, in process")
+    assert alone.options == {"artifact": str(artifact.directory), "rows": "padded"}
+    assert served.name == "trimaran strict, served" and "Triton over HTTP" in served.describe
+    assert (Path(served.options["repository"]) / served.options["name"] / "config.pbtxt").is_file()
+
+
 def test_a_peer_beside_itself_is_equal_and_one_that_is_missing_says_so(peers: SimpleNamespace, tmp_path: Path) -> None:
     artifact = tiny_artifact(tmp_path / "store")
     options = {"artifact": str(artifact.directory), "rows": "padded"}
@@ -85,7 +102,7 @@ def test_a_peer_beside_itself_is_equal_and_one_that_is_missing_says_so(peers: Si
         starts=1,
         progress=SilentProgress(),
     )
-    rows = {row.name: row for row in run.peers}
+    rows = {found.name: found for found in run.peers}
     assert rows["second"].metrics["mean_cosine_distance"] < 1e-7 and rows["second"].metrics["batch_change"] < 1e-6
     assert all(rows[name].memory_bytes and len(rows[name].cold_starts_ns) == 1 for name in ("first", "second"))
     assert {(found.candidate, found.shape) for found in run.measurements} == {

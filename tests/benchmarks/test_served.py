@@ -95,6 +95,16 @@ def test_an_open_loop_brackets_the_rate_that_holds_the_budget(server: Server) ->
     assert between_rates(generous) is None
 
 
+def test_rates_too_low_for_their_samples_in_time_are_cut(server: Server) -> None:
+    asked = AskedOpenLoop(
+        scenario="open-loop", shares_of_one_caller=(1e-3,), refine=0, samples=10_000, time_s=0.0, limit_s=1.0
+    )
+    found = asked_of(server, asked, "grpc")
+    assert isinstance(found, results.OpenLoop)
+    assert found.cut is not None and "never reached its samples" in found.cut and found.cut_by == "samples"
+    assert len(found.points) == 1
+
+
 def test_offline_answers_every_text(server: Server) -> None:
     found = asked_of(server, AskedOffline(scenario="offline", at=("served",), rounds=2, callers=3), "http")
     assert isinstance(found, results.Offline)

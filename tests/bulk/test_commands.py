@@ -20,6 +20,7 @@ from trimaran.benchmarks.report import Quality
 from trimaran.bulk.meter import Meter, duration
 from trimaran.deployed import deployed
 from trimaran.model_repository.layout import lay_out
+from trimaran.model_repository.versions import pin
 from trimaran.progress import LineProgress
 from trimaran.serving import installation
 from trimaran.store import Store
@@ -97,6 +98,14 @@ def test_an_index_is_built_and_searched_by_name(world: Path, encoded: Path, text
     assert any(texts[place] == texts[250] for place in best) or best[0] == 250
 
 
+def test_a_search_with_another_artifact_says_so(world: Path, encoded: Path) -> None:
+    trimaran_json("index", "build", encoded, "-o", "mine.faiss", home=world / "home", cwd=world)
+    other = tiny(world / "home", backend="openvino")
+    done = trimaran("index", "search", "mine.faiss", other.directory, "dog", "-k", 1, home=world / "home", cwd=world)
+    assert done.returncode == 0, done.stderr
+    assert f"is {other.digest[:12]}: scores may not mean the same" in done.stderr
+
+
 def test_names_that_nobody_knows_are_refused_with_those_that_are(world: Path) -> None:
     done = trimaran("encode", "nothing", "--input", "texts", "-o", "x", home=world / "home", cwd=world)
     assert done.returncode == 2
@@ -109,6 +118,18 @@ def test_an_artifact_no_longer_in_the_store_is_brought_back_from_the_repository(
     assert found.artifact.directory.parent == tmp_path / "store"
     assert Store(tmp_path / "store").find(found.artifact.recipe) is not None
     shutil.rmtree(tmp_path / "store")
+
+
+def test_a_promoted_version_is_the_one_that_encodes(tmp_path: Path) -> None:
+    store, repository = Store(tmp_path / "store"), tmp_path / "repository"
+    first, second = tiny(tmp_path), tiny(tmp_path, backend="openvino")
+    for found, rows in ((first, "padded"), (second, "alone")):
+        lay_out(found, repository=repository, name="titles", rows=rows, threads=1)  # type: ignore[arg-type]
+    assert deployed("titles", store=store, repository=repository).artifact.digest == second.digest
+    pin(repository, "titles", 1)
+    pinned = deployed("titles", store=store, repository=repository)
+    assert (pinned.artifact.digest, pinned.rows) == (first.digest, "padded")
+    assert pinned.why == "as titles version 1 is served"
 
 
 def test_an_artifact_runs_as_its_certificate_says(artifact: Artifact, tmp_path: Path) -> None:
@@ -170,6 +191,8 @@ def test_a_served_model_searches_like_its_artifact(world: Path, encoded: Path, s
     trimaran_json("index", "build", encoded, "-o", "served.faiss", home=world / "home", cwd=world)
     search = ["index", "search", "served.faiss", "titles", "the good dog", "-k", 5]
     by_artifact = trimaran_json(*search, home=world / "home", cwd=world)
-    by_server = trimaran_json(*search, "--url", served, home=world / "home", cwd=world)
+    done = trimaran(*search, "--url", served, "--json", home=world / "home", cwd=world)
+    assert "may not mean the same" not in done.stderr
+    by_server = json.loads(done.stdout)
     mine, theirs = (told["answers"][0]["hits"] for told in (by_artifact, by_server))
     assert [round(hit["score"], 4) for hit in mine] == [round(hit["score"], 4) for hit in theirs]

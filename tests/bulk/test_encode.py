@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.bulk.worlds import PART_ROWS, rejects, run, sentences, table, tiny, vectors, written
+from tests.commands import COMMAND, environment
 from tests.serving.worlds import by_hand
 from tests.tiny import HIDDEN
 from trimaran.artifact import Artifact, sha256_of
@@ -204,3 +207,22 @@ def test_two_workers_write_what_one_writes(artifact: Artifact, texts: list[str],
 def test_a_shape_says_what_every_part_is(artifact: Artifact) -> None:
     shape = settings_for(artifact, columns=Columns(), how=How()).shape
     assert shape == Shape(artifact=artifact.digest, task="embedding", format="parquet", dtype="fp32", width=HIDDEN)
+
+
+@pytest.mark.slow
+def test_ten_times_the_texts_take_the_same_memory(artifact: Artifact, home: Path, tmp_path: Path) -> None:
+    texts = sentences(20_000, seed=8)
+
+    def peak_kib(times: int) -> int:
+        """Of the largest process of the run, the command or its worker."""
+        source = written(tmp_path / f"{times}.txt", texts * times)
+        arguments = [str(artifact.directory), "--input", str(source), "--output", str(tmp_path / f"out-{times}")]
+        command = [*COMMAND, "encode", *arguments, "--rows", "padded", "--part-rows", "1000"]
+        process = subprocess.Popen(command, env=environment(home), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        assert process.returncode == 0
+        return usage.ru_maxrss
+
+    few, many = peak_kib(1), peak_kib(10)
+    assert many < 1.15 * few

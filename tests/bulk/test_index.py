@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,17 @@ from trimaran.progress import LineProgress, SilentProgress
 GIB = 1 << 30
 QUIET = SilentProgress()
 Vectors = npt.NDArray[np.float32]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Threads that wait for one another by spinning make small trainings slow on a busy machine."""
+    import faiss
+
+    before = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    yield
+    faiss.omp_set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

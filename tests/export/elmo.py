@@ -73,3 +73,23 @@ def build_another_each_time() -> tuple[torch.nn.Module, Any, dict[str, torch.Ten
 
 def build_nothing() -> None:
     return None
+
+
+class Convolved(torch.nn.Module):
+    """A convolution with a batch norm behind it: its running statistics are buffers, not parameters."""
+
+    def __init__(self, vocabulary: int) -> None:
+        super().__init__()
+        self.table = torch.nn.Embedding(vocabulary, WIDTH)
+        self.convolution = torch.nn.Conv1d(WIDTH, WIDTH, kernel_size=1)
+        self.norm = torch.nn.BatchNorm1d(WIDTH)
+        torch.nn.init.normal_(self.norm.running_mean)
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        return self.norm(self.convolution(self.table(input_ids).transpose(1, 2))).transpose(1, 2)
+
+
+def build_with_batch_norm() -> tuple[torch.nn.Module, Any, dict[str, torch.Tensor]]:
+    _, tokenizer, example = build()
+    torch.manual_seed(6)
+    return Convolved(len(tokenizer)).eval(), tokenizer, example

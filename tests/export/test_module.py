@@ -63,3 +63,9 @@ def test_a_factory_that_cannot_be_used_is_refused(factory: str, words: str) -> N
 def test_a_factory_that_builds_another_model_each_time_is_noticed(tmp_path: Path) -> None:
     with pytest.raises(IntegrityError, match="built another model than before"):
         exported(locate_module("tests.export.elmo:build_another_each_time"), tmp_path, profile=LONG)
+
+
+def test_the_running_statistics_of_a_batch_norm_are_exported(tmp_path: Path) -> None:
+    graph = exported(locate_module("tests.export.elmo:build_with_batch_norm"), tmp_path, profile=LONG)
+    assert graph.checks[0].holds
+    assert graph.details["operators"]["BatchNormalization"] == 1

@@ -17,6 +17,7 @@ from trimaran.export.locate import locate
 from trimaran.runtime import answers
 from trimaran.runtime.answers import Answering
 
+pytestmark = pytest.mark.slow
 Taught = Callable[[str], tuple[Path, Answering]]
 
 
@@ -68,7 +69,8 @@ def test_trained_ranking_puts_the_topic_first(taught: Taught) -> None:
     for place, words in enumerate(TOPICS):
         (mine,) = answers.ranked(served, [(words[0], documents)])
         assert mine[0]["index"] == place
-        assert mine[0]["score"] > 0.5 > mine[1]["score"]
+        assert mine[0]["score"] > 0.5
+        assert mine[0]["score"] > mine[-1]["score"] + 0.3
         theirs = judge.rank(words[0], documents)
         assert [row["index"] for row in mine] == [row["corpus_id"] for row in theirs]
         assert [row["score"] for row in mine] == pytest.approx([row["score"] for row in theirs], abs=1e-5)

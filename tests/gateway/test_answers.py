@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import base64
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.gateway.worlds import Running
+from tests.gateway.worlds import Running, gateway
 from tests.serving.worlds import TEXTS, by_hand, logits_by_hand
-from tests.tiny import HIDDEN, LABELS, WORDS
+from tests.tiny import HIDDEN, LABELS, WORDS, tiny_artifact
+from trimaran.model_repository.layout import lay_out
 from trimaran.runtime.text import softmax
+from trimaran.serving.server import launch
+from trimaran.store import HOME_VARIABLE
 
 
 def vectors_of(found: object) -> np.ndarray:
@@ -109,3 +113,19 @@ def test_an_unknown_model_is_not_found(running: Running, name: str) -> None:
     found = running.ask("/v1/embeddings", {"model": name, "input": "the cat"})
     assert (found.status, found.json["error"]["code"]) == (404, "model_not_found")
     assert name not in found.json["error"]["message"]
+
+
+def test_models_of_separate_stages_are_served_alike(triton: None, tmp_path: Path) -> None:
+    """An ensemble has its tokenizer in a stage of its own."""
+    for name, rows in (("together", "padded"), ("apart", "alone")):
+        lay_out(
+            tiny_artifact(tmp_path / "s"), repository=tmp_path / "r", name=name, rows=rows, threads=1, separate=True
+        )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(HOME_VARIABLE, str(tmp_path / "home"))
+        with launch(tmp_path / "r") as server, gateway(tmp_path / "r", server.grpc_url, tmp_path / "g") as started:
+            for name in ("together", "apart"):
+                found = started.ask("/v1/embeddings", {"model": name, "input": list(TEXTS)})
+                assert found.json["usage"]["prompt_tokens"] > 0
+                np.testing.assert_allclose(vectors_of(found.json), by_hand(TEXTS), atol=1e-6)
+            assert {item["id"] for item in started.ask("/v1/models").json["data"]} == {"together", "apart"}

@@ -41,6 +41,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def rendered(repository: Path, *options: object) -> dict[str, dict[str, Any]]:
     done = trimaran("kubernetes", "My_Model.v2", "--repository", repository, *options, home=repository.parent / "home")
     assert done.returncode == 0, done.stderr
+    assert "&id" not in done.stdout, "written out, for people to read"
     return {item["kind"]: item for item in yaml.safe_load_all(done.stdout)}
 
 
@@ -127,6 +128,22 @@ def test_a_model_on_a_gpu_asks_for_one(repository: Path, tmp_path: Path) -> None
     assert limits["nvidia.com/gpu"] == "1"
     said = trimaran_json("serve", tmp_path / "r", "--docker", "--dry-run", home=tmp_path / "home")
     assert said["command"][said["command"].index("--gpus") + 1] == "all"
+
+
+def test_stages_that_a_model_calls_are_loaded_with_it(tmp_path: Path) -> None:
+    for name, rows in (("together", "padded"), ("apart", "alone")):
+        lay_out(
+            tiny_artifact(tmp_path / "s"), repository=tmp_path / "r", name=name, rows=rows, threads=1, separate=True
+        )
+    command = trimaran_json("serve", tmp_path / "r", "--docker", "--dry-run", home=tmp_path / "home")["command"]
+    loaded = [argument.partition("=")[2] for argument in command if argument.startswith("--load-model=")]
+    # An ensemble brings its steps along; a stage that calls its engine by name does not.
+    assert loaded == ["apart_onnxruntime", "apart", "together"]
+    said = trimaran_json("kubernetes", "apart", "--repository", tmp_path / "r", home=tmp_path / "home")
+    deployment = next(item for item in said["items"] if item["kind"] == "Deployment")
+    arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert {"--load-model=apart", "--load-model=apart_onnxruntime"} <= set(arguments)
+    assert "--load-model=together" not in arguments
 
 
 def test_an_unknown_model_is_named_with_those_there_are(repository: Path) -> None:

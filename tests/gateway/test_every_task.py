@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.gateway.conftest import Tasks
 from tests.serving.every_task import CONTEXT, LABELS, MASKED, WORDS
 from tests.serving.test_every_task import assert_alike
 from trimaran import AsyncClient, Client
+from trimaran.cli import main
 from trimaran.errors import RequestFailed, UsageError
 from trimaran.runtime.answers import ANSWERS
 
@@ -149,6 +151,36 @@ def test_the_wrong_method_and_a_wrong_option_are_named(client: Any) -> None:
         client.entities("token-classification", ["a"], aggregation="sum")
     with pytest.raises(RequestFailed, match=r"no model 'nowhere'.*embedding"):
         client.embed("nowhere", ["a"])
+
+
+QUERIES: dict[str, tuple[tuple[str, ...], str]] = {
+    "embedding": (("a", "b ||| c"), "numbers: "),
+    "text-classification": (("a",), "good 0."),
+    "zero-shot-classification": (("a", "--label", "food", "--label", "politics"), "food 0."),
+    "token-classification": ((WORDS[0],), '"start": '),
+    "question-answering": (("Where? ||| Ada lived in London.",), '"answer": '),
+    "fill-mask": ((MASKED,), '"token_str": '),
+    "rerank": (("weather", "rain", "money"), "rain 0."),
+    "sparse-embedding": (("a",), '"weights": '),
+    "feature-extraction": (("a",), '"vectors": '),
+}
+
+
+@pytest.mark.parametrize("task", QUERIES)
+def test_the_command_asks_every_task(tasks: Tasks, capsys: pytest.CaptureFixture[str], task: str) -> None:
+    given, words = QUERIES[task]
+    said = []
+    for options in ((), ("--json",)):
+        with pytest.raises(SystemExit) as ended:
+            main(["query", task, *given, "--url", tasks.server.grpc_url, *options])
+        assert not ended.value.code
+        said.append(capsys.readouterr().out)
+    assert words in said[0]
+    assert json.loads(said[1])["answers"]
+
+
+def test_the_command_has_a_row_for_every_task(tasks: Tasks) -> None:
+    assert set(QUERIES) == set(tasks.artifacts)
 
 
 def ask(tasks: Tasks, path: str, **body: Any) -> Any:

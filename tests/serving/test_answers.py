@@ -10,10 +10,10 @@ import pytest
 
 from tests.serving.worlds import TEXTS, by_hand, logits_by_hand, tiny_repository
 from tests.tiny import LABELS
+from trimaran.client import Client, Protocol
 from trimaran.errors import NotReady, RequestFailed, UsageError
 from trimaran.model_repository.check import problems
 from trimaran.runtime.text import softmax
-from trimaran.serving.client import Client, Protocol
 from trimaran.serving.server import Server, launch
 
 MODELS = ("classes", "classes-ov", "vectors", "vectors-ov")

@@ -14,10 +14,10 @@ import pytest
 
 from tests.serving.worlds import eventually, processes_with, shared_memory_with
 from tests.tiny import tiny_artifact
+from trimaran.client import Client
 from trimaran.errors import UsageError
 from trimaran.model_repository.layout import lay_out
 from trimaran.serving import daemon
-from trimaran.serving.client import Client
 
 pytestmark = pytest.mark.usefixtures("triton")
 

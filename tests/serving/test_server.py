@@ -23,10 +23,10 @@ from tests.serving.worlds import (
     slow_repository,
 )
 from tests.tiny import tiny_artifact
+from trimaran.client import Client
 from trimaran.errors import Overloaded, TimedOut, ToolError, TrimaranError, UnavailableError, UsageError
 from trimaran.model_repository.layout import lay_out
 from trimaran.serving import installation, ports
-from trimaran.serving.client import Client
 from trimaran.serving.server import launch
 
 pytestmark = pytest.mark.usefixtures("triton")

@@ -26,6 +26,7 @@ from trimaran.benchmarks.served import Target
 from trimaran.benchmarks.suite import Suite, suite_from_data
 from trimaran.benchmarks.suite_state import FILE
 from trimaran.benchmarks.time_parts import time_splits
+from trimaran.cli import main
 from trimaran.config import deploy_config
 from trimaran.corpus import shipped_texts
 from trimaran.errors import ServerError, ToolError, UnavailableError, UsageError, ValidationError
@@ -34,7 +35,7 @@ from trimaran.progress import SilentProgress
 from trimaran.serving import installation
 from trimaran.serving.server import launch
 from trimaran.store import HOME_VARIABLE, Store
-from trimaran.suite_walk import Wanted, bench_suite
+from trimaran.suite_bench import Wanted, bench_suite
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 BRIEF = {"limit_s": 60.0}
@@ -264,6 +265,28 @@ def test_texts_longer_than_the_profile_are_refused_unless_they_may_be_cut(
     found = run(model, suite, home, tmp_path / "report", Wanted(texts=texts, truncate=True))
     (result,) = found.scenarios
     assert result.texts is not None and result.texts.truncated == 6
+
+
+def test_labelled_data_with_the_wrong_columns_is_refused_before_any_work(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "data.tsv").write_text("alpha\tbeta\n" + "one\ttwo\n" * 40)
+    asked = [
+        "bench",
+        "-m",
+        str(model),
+        "--suite",
+        "quick",
+        "--data",
+        str(tmp_path / "data.tsv"),
+        "--metric",
+        "spearman",
+    ]
+    with pytest.raises(SystemExit) as ended:
+        main([*asked, "--report", str(tmp_path / "report"), "--store", str(tmp_path / "store")])
+    assert ended.value.code == 2
+    assert "data.tsv" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["data.tsv"]
 
 
 def test_a_candidate_that_no_one_knows_is_refused_before_any_work(model: Path, home: Path, tmp_path: Path) -> None:

@@ -176,8 +176,8 @@ def _open_loop(result: OpenLoop) -> tuple[Figure, ...]:
 
 
 def _cold_start(result: found.ColdStart) -> tuple[Figure, ...]:
-    times_ms = [start.elapsed_ns / 1e6 for start in result.starts if start.correct]
-    return (_over("start to first correct answer", times_ms, "ms", "lower"),) if times_ms else ()
+    times_s = [start.elapsed_ns / 1e9 for start in result.starts if start.correct]
+    return (_over("start to first correct answer", times_s, "s", "lower"),) if times_s else ()
 
 
 def _memory(result: found.Memory) -> tuple[Figure, ...]:

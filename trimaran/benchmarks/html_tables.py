@@ -52,6 +52,7 @@ def candidates_table(report: Report) -> str:
 def _candidate(report: Report, row: CandidateRow, columns: int) -> str:
     ratios = speedups(report.measurements, row.name, reference=report.reference.name)
     is_reference = row.name == report.reference.name
+    runs_as = row.runs_as or f"{row.backend}, {row.precision}"
     speeds = [
         "<td>1×</td>"
         if is_reference
@@ -61,7 +62,7 @@ def _candidate(report: Report, row: CandidateRow, columns: int) -> str:
         for shape in shapes_of(report.measurements)
     ]
     cells = [
-        f'<th scope="row">{escape(row.name)}<small>{escape(row.runs_as or f"{row.backend}, {row.precision}")}</small></th>',
+        f'<th scope="row">{escape(row.name)}<small>{escape(runs_as)}</small></th>',
         f'<td class="left"><span class="tag {row.verdict}">{VERDICT_MARKS[row.verdict]} {row.verdict}</span></td>',
         *speeds,
         *_quality_cells(report, row),

@@ -209,13 +209,14 @@ def _open_loop(asked: AskedOpenLoop, facts: Head, load: Driver, target: Target, 
 
     def tried(result: results.OpenLoop, rate: float) -> results.OpenLoop:
         say(len(result.points), total, f"{rate:.0f} requests/s")
+        possible = max(1, int(rate * asked.limit_s / total))
         found = load.load(
             "open_loop",
             within_s=asked.limit_s,
             callers=asked.callers,
             rate_per_s=rate,
-            samples=asked.samples,
-            time_s=asked.time_s,
+            samples=min(asked.samples, possible),
+            time_s=min(asked.time_s, asked.limit_s / total),
             seed=len(result.points),
         )
         point = OpenPoint(
@@ -224,7 +225,8 @@ def _open_loop(asked: AskedOpenLoop, facts: Head, load: Driver, target: Target, 
             latencies_ns=found.latencies_ns,
             failures=found.failures,
         )
-        cut = cut_of(found, 0, asked.limit_s, f"at {rate:.0f} requests/s")
+        needed = asked.samples if possible < asked.samples else 0
+        cut = cut_of(found, needed, asked.limit_s / total, f"at {rate:.3g} requests/s")
         return result.model_copy(update={"points": (*result.points, point), **cut})
 
     for share in asked.shares_of_one_caller:

@@ -76,7 +76,9 @@ def number(value: float | int | str | None, *, digits: int = 3) -> str:
     if 0.9 < value < 1:
         # What is left to 1 is the news: 0.9988 and 0.9999 are not "0.999" and "1".
         digits = min(7, max(digits, math.ceil(-math.log10(1 - value)) + 1))
-    if value == 0 or 1e-3 <= abs(value) < 1e5:
+    if 1e3 <= abs(value) < 1e7:
+        return f"{value:,.0f}"
+    if value == 0 or 1e-3 <= abs(value) < 1e3:
         return f"{value:.{digits}g}"
     mantissa, _, exponent = f"{value:.{digits - 1}e}".partition("e")
     if "." in mantissa:

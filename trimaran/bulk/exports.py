@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from trimaran.bulk.part_files import VectorBlock
-from trimaran.bulk.vectors import VectorFolder
+from trimaran.bulk.vectors import VectorFolder, are_unit
 from trimaran.errors import UsageError
 from trimaran.progress import Progress
 from trimaran.spec import Frozen
@@ -23,7 +23,6 @@ WIDEST: dict[Target, int] = {"milvus": 32_768, "elasticsearch": 4_096}
 REQUEST_BYTES = 10 << 20
 _MILVUS_BYTES = 256 << 20
 _LONGEST_ID = 512
-_UNIT = 1e-3
 
 
 class Exported(Frozen):
@@ -70,7 +69,7 @@ class _Milvus:
         import pyarrow.parquet as pq
 
         self._whole = isinstance(block.ids[0], int)
-        self._unit &= _are_unit(block)
+        self._unit &= are_unit(block.vectors)
         ends = np.arange(len(block.ids) + 1, dtype=np.int32) * self._vectors.width
         table = pa.table(
             {
@@ -116,7 +115,7 @@ class _Elasticsearch:
         self._unit = True
 
     def add(self, block: VectorBlock) -> None:
-        self._unit &= _are_unit(block)
+        self._unit &= are_unit(block.vectors)
         for identity, vector in zip(block.ids, block.vectors, strict=True):
             if len(str(identity).encode()) > _LONGEST_ID:
                 raise UsageError(f"Elasticsearch takes ids of up to {_LONGEST_ID} bytes; one is longer.")
@@ -151,7 +150,3 @@ class _Elasticsearch:
 
 
 _WRITERS: dict[Target, Callable[[Path, VectorFolder, str], Any]] = {"milvus": _Milvus, "elasticsearch": _Elasticsearch}
-
-
-def _are_unit(block: VectorBlock) -> bool:
-    return bool(np.all(np.abs(np.linalg.norm(block.vectors, axis=1) - 1) < _UNIT))

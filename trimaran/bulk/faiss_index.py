@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections.abc import Callable
@@ -18,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import ConfigDict, Field
 
-from trimaran.bulk.index_choice import LINKS, Choice, IndexType, chosen, code_bytes, lists_for
-from trimaran.bulk.vectors import VectorFolder, Vectors
+from trimaran.bulk.index_choice import LINKS, TRAINED_PER_LIST, Choice, IndexType, chosen, code_bytes, lists_for
+from trimaran.bulk.vectors import VectorFolder, Vectors, are_unit
 from trimaran.errors import UnavailableError, ValidationError
 from trimaran.progress import Progress, Step
 from trimaran.spec import Frozen
@@ -31,7 +32,6 @@ NEIGHBOURS = 10
 _QUERIES = 200
 _SEED = 0
 _TRAINED_PER_LIST = 64
-_UNIT = 1e-3
 # Exact neighbours that are looked at for ties with the tenth, and what still is a tie.
 _CANDIDATES = 100
 _TIE = 1e-6
@@ -74,7 +74,7 @@ def build(
     choice = chosen(vectors.count, vectors.width, memory_bytes, wanted=wanted)
     progress.note(f"{choice.type}: {choice.reason}.")
     places, queries = vectors.sample(_QUERIES, seed=_SEED, verify=True)
-    metric: Metric = "inner-product" if _are_unit(queries) else "cosine"
+    metric: Metric = "inner-product" if are_unit(queries) else "cosine"
     with progress.stage("index") as step:
         index = _empty(faiss, choice, vectors, metric)
         truth, ids = _fill(faiss, index, vectors, metric, places, queries, step)
@@ -130,13 +130,14 @@ def _empty(faiss: Any, choice: Choice, vectors: VectorFolder, metric: Metric) ->
         "hnsw": lambda: faiss.IndexHNSWFlat(vectors.width, LINKS, faiss.METRIC_INNER_PRODUCT),
         "ivf": lambda: faiss.index_factory(vectors.width, f"IVF{lists},Flat", faiss.METRIC_INNER_PRODUCT),
         "ivfpq": lambda: faiss.index_factory(
-            vectors.width, f"IVF{lists},PQ{code_bytes(vectors.width)}x{bits}", faiss.METRIC_INNER_PRODUCT
+            vectors.width, f"IVF{lists},PQ{code_bytes(vectors.width)}x{bits}np", faiss.METRIC_INNER_PRODUCT
         ),
     }
     lists = lists_for(vectors.count)
     size = min(vectors.count, max(lists * _TRAINED_PER_LIST, 20_000))
-    # A product quantiser of 8 bits wants 256 vectors at the very least to train its 256 centroids.
-    bits = 8 if size >= 256 else max(1, int(np.log2(size)))
+    # Of 8 bits where there are enough vectors to train 256 centroids; `np` leaves out a training that only makes
+    # codes comparable bit by bit, which nobody does here.
+    bits = max(1, min(8, int(math.log2(max(2, size // TRAINED_PER_LIST)))))
     index = makers[choice.type]()
     if not index.is_trained:
         index.train(prepared(vectors.sample(size, seed=_SEED + 1)[1], metric))
@@ -222,10 +223,6 @@ def _write(faiss: Any, index: Any, ids: list[Any], facts: IndexFacts, output: Pa
     finally:
         temporary.unlink(missing_ok=True)
     return whole
-
-
-def _are_unit(vectors: Vectors) -> bool:
-    return bool(np.all(np.abs(np.linalg.norm(vectors, axis=1) - 1) < _UNIT))
 
 
 def faiss_library() -> Any:

@@ -14,6 +14,7 @@ from trimaran.bulk.run_folder import PARTS, BulkManifest, read_manifest
 from trimaran.errors import IntegrityError, UsageError
 
 Vectors = npt.NDArray[np.float32]
+_UNIT = 1e-3
 
 
 class VectorFolder:
@@ -56,3 +57,8 @@ class VectorFolder:
             taken.append(block.vectors[mine - begin])
             begin = end
         return places, np.concatenate(taken)
+
+
+def are_unit(vectors: Vectors) -> bool:
+    """Whether the inner product of these vectors is their cosine."""
+    return bool(np.all(np.abs(np.linalg.norm(vectors, axis=1) - 1) < _UNIT))

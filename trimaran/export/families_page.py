@@ -15,11 +15,24 @@ _HEAD = """# Families and tasks
 Generated from `trimaran/families.py` and `trimaran/tasks.py` by `python -m trimaran.export.families_page`; a test
 compares the two.
 
-A ✓ is a cell that `tests/export/test_every_family.py` proves on a tiny seeded model with a trained tokenizer of the
-family's kind: the graph differs from eager PyTorch by at most 1e-5 over the corners of the profile, with uneven
-lengths; more padding changes nothing beyond 1e-5; a text alone equals the same text in a batch; ONNX's checker and
-shape inference are clean; and the fused nodes below are found. A – is a head that transformers does not have for the
-family, or that reads a decoder.
+A ✓ is a cell that the tests in `tests/export/` prove on a tiny seeded model with a trained tokenizer of the family's
+kind:
+
+- **numbers** (`test_every_family.py`): the graph differs from eager PyTorch by at most 1e-5 over the corners of the
+  profile, with uneven lengths; more padding changes nothing beyond 1e-5; a text alone equals the same text in a batch;
+  ONNX's checker and shape inference are clean; the fused nodes below are found.
+- **text** (`test_answers.py`, `test_embedding.py`): from text to answer the graph says what transformers' pipelines,
+  sentence-transformers or plain eager PyTorch say, word for word and to 1e-5, on English, Chinese, emoji and empty
+  text, pairs as the family was trained with them (`test_pairs.py`).
+- **weights** (`test_weights.py`): each is stored once, and nothing is left that depends on weights alone, but for the
+  turned table of a masked-LM head that is tied to its embeddings: computed at export, it would be stored twice.
+
+Every graph is traced in the eager form of attention (`traced_attention` in the manifest), whichever form the config
+asks for: both are one computation, and ONNX Runtime's fusions know that form. Ids, masks and segments are int64, as
+callers and tokenizers have them; the `int64_operators` of a manifest count what is computed in int64 beyond shapes:
+positions and masks, once a text, and nothing in the layers.
+
+A – is a head that transformers does not have for the family, or that reads a decoder.
 """
 
 

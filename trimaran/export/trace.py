@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import numpy.typing as npt
@@ -59,17 +59,6 @@ def _torchscript(
     module: Any, arguments: tuple[Any, ...], signature: Signature, opset: int
 ) -> tuple[Any, dict[str, Array]]:
     """Without parameters and without its folding, the exporter copies no weight: they are inputs of the graph."""
-    model = _traced(module, arguments, signature, opset, export_params=False)
-    state = {**dict(module.named_parameters(remove_duplicate=False)), **dict(module.named_buffers())}
-    read = [value.name for value in model.graph.input if value.name not in signature.input_names]
-    if all(name in state for name in read):
-        return model, {name: state[name].detach().cpu().numpy() for name in read}
-    # Where it computed new weights (a batch norm merged into a convolution), only it has them.
-    model = _traced(module, arguments, signature, opset, export_params=True)
-    return model, _taken(model.graph.initializer)
-
-
-def _traced(module: Any, arguments: tuple[Any, ...], signature: Signature, opset: int, *, export_params: bool) -> Any:
     import onnx
     import torch
 
@@ -80,7 +69,7 @@ def _traced(module: Any, arguments: tuple[Any, ...], signature: Signature, opset
         stream,
         dynamo=False,
         opset_version=opset,
-        export_params=export_params,
+        export_params=False,
         do_constant_folding=False,
         input_names=list(signature.input_names),
         output_names=_output_names(signature),
@@ -93,7 +82,12 @@ def _traced(module: Any, arguments: tuple[Any, ...], signature: Signature, opset
             )
         },
     )
-    return onnx.load_from_string(stream.getvalue())
+    model = onnx.load_from_string(stream.getvalue())
+    state = module.state_dict()
+    read = [value.name for value in model.graph.input if value.name not in signature.input_names]
+    if unknown := [name for name in read if name not in state]:
+        raise RuntimeError(f"it made a weight of its own, {unknown[0]}, which the module does not have")
+    return model, {name: state[name].cpu().numpy() for name in read}
 
 
 def _dynamo(module: Any, arguments: tuple[Any, ...], signature: Signature, opset: int) -> tuple[Any, dict[str, Array]]:
@@ -128,15 +122,6 @@ _EXPORTERS: dict[Exporter, Callable[..., tuple[Any, dict[str, Array]]]] = {
 
 def _output_names(signature: Signature) -> list[str]:
     return [f"{PREFIX}{name}" for name in signature.output_names]
-
-
-def _taken(initializers: Iterable[Any]) -> dict[str, Array]:
-    """The initializers as arrays, no longer in the graph."""
-    import onnx
-
-    weights = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in initializers}
-    del initializers[:]  # type: ignore[attr-defined]
-    return weights
 
 
 def _restore_inputs(model: Any, signature: Signature) -> None:

@@ -15,7 +15,7 @@ from trimaran.client import AsyncClient
 from trimaran.client.calls import Model
 from trimaran.errors import Overloaded, TrimaranError
 from trimaran.gateway.refusals import Refusal, invalid
-from trimaran.gateway.vocabulary import TOKENIZER_FILE, Vocabulary
+from trimaran.gateway.vocabulary import Vocabulary, tokenizer_file
 
 _CANARY = "A canary sings in the mine."
 _ASK_AGAIN_S = 1.0
@@ -112,7 +112,7 @@ class Catalogue:
         folder = self._repository / name / str(version)
         try:
             vocabulary = await asyncio.to_thread(Vocabulary, folder)
-            created = int((folder / TOKENIZER_FILE).stat().st_mtime)
+            created = int(tokenizer_file(folder).stat().st_mtime)
         except (OSError, ValueError, KeyError) as error:
             log.warning("Model %s is not offered: %s has no tokenizer to read (%s).", name, folder, error)
             return None

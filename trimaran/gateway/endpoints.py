@@ -96,7 +96,7 @@ class Call:
 
 async def embeddings(call: Call, body: messages.EmbeddingsRequest) -> Reply:
     served = await call.pick(body.model, "embedding")
-    texts = _embedding_texts(call, served, body.input)
+    texts = await _embedding_texts(call, served, body.input)
     await call.weigh(served, texts)
     vectors = await call.ask(served, lambda client: client.embed(served.name, texts))
     if body.dimensions is not None:
@@ -208,7 +208,7 @@ async def ready(call: Call, body: None) -> Reply:
     return {"status": "ready"}
 
 
-def _embedding_texts(call: Call, served: Served, given: Any) -> list[str]:
+async def _embedding_texts(call: Call, served: Served, given: Any) -> list[str]:
     if isinstance(given, str):
         return [given]
     if isinstance(given[0], int):
@@ -219,7 +219,8 @@ def _embedding_texts(call: Call, served: Served, given: Any) -> list[str]:
     longest, limit = max(len(ids) for ids in given), served.vocabulary.longest
     if longest > limit:
         raise too_large("The token ids of an input", longest, limit, param="input")
-    return [served.vocabulary.text_of_ids(ids, place) for place, ids in enumerate(given)]
+    # Each is decoded and encoded again to be sure: a full batch of them would hold up others.
+    return await asyncio.to_thread(lambda: [served.vocabulary.text_of_ids(ids, i) for i, ids in enumerate(given)])
 
 
 def _shortened(vectors: Embeddings, width: int) -> Embeddings:

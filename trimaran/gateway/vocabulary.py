@@ -15,6 +15,13 @@ SERVING_FILE = "serving.json"
 _PAIR = "|||"
 
 
+def tokenizer_file(version: Path) -> Path:
+    """The model's own, or where it is an ensemble its tokenising stage's."""
+    own = version / TOKENIZER_FILE
+    stage = version.parent.with_name(f"{version.parent.name}_tokenizer") / version.name / TOKENIZER_FILE
+    return own if own.is_file() else stage
+
+
 class Counted(NamedTuple):
     """`tokens` that the model reads, and how many texts it reads only the beginning of."""
 
@@ -28,7 +35,7 @@ class Vocabulary:
         from tokenizers import Tokenizer
 
         # Read here, so that a missing file is an OSError: the tokenizer's own error is a bare Exception.
-        text = (version / TOKENIZER_FILE).read_text(encoding="utf-8")
+        text = tokenizer_file(version).read_text(encoding="utf-8")
         self._tokenizer = Tokenizer.from_str(text)
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import time
 from typing import Any, NamedTuple
 
 from trimaran.errors import NotReady, RequestFailed
@@ -38,6 +39,19 @@ def index(address: tuple[str, int], *, timeout_s: float = 10.0) -> tuple[Entry, 
         Entry(str(item["name"]), str(item.get("version", "")), str(item.get("state", "")), str(item.get("reason", "")))
         for item in found
     )
+
+
+def switched(address: tuple[str, int], model: str, version: int, *, timeout_s: float = 60.0) -> None:
+    """Returns when this version alone is ready: until the others are gone, the newest of them is still the default."""
+    end = time.monotonic() + timeout_s
+    while True:
+        ready = {entry.version for entry in index(address) if entry.name == model and entry.state == "READY"}
+        if ready == {str(version)}:
+            return
+        if time.monotonic() > end:
+            found = ", ".join(sorted(ready)) or "none"
+            raise NotReady(f"Wanted version {version} of {model} to be ready after {timeout_s:g} s, found {found}.")
+        time.sleep(0.02)
 
 
 def finished(address: tuple[str, int], model: str, *, timeout_s: float = 5.0) -> int:

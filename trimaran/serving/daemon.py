@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Unpack
 
 from trimaran.errors import ToolError, TrimaranError, error_from_json
-from trimaran.serving.server import EXIT_TIMEOUT_S, Server, launch
+from trimaran.serving.server import DEADLINE_S, EXIT_TIMEOUT_S, LaunchOptions, Server, launch
 from trimaran.serving.states import Running, State, running, send, states_folder, ticks
 from trimaran.serving.watchdog import DEFAULT_CARE, Care, ServerGone, Watchdog
 from trimaran.store import default_home
@@ -39,33 +39,25 @@ class _Ended(BaseException):
 def serve_forever(
     repository: Path,
     *,
-    http_port: int | None = None,
-    grpc_port: int | None = None,
-    metrics_port: int | None = None,
-    log_file: Path | None = None,
-    deadline_s: float = 120.0,
-    everything: bool = False,
-    cpus: int | None = None,
-    otlp: str = "",
     care: Care = DEFAULT_CARE,
     on_ready: Callable[[Running], None] = lambda running: None,
+    **options: Unpack[LaunchOptions],
 ) -> None:
-    """Serves in the foreground until SIGINT or SIGTERM, then drains.
+    """Serves in the foreground until SIGINT or SIGTERM, then drains. `options` are those of `launch`.
 
     A model that stops answering is loaded again, a server that dies is started again on the same ports; both are
     counted in the state file and logged. Raises what the first start raises, or when it cannot be started again.
     """
     with contextlib.suppress(_Ended), _signals_as_exceptions():
-        settings: dict[str, Any] = {"deadline_s": deadline_s, "everything": everything, "cpus": cpus, "otlp": otlp}
-        chosen: dict[str, Any] = {"http_port": http_port, "grpc_port": grpc_port, "metrics_port": metrics_port}
-        server = launch(repository, log_file=log_file, **chosen, **settings)
-        chosen = {f"{kind}_port": port for kind, port in server.ports._asdict().items()}
+        server = launch(repository, **options)
+        http, grpc, metrics = server.ports
+        again: LaunchOptions = {**options, "http_port": http, "grpc_port": grpc, "metrics_port": metrics}
         with _announced(server) as state:
             on_ready(state.running)
             while True:
                 reason = _watched(server, care, state)
                 log.warning("Triton is started again: %s.", reason)
-                server = _started_again(lambda: launch(repository, log_file=log_file, **chosen, **settings))
+                server = _started_again(lambda: launch(repository, **again))
                 state.count(restarts=1)
 
 
@@ -94,32 +86,15 @@ def _started_again(start: Callable[[], Server]) -> Server:
     return start()
 
 
-def serve_detached(
-    repository: Path,
-    *,
-    http_port: int | None = None,
-    grpc_port: int | None = None,
-    metrics_port: int | None = None,
-    log_file: Path | None = None,
-    deadline_s: float = 120.0,
-    everything: bool = False,
-    cpus: int | None = None,
-    otlp: str = "",
-    care: Care = DEFAULT_CARE,
-) -> Running:
+def serve_detached(repository: Path, *, care: Care = DEFAULT_CARE, **options: Unpack[LaunchOptions]) -> Running:
     """Starts a supervisor in a session of its own and returns when its server is proven."""
     answers, answer = os.pipe()
+    log_file = options.get("log_file")
     request = json.dumps(
         {
+            **options,
             "repository": str(repository.absolute()),
-            "http_port": http_port,
-            "grpc_port": grpc_port,
-            "metrics_port": metrics_port,
             "log_file": str(log_file.absolute()) if log_file else None,
-            "deadline_s": deadline_s,
-            "everything": everything,
-            "cpus": cpus,
-            "otlp": otlp,
             "care": asdict(care),
         }
     )
@@ -141,7 +116,7 @@ def serve_detached(
     finally:
         os.close(answer)
     with os.fdopen(answers, "rb") as stream:
-        ready, _, _ = select.select([stream], [], [], deadline_s + 30)
+        ready, _, _ = select.select([stream], [], [], options.get("deadline_s", DEADLINE_S) + 30)
         line = stream.readline() if ready else b""
     if not line:
         process.terminate()

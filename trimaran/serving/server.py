@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import TypedDict, Unpack, cast
 
 from trimaran.errors import NotReady, ToolError, UsageError
 from trimaran.serving import control, installation, keeper, ports, readiness
@@ -21,6 +22,7 @@ from trimaran.serving.listing import listed_models
 from trimaran.store import default_home, sweep
 
 EXIT_TIMEOUT_S = 10
+DEADLINE_S = 120.0
 _PORT_ATTEMPTS = 5
 _POLL_S = 0.05
 _KEPT_LOGS = 20
@@ -104,46 +106,43 @@ class Server:
         self.close()
 
 
-def launch(
-    repository: Path,
-    *,
-    http_port: int | None = None,
-    grpc_port: int | None = None,
-    metrics_port: int | None = None,
-    log_file: Path | None = None,
-    deadline_s: float = 120.0,
-    everything: bool = False,
-    cpus: int | None = None,
-    response_cache_bytes: int = 0,
-    otlp: str = "",
-) -> Server:
+class LaunchOptions(TypedDict, total=False):
+    """A port that is not given is picked. Models that are marked as loaded on demand wait for `Server.load`, unless
+    `everything` is asked for. With `cpus`, the server and its stubs run on that many of the CPUs that this process may
+    use. A response cache is for the models whose configuration asks for it. `otlp` is the OpenTelemetry collector,
+    such as http://host:4318, that gets a trace of every request.
+    """
+
+    http_port: int | None
+    grpc_port: int | None
+    metrics_port: int | None
+    log_file: Path | None
+    deadline_s: float
+    everything: bool
+    cpus: int | None
+    response_cache_bytes: int
+    otlp: str
+
+
+def launch(repository: Path, **options: Unpack[LaunchOptions]) -> Server:
     """Starts Triton over the repository and returns when every model has answered a canary.
 
-    Models that are marked as loaded on demand wait for `Server.load`, unless `everything` is asked for. With `cpus`,
-    the server and its stubs run on that many of the CPUs that this process may use. A response cache is for the
-    models whose configuration asks for it. `otlp` is the OpenTelemetry collector, such as http://host:4318, that gets
-    a trace of every request.
-
-    A port that is not given is picked. Raises UsageError (a given port in use, no models), UnavailableError (no
-    Triton here) or ToolError (it did not start; its log stays). The server ends when this process does.
+    Raises UsageError (a given port in use, no models), UnavailableError (no Triton here) or ToolError (it did not
+    start; its log stays). The server ends when this process does.
     """
     repository = repository.absolute()
     if not any(repository.glob("*/config.pbtxt")):
         raise UsageError(f"{repository} holds no models to serve.", hint="`trimaran deploy` fills a repository.")
     found = installation.find()
     sweep(repository)
-    models = [model.name for model in listed_models(repository) if everything or not model.on_demand]
-    options = [
-        *(("--cache-config", f"local,size={response_cache_bytes}") if response_cache_bytes else ()),
-        *(part for setting in _tracing(otlp) for part in ("--trace-config", setting)),
-    ]
-    log_file = log_file or _new_log()
+    log_file = options.get("log_file") or _new_log()
     log_file.parent.mkdir(parents=True, exist_ok=True)
+    flags = _flags(repository, options)
+    given = {kind: cast(int | None, options.get(f"{kind}_port")) for kind in ports.Ports._fields}
     for _ in range(_PORT_ATTEMPTS):
-        chosen = ports.choose(http=http_port, grpc=grpc_port, metrics=metrics_port)
-        server = _start(found, repository, models, chosen, log_file, cpus, options)
+        server = _start(found, repository, ports.choose(**given), log_file, flags, options.get("cpus"))
         try:
-            if _wait(server, deadline_s):
+            if _wait(server, options.get("deadline_s", DEADLINE_S)):
                 log.info("Triton serves %s on http %s, grpc %s", repository, server.http_url, server.grpc_url)
                 return server
         except BaseException:
@@ -153,19 +152,34 @@ def launch(
     raise server.failure(f"found no free ports in {_PORT_ATTEMPTS} attempts")
 
 
+def _flags(repository: Path, options: LaunchOptions) -> list[str]:
+    """What Triton is told beyond where things are."""
+    models = listed_models(repository)
+    loaded = [model.name for model in models if options.get("everything") or not model.on_demand]
+    cache = options.get("response_cache_bytes")
+    return [
+        "--disable-auto-complete-config",
+        *("--model-repository", str(repository)),
+        # Explicit, so that one model can be unloaded and loaded again, and none is loaded that nobody calls.
+        *("--model-control-mode", "explicit"),
+        *(part for model in loaded for part in ("--load-model", model)),
+        *(("--cache-config", f"local,size={cache}") if cache else ()),
+        *(part for setting in _tracing(options.get("otlp", "")) for part in ("--trace-config", setting)),
+    ]
+
+
 def _start(
     found: installation.Installation,
     repository: Path,
-    models: Sequence[str],
     chosen: ports.Ports,
     log_file: Path,
+    flags: Sequence[str],
     cpus: int | None,
-    options: Sequence[str],
 ) -> Server:
     folder = Path(tempfile.mkdtemp(prefix="trimaran-triton-"))
     try:
         found.place_backends(folder / "backends")
-        process, lifeline = _spawn(found, repository, models, chosen, log_file, folder, cpus, options)
+        process, lifeline = _spawn(found, chosen, log_file, folder, flags, cpus)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -174,29 +188,22 @@ def _start(
 
 def _spawn(
     found: installation.Installation,
-    repository: Path,
-    models: Sequence[str],
     chosen: ports.Ports,
     log_file: Path,
     folder: Path,
+    flags: Sequence[str],
     cpus: int | None,
-    options: Sequence[str],
 ) -> tuple[subprocess.Popen[bytes], int]:
     """The keeper with Triton under it, and the lifeline that ends both when it closes."""
     shm_prefix = f"trimaran-{os.getpid()}-{uuid.uuid4().hex[:8]}-"
     command = [
         str(found.binary),
-        *("--model-repository", str(repository)),
+        *flags,
         *("--backend-directory", str(folder / "backends")),
         *("--cache-directory", str(found.caches)),
         *("--http-address", ports.HOST, "--http-port", str(chosen.http)),
         *("--grpc-address", ports.HOST, "--grpc-port", str(chosen.grpc)),
         *("--metrics-address", ports.HOST, "--metrics-port", str(chosen.metrics)),
-        "--disable-auto-complete-config",
-        # Explicit, so that one model can be unloaded and loaded again, and none is loaded that nobody calls.
-        *("--model-control-mode", "explicit"),
-        *(part for model in models for part in ("--load-model", model)),
-        *options,
         *("--exit-timeout-secs", str(EXIT_TIMEOUT_S)),
         *("--backend-config", f"python,shm-region-prefix-name={shm_prefix}"),
     ]

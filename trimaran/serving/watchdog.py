@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -64,23 +65,30 @@ class Watchdog:
         self._watch_memory()
         for model in self._widowed():
             self._reload(model, "its python stub died")
+            self._schedule(model)
         now = time.monotonic()
         due = [name for name, one in self._watched.items() if now >= one.next_canary_s]
         for model, health in zip(due, self._pool.map(self._health, due), strict=True):
             self._act(model, health)
-            one = self._watched[model]
-            # A model that cannot be loaded is tried ever more rarely: each attempt costs the others CPU.
-            one.next_canary_s = time.monotonic() + self._care.canary_s * min(60, 2**one.failures)
+            self._schedule(model)
         if time.monotonic() - self._answered_s > self._care.hang_s:
             raise ServerGone(f"it answered nothing for {self._care.hang_s:g} s")
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
+    def _schedule(self, model: str) -> None:
+        """A model that cannot be loaded is tried ever more rarely: each attempt costs the others CPU."""
+        one = self._watched[model]
+        one.next_canary_s = time.monotonic() + self._care.canary_s * min(60, 2**one.failures)
+
     def _widowed(self) -> set[str]:
-        """Models that lost a stub and do not know it. Unloading ends one too, but Triton says so first."""
+        """Models that have fewer stubs than before and do not know it. Unloading ends one too, but Triton says so
+        first; and where a version went and came back between two looks, there are as many as before.
+        """
         found = processes.stubs_of(self._server.keeper_pid)
-        lost = {stub for pid, stub in self._stubs.items() if pid not in found}
+        before, now = Counter(self._stubs.values()), Counter(found.values())
+        lost = {stub for stub, count in before.items() if now[stub] < count}
         self._stubs = found
         if not lost:
             return set()
