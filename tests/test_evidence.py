@@ -80,3 +80,16 @@ def test_intervals_hold_the_value_and_shrink_with_texts() -> None:
     assert mean_interval(many)[2] - mean_interval(many)[1] < mean_interval(few)[2] - mean_interval(few)[1]
     share, low, high = share_interval(99, 100)
     assert (share, round(low, 3), round(high, 4)) == (0.99, 0.953, 0.9995)
+
+
+def test_a_clean_slate_with_narrow_margins_is_luck() -> None:
+    """No label changed on these texts, but margins moved by as much as many of them are wide."""
+    margins = np.linspace(0.02, 3.0, 60)
+    logits = np.stack([margins, np.zeros(60)], axis=1).astype(np.float32)
+    moved = logits.copy()
+    moved[:, 0] += np.where(margins > 1.0, -0.9, 0.5).astype(np.float32)
+    gate = Gate("label_agreement", ">=", 0.99)
+    found = evidence_for([gate], {"logits": logits}, {"logits": moved})[0]
+    assert found.value == 1.0 and not found.holds
+    moved[:, 0] = logits[:, 0] + 0.001
+    assert evidence_for([gate], {"logits": logits}, {"logits": moved})[0].holds

@@ -36,7 +36,7 @@ class Evidence(Frozen):
     """One gate on some texts: the value, its interval, and whether the limit is kept by the end that counts.
 
     Where so few texts cannot prove a share (no label may change, and still it might be luck), `confidence` is what
-    they can prove at best, and only a clean slate holds.
+    they can prove at best, and only a clean slate holds whose margins are wide enough, too.
     """
 
     metric: str
@@ -147,13 +147,29 @@ def _share_gate(agreements: Callable[[Outputs, Outputs], Column]) -> Callable[[G
         value, low, high = share_interval(hits, n)
         provable = 1 - gate.limit**n if gate.limit < 1 else 0.0
         # One-sided: how sure a clean slate of n texts would make us.
-        holds = low >= gate.limit if provable > (1 + CONFIDENCE) / 2 else hits == n
+        proven = provable > (1 + CONFIDENCE) / 2
+        holds = low >= gate.limit if proven else hits == n and expected_agreement(reference, candidate) >= gate.limit
         return Evidence(
             metric=gate.metric, value=value, low=low, high=high, comparison=gate.comparison, limit=gate.limit,
             holds=holds, confidence=min(CONFIDENCE, provable), n=n,
         )  # fmt: skip
 
     return evidence
+
+
+def expected_agreement(reference: Outputs, candidate: Outputs) -> float:
+    """How many of ever more such texts would keep their label: by how far the best logit stands above the next, and
+    how far this margin moved on these texts. Where there are no logits, 1.
+    """
+    from scipy.stats import norm
+
+    if "logits" not in reference or reference["logits"].shape[-1] < 2:
+        return 1.0
+    wanted, found = reference["logits"].astype(np.float64), candidate["logits"].astype(np.float64)
+    rows, order = np.arange(len(wanted)), np.argsort(-wanted, axis=-1)
+    margins, moved = (side[rows, order[:, 0]] - side[rows, order[:, 1]] for side in (wanted, found))
+    spread = max(float(np.sqrt(np.square(moved - margins).mean())), 1e-9)
+    return float(1 - norm.cdf(-margins / spread).mean())
 
 
 def _held(gate: Gate, value: float, low: float, high: float, n: int) -> Evidence:

@@ -293,6 +293,9 @@ def test_a_trace_goes_from_the_caller_through_the_gateway_to_triton(
             with gateway(server.repository, server.grpc_url, tmp_path / "g", "--otlp", url) as running:
                 headers = {"traceparent": f"00-{trace}-{caller}-01"}
                 assert running.ask("/v1/embeddings", {"input": "xyzzy"}, headers=headers).status == 200
+                # Both send what they have every few seconds, and Triton nothing more when it ends.
+                wanted = {"/v1/embeddings", "InferRequest"}
+                assert eventually(lambda: wanted <= set(spans_of(received, trace)))
     spans = spans_of(received, trace)
     assert spans["/v1/embeddings"][1] == caller
     assert spans["InferRequest"][1] == spans["/v1/embeddings"][0]

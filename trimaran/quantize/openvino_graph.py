@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 ENTRY = "model.xml"
-_COUNTED = re.compile(r"^[A-Z][A-Za-z0-9]*_\d+$")
+_COUNTED = re.compile(r"^[A-Z][A-Za-z0-9]*_\d+")
 
 
 def save_openvino(model: Any, folder: Path) -> str:

@@ -235,7 +235,12 @@ def _tracing(otlp: str) -> tuple[str, ...]:
     """Triton's settings for a trace of every request, under the caller's own where it sends a `traceparent`."""
     if not otlp:
         return ()
-    return ("mode=opentelemetry", "level=TIMESTAMPS", "rate=1", f"opentelemetry,url={otlp.rstrip('/')}/v1/traces")
+    # With its own default Triton 2.51 sends nothing before it ends.
+    exporter = {"url": f"{otlp.rstrip('/')}/v1/traces", "bsp_schedule_delay": "1000"}
+    return (
+        *("mode=opentelemetry", "level=TIMESTAMPS", "rate=1"),
+        *(f"opentelemetry,{key}={value}" for key, value in exporter.items()),
+    )
 
 
 def _wait(server: Server, deadline_s: float) -> bool:
