@@ -235,7 +235,7 @@ def _tracing(otlp: str) -> tuple[str, ...]:
     """Triton's settings for a trace of every request, under the caller's own where it sends a `traceparent`."""
     if not otlp:
         return ()
-    # With its own default Triton 2.51 sends nothing before it ends.
+    # With its own default, Triton 2.51 sent a lone span only when it ended.
     exporter = {"url": f"{otlp.rstrip('/')}/v1/traces", "bsp_schedule_delay": "1000"}
     return (
         *("mode=opentelemetry", "level=TIMESTAMPS", "rate=1"),
