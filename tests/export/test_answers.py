@@ -36,11 +36,21 @@ def families_with(task: str) -> list[Any]:
     ]
 
 
+def _tokenizer(folder: Path, **options: Any) -> Any:
+    """The family's own. ALBERT and XLNet were trained with segments; transformers 5 gives theirs only when asked."""
+    import transformers
+
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **options)
+    if transformers.AutoConfig.from_pretrained(folder).model_type in ("albert", "xlnet"):
+        tokenizer.model_input_names = ["input_ids", "token_type_ids", "attention_mask"]
+    return tokenizer
+
+
 def _pipeline(folder: Path, task: str, family: str, **options: Any) -> Any:
     import transformers
 
     model = getattr(transformers, zoo.HEADS[task]).from_pretrained(folder)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, model_max_length=64)
+    tokenizer = _tokenizer(folder, model_max_length=64)
     return transformers.pipeline(task, model=model.eval(), tokenizer=tokenizer, **options)
 
 
@@ -95,12 +105,10 @@ def test_embeddings_are_those_of_eager_text_by_text(exports: Exports, family: st
     name = FAMILIES[family].classes.get("AutoModel", "AutoModel")
     model = getattr(transformers, name).from_pretrained(folder).eval()
     served = answering(graph)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, model_max_length=64)
+    tokenizer = _tokenizer(folder, model_max_length=64)
     texts = SEEN if family == "gpt2" else TEXTS
     for mine, text in zip(answers.embeddings(served, texts), texts, strict=True):
-        # XLNet was trained with segments, but its tokenizer gives them only when asked.
-        segments = True if family == "xlnet" else None
-        inputs = tokenizer(text, truncation=True, return_tensors="pt", return_token_type_ids=segments)
+        inputs = tokenizer(text, truncation=True, return_tensors="pt")
         with torch.inference_mode():
             states = model(**inputs).last_hidden_state[0]
         pooled = states[-1] if family == "gpt2" else states.mean(0)
@@ -126,7 +134,7 @@ def test_entities_of_a_long_text_are_found_by_windows(exports: Exports) -> None:
     import transformers
 
     model = transformers.AutoModelForTokenClassification.from_pretrained(model_folder(graph)).eval()
-    tokenizer = transformers.AutoTokenizer.from_pretrained(model_folder(graph), model_max_length=64)
+    tokenizer = _tokenizer(model_folder(graph), model_max_length=64)
     wanted = transformers.pipeline(
         "token-classification", model=model, tokenizer=tokenizer, aggregation_strategy="simple", stride=16
     )
@@ -171,7 +179,9 @@ def test_ranking_is_that_of_a_cross_encoder(exports: Exports, family: str) -> No
 
     graph = exports(family, "rerank")
     documents = [text for text in TEXTS if text]
-    theirs = CrossEncoder(str(model_folder(graph)), device="cpu").rank("weather 天气", documents)
+    wanted = CrossEncoder(str(model_folder(graph)), device="cpu")
+    wanted.tokenizer.model_input_names = _tokenizer(model_folder(graph)).model_input_names
+    theirs = wanted.rank("weather 天气", documents)
     mine = answers.ranked(answering(graph), [("weather 天气", documents), ("nothing", [])])
     assert [row["index"] for row in mine[0]] == [row["corpus_id"] for row in theirs]
     np.testing.assert_allclose([row["score"] for row in mine[0]], [row["score"] for row in theirs], atol=1e-5)
@@ -185,7 +195,7 @@ def test_sparse_vectors_are_those_of_splade(exports: Exports, family: str) -> No
 
     graph = exports(family, "sparse-embedding")
     model = transformers.AutoModelForMaskedLM.from_pretrained(model_folder(graph)).eval()
-    tokenizer = transformers.AutoTokenizer.from_pretrained(model_folder(graph))
+    tokenizer = _tokenizer(model_folder(graph))
     for mine, text in zip(answers.sparse_vectors(answering(graph), TEXTS), TEXTS, strict=True):
         with torch.inference_mode():
             logits = model(**tokenizer(text, return_tensors="pt")).logits[0]
@@ -222,7 +232,7 @@ def _eager_spans(
     import transformers
 
     model = transformers.AutoModelForQuestionAnswering.from_pretrained(folder).eval()
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    tokenizer = _tokenizer(folder)
     first = context_first
     encoded = tokenizer(
         *((context, question) if first else (question, context)),

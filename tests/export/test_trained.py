@@ -41,7 +41,7 @@ def test_trained_entities_are_found_where_they_are(taught: Taught) -> None:
     ]
     assert said[0] == [("PER", "Clara Silva"), ("LOC", "Oslo")]
     assert said[1] == [("LOC", "北京"), ("PER", "Hugo Meyer")]
-    assert said[2][:2] == [("PER", "Emma Rossi"), ("LOC", "Tokyo")]
+    assert said[2] == [("PER", "Emma Rossi"), ("LOC", "Tokyo")]
     wanted = _pipeline(folder, "token-classification", "bert")
     for aggregation in ("none", "simple", "first", "average", "max"):
         theirs: list[Any] = [list(wanted(text, aggregation_strategy=aggregation)) for text in texts]
@@ -69,8 +69,7 @@ def test_trained_ranking_puts_the_topic_first(taught: Taught) -> None:
     for place, words in enumerate(TOPICS):
         (mine,) = answers.ranked(served, [(words[0], documents)])
         assert mine[0]["index"] == place
-        assert mine[0]["score"] > 0.5
-        assert mine[0]["score"] > mine[-1]["score"] + 0.3
+        assert mine[0]["score"] > 0.5 > mine[1]["score"]
         theirs = judge.rank(words[0], documents)
         assert [row["index"] for row in mine] == [row["corpus_id"] for row in theirs]
         assert [row["score"] for row in mine] == pytest.approx([row["score"] for row in theirs], abs=1e-5)

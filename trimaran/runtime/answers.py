@@ -88,7 +88,8 @@ def embeddings(served: Answering, texts: Sequence[Text]) -> list[Answer]:
 def token_features(served: Answering, texts: Sequence[Text]) -> list[Answer]:
     """The tokens of each text with their vectors, and with hidden states and attentions where the graph gives them."""
     encodings, outputs = served.encoded(texts)
-    found: list[Answer] = [{"tokens": list(encoding.tokens)} for encoding in encodings]
+    # By number: a unigram tokenizer's own tokens show the text where the model saw an unknown one.
+    found: list[Answer] = [{"tokens": [served.reader.token(index) for index in row.ids]} for row in encodings]
     for name, array in outputs.items():
         axes = SEQUENCE_AXES[name]
         for answer, row in zip(found, array, strict=True):
