@@ -95,7 +95,7 @@ FAMILIES: dict[str, Family] = {
         Family("deberta-v2", _WITH_SEGMENTS, fused=_NORMS, sdpa=False, note="DeBERTa v2 and v3"),
         Family("modernbert", _PLAIN, fused={"Gelu": (0, 1), "SkipLayerNormalization": (0, 2)}),
         Family(
-            "big_bird", _WITH_SEGMENTS, fused=_WHOLE, sdpa=False, longest=_full_attention_reach,
+            "big_bird", _PLAIN, fused=_WHOLE, sdpa=False, longest=_full_attention_reach,
             overrides={"attention_type": "original_full"}, note="up to the length at which its attention is still full",
         ),
         Family("xlm", _PLAIN, fused=_NORMS, sdpa=False, note=_SLOW_TOKENIZER),

@@ -26,17 +26,18 @@ class Window:
 def best_spans(context: str, windows: Sequence[Window], *, top_k: int, longest: int, no_answer: bool) -> list[Span]:
     """Spans of at most `longest` tokens by probability; with `no_answer`, the empty one competes.
 
-    Probabilities are over the tokens of a window's context and its classification token, which stands for no answer.
+    Probabilities are over the tokens of a window's context and its classification token, which stands for no answer;
+    a tokenizer that has no such token leaves no room for "no answer".
     """
     found: dict[tuple[int, int], float] = {}
     empty = 1.0
     for window in windows:
         places = [place for place, part in enumerate(window.encoding.sequence_ids) if part == window.context_id]
         nothing = _classification_place(window.encoding)
-        allowed = np.asarray([*places, nothing], np.intp)
+        allowed = np.asarray([*places, *nothing], np.intp)
         start, end = _probabilities(window.start[allowed]), _probabilities(window.end[allowed])
-        empty = min(empty, float(start[-1] * end[-1]))
-        scores = np.outer(start[:-1], end[:-1])
+        empty = min(empty, float(start[-1] * end[-1]) if nothing else 0.0)
+        scores = np.outer(start[: len(places)], end[: len(places)])
         scores = np.triu(scores) - np.triu(scores, k=longest)
         for place in np.argsort(-scores, axis=None, kind="stable")[:top_k]:
             first, last = divmod(int(place), len(places))
@@ -54,10 +55,12 @@ def best_spans(context: str, windows: Sequence[Window], *, top_k: int, longest: 
     return sorted(spans, key=lambda span: -span["score"])[:top_k]
 
 
-def _classification_place(encoding: Any) -> int:
-    """The first special token, or for a family that puts it on the right the last."""
+def _classification_place(encoding: Any) -> list[int]:
+    """The first special token, or for a family that puts it on the right the last; none where there are none."""
     special = encoding.special_tokens_mask
-    return 0 if special and special[0] else len(special) - 1
+    if not any(special):
+        return []
+    return [0 if special[0] else len(special) - 1]
 
 
 def _probabilities(logits: Array) -> Array:
