@@ -54,7 +54,7 @@ def test_albert_stays_so_through_every_quantisation(tmp_path: Path) -> None:
     graph = exported_family(tmp_path, "albert", "fill-mask", **ALBERT)
     fused = _fused(graph, tmp_path)
     texts = tmp_path / "texts.txt"
-    texts.write_text("\n".join(text.replace("\n", " ") for text in shipped_texts("calibration")[:12]), encoding="utf-8")
+    texts.write_text("\n".join(text.replace("\n", " ") for text in shipped_texts("calibration")[:48]), encoding="utf-8")
     limit = 1.1 * graph.details["checkpoint_fp32_bytes"]
     for name in CANDIDATES:
         parent = fused if name.startswith("onnxruntime") else graph
