@@ -22,7 +22,7 @@ class World:
         self.stubs: dict[int, Stub] = {10: FIRST}
         self.ready: dict[str, str] = {"1": "READY"}
         self.canary: Exception | None = None
-        self.finished = 0
+        self.finished, self.instances = 0, 1
         self.alive, self.memory = True, 0
         self.calls: list[str] = []
         self.reloads: list[str] = []
@@ -32,6 +32,7 @@ class World:
         patch.setattr(processes, "kill_stubs", lambda keeper, model: self.calls.append("kill"))
         patch.setattr(processes, "memory_bytes", lambda keeper: self.memory)
         patch.setattr(control, "index", lambda address: [control.Entry("m", v, s, "") for v, s in self.ready.items()])
+        patch.setattr(control, "instances", lambda address, model: self.instances)
         patch.setattr(control, "finished", lambda address, model: self.finished)
         patch.setattr(control, "unload", lambda address, model: self.calls.append("unload"))
         patch.setattr(control, "load", lambda address, model: self.calls.append("load"))
@@ -70,11 +71,19 @@ def test_a_stub_that_is_gone_from_a_ready_version_means_death(world: World) -> N
 
 
 def test_one_of_two_instances_is_missed(world: World) -> None:
-    world.stubs = {10: FIRST, 11: FIRST}
+    world.stubs, world.instances = {10: FIRST, 11: FIRST}, 2
     world.tick()
     world.stubs = {10: FIRST}
     world.tick()
     assert len(world.reloads) == 1
+
+
+def test_a_stub_that_outlived_its_models_loading_is_not_missed(world: World) -> None:
+    world.stubs = {10: FIRST, 11: FIRST}
+    world.tick()
+    world.stubs = {11: FIRST}
+    world.tick()
+    assert world.reloads == []
 
 
 @pytest.mark.parametrize(

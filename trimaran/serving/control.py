@@ -66,6 +66,12 @@ def finished(address: tuple[str, int], model: str, *, timeout_s: float = 5.0) ->
     )
 
 
+def instances(address: tuple[str, int], model: str, *, timeout_s: float = 5.0) -> int:
+    """How many instances of each version the configuration asks for."""
+    found = _ask(address, f"/v2/models/{model}/config", None, timeout_s=timeout_s)
+    return sum(int(group.get("count", 1)) for group in found.get("instance_group", ())) or 1
+
+
 def _ask(address: tuple[str, int], path: str, body: Any, *, timeout_s: float) -> Any:
     try:
         status, found = call(address, path, body, timeout_s=timeout_s)

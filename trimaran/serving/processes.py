@@ -22,13 +22,14 @@ class Stub(NamedTuple):
 
 def stubs_of(keeper: int) -> dict[int, Stub]:
     """Living stubs by process number, each with what it serves."""
-    found = {}
+    found, parents = {}, {}
     for process in descendants(keeper):
         with contextlib.suppress(psutil.Error):
             command = process.cmdline()
             if command and Path(command[0]).name == STUB and process.status() != psutil.STATUS_ZOMBIE:
-                found[process.pid] = _stub(command)
-    return found
+                found[process.pid], parents[process.pid] = _stub(command), process.ppid()
+    # A library that starts a program is, for a moment, a second process with the stub's command line.
+    return {pid: stub for pid, stub in found.items() if parents[pid] not in found}
 
 
 def kill_stubs(keeper: int, model: str) -> int:

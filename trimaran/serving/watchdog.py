@@ -83,8 +83,8 @@ class Watchdog:
         one.next_canary_s = time.monotonic() + self._care.canary_s * min(60, 2**one.failures)
 
     def _widowed(self) -> set[str]:
-        """Models that have fewer stubs than before and do not know it. Unloading ends one too, but Triton says so
-        first; and where a version went and came back between two looks, there are as many as before.
+        """Models that have fewer stubs than they are configured for and do not know it. Unloading ends one too, but
+        Triton says so first; and the stub of a model that was loaded again can outlive the loading for a while.
         """
         found = processes.stubs_of(self._server.keeper_pid)
         before, now = Counter(self._stubs.values()), Counter(found.values())
@@ -92,11 +92,22 @@ class Watchdog:
         self._stubs = found
         if not lost:
             return set()
+        ready = self._ready()
+        suspects = {stub for stub in lost if (stub.model, stub.version) in ready and stub.model in self._watched}
+        return {stub.model for stub in suspects if now[stub] < self._wanted(stub.model)}
+
+    def _wanted(self, model: str) -> int:
         try:
-            ready = {(entry.name, entry.version) for entry in control.index(self._address) if entry.state == "READY"}
+            return control.instances(self._address, model)
+        except ServerError:
+            return 0
+
+    def _ready(self) -> set[tuple[str, str]]:
+        """Models and versions that Triton takes for ready; none when it does not answer."""
+        try:
+            return {(entry.name, entry.version) for entry in control.index(self._address) if entry.state == "READY"}
         except ServerError:
             return set()
-        return {stub.model for stub in lost if (stub.model, stub.version) in ready} & self._watched.keys()
 
     def _watch_memory(self) -> None:
         limit, now = self._care.memory_limit_bytes, time.monotonic()
@@ -118,7 +129,10 @@ class Watchdog:
                 self._answered_s = time.monotonic()
             if status in (400, 404):
                 return "absent"
-            return "busy" if status in (None, 503) else "dead"
+            if status in (None, 503):
+                return "busy"
+            # A canary that met an unloading fails too; Triton has then said that the model goes.
+            return "dead" if any(name == model for name, _ in self._ready()) else "absent"
         self._answered_s = time.monotonic()
         return "well"
 
