@@ -31,14 +31,17 @@ demo: $(VENV)/.installed ## Deploy the real all-MiniLM-L6-v2, serve it, ask it
 	    --url 127.0.0.1:$$($(BIN)/python -c 'import json; print(json.load(open(".trimaran/demo-server.json"))["grpc_port"])') \
 	    ; code=$$?; $(BIN)/trimaran stop model_repository; exit $$code
 
+# As many processes as cores, each with whole groups of tests (tests/conftest.py).
+PYTEST := $(BIN)/python -m pytest -n auto --dist loadgroup --no-loadscope-reorder
+
 test: $(VENV)/.tested ## Run every test
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 check: $(VENV)/.tested ## Format, lint, types, architecture and the fast tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -m "not slow"
+	$(PYTEST) -m "not slow"
 
 bench: $(VENV)/.installed ## Measure MiniLM at every level and keep the results
 	$(BIN)/python benchmarks/run.py

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import psutil
+from export_cost import summed_pss
 
 SIZES = (20_000, 200_000)
 LEAST_SHARE = 0.90
@@ -88,17 +88,7 @@ def encoded(reference: str, source: Path, output: Path, rows: str) -> dict[str, 
 
     def watch() -> None:
         while not stop.wait(0.2):
-            total = 0
-            try:
-                family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
-            except psutil.Error:
-                continue
-            for member in family:
-                try:
-                    total += member.memory_full_info().pss
-                except psutil.Error:
-                    continue
-            peak[0] = max(peak[0], total)
+            peak[0] = max(peak[0], summed_pss(process.pid))
 
     watcher = threading.Thread(target=watch)
     watcher.start()

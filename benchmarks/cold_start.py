@@ -26,6 +26,7 @@ import numpy as np
 
 from trimaran.environment import capture
 from trimaran.serving.golden_check import golden_of
+from trimaran.serving.ports import choose
 from trimaran.serving.server import launch
 
 TEXT = "The harbour was quiet at dawn."
@@ -66,19 +67,10 @@ def distance(found: np.ndarray, wanted: np.ndarray) -> float:
     return float(1 - found @ wanted / np.linalg.norm(found) / np.linalg.norm(wanted))
 
 
-def free_port() -> int:
-    import socket
-
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        return int(held.getsockname()[1])
-
-
 def one_start(repository: Path, model: str, text: str, wanted: np.ndarray, home: str) -> dict[str, Any]:
     """Seconds to the first correct answer, to the command's own word that it serves, and the answer's distance."""
-    ports = [free_port() for _ in range(3)]
-    kinds = ("http", "grpc", "metrics")
-    flags = [part for kind, port in zip(kinds, ports, strict=True) for part in (f"--{kind}-port", str(port))]
+    ports = choose(http=None, grpc=None, metrics=None)
+    flags = [part for kind, port in ports._asdict().items() for part in (f"--{kind}-port", str(port))]
     command = [sys.executable, "-m", "trimaran", "serve", str(repository), *flags, "--json"]
     begun = time.perf_counter()
     process = subprocess.Popen(

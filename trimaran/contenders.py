@@ -82,7 +82,7 @@ def try_candidates(
     with ThreadPoolExecutor(LANES) as lanes:
         try:
             return list(lanes.map(work, plan.candidates))
-        except BaseException:
+        except BaseException:  # Ctrl-C too: what waits in the queue is not begun any more
             lanes.shutdown(wait=False, cancel_futures=True)
             raise
 
@@ -228,6 +228,22 @@ def eager_on_data(plan: Plan, reference: Artifact, progress: Progress) -> OnData
     return OnData(plan.data, eager)
 
 
+def assess_recipe(plan: Plan, artifact: Artifact, *, threads: int, libraries: Sequence[str], **more: Any) -> Recipe:
+    """What a judgement of fidelity rests on, and is remembered by."""
+    return Recipe(
+        step="assess",
+        parents=(artifact.digest,),
+        parameters={
+            "texts": digest_of_texts(plan.judging),
+            "gates": [[gate.metric, gate.comparison, gate.limit] for gate in plan.gates],
+            "threads": threads,
+            "cpu": capture().cpu,
+            **more,
+        },
+        tools=tools(*libraries),
+    )
+
+
 def judge(
     plan: Plan,
     artifact: Artifact,
@@ -236,17 +252,12 @@ def judge(
     store: Store,
     on_data: OnData | None = None,
 ) -> Quality:
-    recipe = Recipe(
-        step="assess",
-        parents=(artifact.digest,),
-        parameters={
-            "texts": digest_of_texts(plan.judging),
-            **({"data": on_data.data.digest} if on_data else {}),
-            "gates": [[gate.metric, gate.comparison, gate.limit] for gate in plan.gates],
-            "threads": plan.lane_threads,
-            "cpu": capture().cpu,
-        },
-        tools=tools("torch", "transformers", "onnxruntime", "openvino"),
+    recipe = assess_recipe(
+        plan,
+        artifact,
+        threads=plan.lane_threads,
+        libraries=("torch", "transformers", "onnxruntime", "openvino"),
+        **({"data": on_data.data.digest} if on_data else {}),
     )
     texts: Sequence[Text] = plan.judging
     quality, _ = store.remember(

@@ -20,8 +20,7 @@ from trimaran.benchmarks.quality import assess, reference_answers
 from trimaran.benchmarks.quiet import noticed
 from trimaran.benchmarks.report import REFERENCE, CandidateRow, Quality, Report
 from trimaran.benchmarks.runner import Effort, Entry, Measured, measure
-from trimaran.contenders import ASSESS_DEADLINE_S, Contender
-from trimaran.corpus import digest_of_texts
+from trimaran.contenders import ASSESS_DEADLINE_S, Contender, assess_recipe
 from trimaran.environment import capture, tools
 from trimaran.errors import TrimaranError
 from trimaran.planning import Plan
@@ -53,17 +52,12 @@ def judge_baselines(
     for row in rows:
         if not row.judged or row.why_not():
             continue
-        recipe = Recipe(
-            step="assess",
-            parents=(reference.digest,),
-            parameters={
-                "texts": digest_of_texts(plan.judging),
-                "gates": [[gate.metric, gate.comparison, gate.limit] for gate in plan.gates],
-                "threads": plan.config.threads,
-                "cpu": capture().cpu,
-                "options": dict(row.options),
-            },
-            tools=tools("torch", "transformers"),
+        recipe = assess_recipe(
+            plan,
+            reference,
+            threads=plan.config.threads,
+            libraries=("torch", "transformers"),
+            options=dict(row.options),
         )
         with progress.stage(row.name) as step, contextlib.suppress(TrimaranError):
             found[row.name], _ = store.remember(recipe, Quality, partial(_assessed, plan, reference, row, answers))

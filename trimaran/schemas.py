@@ -15,6 +15,7 @@ from trimaran.bulk.run_folder import BulkManifest
 from trimaran.config import DeployConfig
 from trimaran.golden import Golden
 from trimaran.model_repository.stages import Serving
+from trimaran.tuning.record import Tuning
 
 PERSISTED: dict[str, type[BaseModel]] = {
     "manifest": Artifact,
@@ -22,6 +23,7 @@ PERSISTED: dict[str, type[BaseModel]] = {
     "config": DeployConfig,
     "golden": Golden,
     "serving": Serving,
+    "tuning": Tuning,
     "bulk": BulkManifest,
     "index": IndexFacts,
 }

@@ -78,7 +78,8 @@ def bench_suite(
         plan, reference, contenders, store=shelf, progress=progress, effort=suite.effort, baselines=rows
     )
     report = write_up(plan, reference, contenders, measured, command, baselines=rows, baseline_qualities=qualities)
-    walk = Walk(plan, suite, report, entries_of(reference, contenders, report, suite), texts, source, wanted.target)
+    entries = entries_of(reference, contenders, report, suite)
+    walk = Walk(plan, suite, report, entries, texts, source, wanted.target, graph.entry_path)
     return walk.run(state, progress)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from trimaran.benchmarks.ceiling import Ceiling, measure_ceiling
 from trimaran.benchmarks.finals import scenario_of, uneven
 from trimaran.benchmarks.footprint import MAKERS, run_footprint
 from trimaran.benchmarks.harness import check_harness, measure_twins, warnings
@@ -32,7 +33,7 @@ TWINS_EFFORT = Effort(rounds=7, minimum_rounds=5, minimum_samples=10, minimum_ti
 
 
 class Walk:
-    """The scenarios of one suite over one set of contenders and texts."""
+    """The scenarios of one suite over one set of contenders and texts; `graph` is the model's own, in fp32."""
 
     def __init__(
         self,
@@ -43,7 +44,9 @@ class Walk:
         texts: Sequence[Text],
         source: str,
         target: Target | None,
+        graph: Path,
     ) -> None:
+        self._graph = graph
         self._plan, self._suite, self._report, self._entries = plan, suite, report, entries
         self._texts = texts
         self._server = SuiteServer(plan, target)
@@ -58,6 +61,9 @@ class Walk:
             if self._suite.harness and state.harness is None:
                 running = "the harness's own check"
                 state = self._kept(state.model_copy(update={"harness": self._harness(progress)}))
+            if self._suite.ceiling and not state.ceilings:
+                running = "the ceiling of the matrix products"
+                state = self._kept(state.model_copy(update={"ceilings": self._ceilings(progress)}))
             with board.shown():
                 # In-process first: a server that idles beside them would not be the same machine.
                 for unit in sorted(self._suite.units, key=lambda unit: unit.at == "served"):
@@ -119,6 +125,15 @@ class Walk:
             step.outcome("null session, bare loop, A against A")
         return check
 
+    def _ceilings(self, progress: Progress) -> tuple[Ceiling, ...]:
+        with progress.stage("ceiling") as step:
+            found = []
+            for shape in self._plan.shapes:
+                step.advance(len(found), len(self._plan.shapes), f"bare products at {shape}")
+                found.append(measure_ceiling(self._graph, shape, threads=self._probes.threads))
+            step.outcome(f"bare matrix products at {len(found)} shapes")
+        return tuple(found)
+
     def _served(self, unit: Unit, entry: Entry, board: Board) -> Result | None:
         head = {
             "candidate": entry.name,
@@ -153,6 +168,7 @@ class Walk:
             update={
                 "scenarios": scenarios,
                 "harness": state.harness,
+                "ceilings": state.ceilings,
                 "notes": (
                     *self._report.notes,
                     *(warnings(state.harness) if state.harness else ()),

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 from results import PeerRow, PeersRun, read_result
 from table import ROOT
 
 from trimaran.benchmarks.figures import speedups, unsteady
+from trimaran.benchmarks.finals import throughput
 from trimaran.benchmarks.quiet import noticed
 from trimaran.benchmarks.render_markdown import markdown_line, markdown_text
+from trimaran.benchmarks.results import ClosedPoint
 from trimaran.benchmarks.stats import median
 from trimaran.benchmarks.wording import environment_words, interval, megabytes, metric_name, milliseconds, number, times
 
@@ -30,6 +33,7 @@ def render_page(run: PeersRun) -> str:
             "<!-- made by `make peers` from benchmarks/results/peers.json -->",
             f"The real {run.model}, the same texts, {run.threads} threads for all, on {run.environment.cpu},",
             f"{run.created[:10]}. Text in, vectors out: tokenizing counts, and the wire too where a peer is a server.",
+            "One call answers all texts of a set, in batches of 32 where a peer must be told.",
             "Each peer runs in its own environment (`benchmarks/peers/*.txt`) and its own process, interleaved in",
             f"rounds with the others; the speed-up is over {run.reference} in the same run, with its 95 % interval.",
             "",
@@ -37,6 +41,7 @@ def render_page(run: PeersRun) -> str:
             "",
             *_speed(run),
             "",
+            *_load(run),
             "## Answers, memory and start",
             "",
             f"Fidelity is held against {run.reference} on {run.judging_texts} texts, each asked alone. Batch change is",
@@ -68,12 +73,46 @@ def _speed_cells(run: PeersRun, row: PeerRow) -> list[str]:
         if found is None:
             cells.append("–")
             continue
-        time = f"{milliseconds(median(found.samples_ns))} ms"
+        spent_ns = median(found.samples_ns)
+        rate = f"{one.shape.batch * 1e9 / spent_ns:,.0f} texts/s"
+        time = rate if one.shape.batch > 1 else f"{milliseconds(spent_ns)} ms"
         ratio = ratios.get(one.shape)
         cells.append(time if row.name == run.reference or not ratio else f"{times(ratio)} ({interval(ratio)}), {time}")
     how = "did not finish" if row.cold_starts_ns else "cannot run here"
     why = f"; **{how}**: {markdown_text(row.failure)}" if row.failure else ""
     return [f"**{markdown_text(row.name)}** {row.version or ''}".strip(), f"{markdown_text(row.describe)}{why}", *cells]
+
+
+def _load(run: PeersRun) -> list[str]:
+    """Requests per second of each server by callers: the median of its turns and their span."""
+    if not run.loads:
+        return []
+    callers = sorted({point.concurrency for found in run.loads for point in found.points})
+    lines = [
+        "## Servers under load",
+        "",
+        "Callers ask one text each over HTTP, the next when answered; requests per second, the median of",
+        f"{max(Counter(found.candidate for found in run.loads).values())} turns and their span. The callers share the "
+        "cores with the server.",
+        "",
+        markdown_line(["server", *(f"{count} callers" if count > 1 else "1 caller" for count in callers)]),
+        markdown_line(["---", *["---:"] * len(callers)]),
+    ]
+    for name in dict.fromkeys(found.candidate for found in run.loads):
+        turns = [found for found in run.loads if found.candidate == name]
+        cells = [_rates([p for found in turns for p in found.points if p.concurrency == count]) for count in callers]
+        why = next((f": {markdown_text(found.cut)}" for found in turns if found.cut), "")
+        lines.append(markdown_line([f"{markdown_text(name)}{why}", *cells]))
+    return [*lines, ""]
+
+
+def _rates(points: list[ClosedPoint]) -> str:
+    rates = sorted(throughput(point) for point in points)
+    if not rates:
+        return "–"
+    failures = sum(point.failures for point in points)
+    failed = f", {failures} failed" if failures else ""
+    return f"{rates[len(rates) // 2]:,.0f} ({rates[0]:,.0f}–{rates[-1]:,.0f}){failed}"
 
 
 def _answers(run: PeersRun) -> list[str]:

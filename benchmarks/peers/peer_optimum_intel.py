@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-MAXIMUM = 256
+MAXIMUM, BATCH = 256, 32
 
 
 def prepare(model: Path, work: Path, *, texts: list[str]) -> None:
@@ -33,6 +33,11 @@ class Peer:
         )
 
     def encode(self, texts: list[str]) -> Any:
+        import numpy as np
+
+        return np.concatenate([self._batch(texts[at : at + BATCH]) for at in range(0, len(texts), BATCH)])
+
+    def _batch(self, texts: list[str]) -> Any:
         import numpy as np
 
         tokens = dict(self._tokenizer(texts, padding=True, truncation=True, max_length=MAXIMUM, return_tensors="np"))

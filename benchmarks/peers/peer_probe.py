@@ -65,6 +65,11 @@ class PeerProbe:
         texts = _texts(texts_path)
         return timed_calls(lambda: self._peer.encode(texts), **effort)
 
+    def place(self) -> dict[str, str] | None:
+        """Where load may be put on it, when it is a server."""
+        found = getattr(self._peer, "place", None)
+        return found() if found else None
+
     def memory_bytes(self) -> int:
         """The largest resident set of the process that has the model: this one, unless the peer is a server."""
         found = getattr(self._peer, "memory_bytes", None)

@@ -24,12 +24,14 @@ class Peer:
     ) -> None:
         self._stack = contextlib.ExitStack()
         self._server: Any = None
+        self._place = {"kind": "triton", "wire": wire, "model": name}
         if repository:
             from trimaran.client import Client
             from trimaran.serving.server import launch
 
             self._server = self._stack.enter_context(launch(Path(repository)))
             url = self._server.http_url if wire == "http" else self._server.grpc_url
+            self._place["url"] = url
             client = self._stack.enter_context(Client(url, protocol=wire))  # type: ignore[arg-type]
             self.encode = lambda texts: client.embed(name, texts)
         else:
@@ -51,6 +53,9 @@ class Peer:
             return infer_rows(session.infer, encoder, tokens, policy=rows, maximum_batch=maximum)["embedding"]
 
         return encode
+
+    def place(self) -> dict[str, str] | None:
+        return self._place if self._server else None
 
     def pids(self) -> list[int]:
         if self._server is None:

@@ -4,30 +4,24 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from results import PeerRow, PeersRun, TextSet
 from table import HERE, ROOT, Peer
 
-import trimaran
 from trimaran.benchmarks.invariance import TEXTS
 from trimaran.benchmarks.probe_process import REST_LIMIT_S, thread_environment
 from trimaran.benchmarks.results import Round, Shape
 from trimaran.benchmarks.runner import Effort, Entry, Measured, measure
-from trimaran.corpus import digest_of_texts
-from trimaran.environment import capture
 from trimaran.errors import TrimaranError, UnavailableError
 from trimaran.isolation import Worker, first_restriction_that_runs
 from trimaran.parity import embedding_change, embedding_fidelity
-from trimaran.progress import Progress, Step
+from trimaran.progress import Step
 
 BATCH = 32
 # A first answer is correct when it is this near the reference's: INT8 may differ, another model may not.
@@ -44,6 +38,7 @@ class Race:
     texts: Mapping[Shape, Sequence[str]]
     judging: Sequence[str]
     calibration: Sequence[str]
+    callers_texts: Sequence[str]
     threads: int
     cores: tuple[int, ...]
     restrictions: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -80,7 +75,7 @@ class PeerProcess:
             )
             self.load_s = float(self._call(".load_s"))
             self.peak_memory_bytes = int(self._call(".memory_bytes"))
-        except BaseException:
+        except BaseException:  # nobody else knows the child yet, so none is left behind
             self._worker.close()
             raise
 
@@ -95,6 +90,10 @@ class PeerProcess:
     def measure(self, shape: Shape, rows: str, *, repeat: int = 1, **effort: Any) -> Round:
         path = self._race.path(f"texts-{shape}", self._race.texts[shape])
         return Round(**self._call(".measure", texts_path=path, **effort))
+
+    def place(self) -> dict[str, str]:
+        """Where a peer that is a server listens."""
+        return dict(self._call(".place"))
 
     def rest(self) -> None:
         self._call(".rest", limit_s=REST_LIMIT_S)
@@ -208,67 +207,3 @@ def _environment(peer: Peer, race: Race) -> dict[str, str]:
         "HF_DATASETS_CACHE": str(race.work / "datasets"),
         **race.restrictions.get(peer.name, {}),
     }
-
-
-def contest(
-    peers: Sequence[Peer],
-    race: Race,
-    *,
-    model: str,
-    sets: tuple[TextSet, ...],
-    effort: Effort,
-    starts: int,
-    progress: Progress,
-) -> PeersRun:
-    """Each peer prepared, judged against the first and started from cold; then all that live timed side by side.
-
-    A peer that cannot run here is a row with the reason, and the others go on.
-    """
-    rows: dict[str, PeerRow] = {}
-    living: list[Peer] = []
-    reference: np.ndarray | None = None
-    for peer in peers:
-        row = PeerRow(name=peer.name, library=peer.library, version=None, describe=peer.describe)
-        with progress.stage(peer.name) as step:
-            try:
-                prepare(peer, race)
-                vectors, metrics = judge(peer, race, reference)
-                reference = vectors if reference is None else reference
-                rows[peer.name] = row.model_copy(
-                    update={
-                        "metrics": metrics,
-                        "cold_starts_ns": cold_starts(peer, race, reference, times=starts),
-                        "version": version_of(peer, race),
-                        "execution_environment": race.restrictions.get(peer.name, {}),
-                    }
-                )
-                living.append(peer)
-                step.outcome(f"1−cos {metrics['mean_cosine_distance']:.2g}, batch {metrics['batch_change']:.2g}")
-            except TrimaranError as error:
-                if reference is None:
-                    raise
-                rows[peer.name] = row.model_copy(update={"failure": error.message})
-                step.outcome(f"cannot run here: {error}")
-    with progress.stage("measure") as step:
-        measured = timed(living, race, effort=effort, step=step)
-        step.outcome(f"{len(living)} peers, {len(race.texts)} sets of texts, interleaved")
-    for outcome in measured.outcomes:
-        # The log is on this machine only.
-        failure = outcome.failure and re.sub(r" The log is \S+", "", outcome.failure)
-        facts = {"memory_bytes": outcome.peak_memory_bytes or None, "failure": failure}
-        rows[outcome.candidate] = rows[outcome.candidate].model_copy(update=facts)
-    return PeersRun(
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        trimaran=trimaran.__version__,
-        model=model,
-        environment=capture(),
-        threads=race.threads,
-        cores=race.cores,
-        reference=peers[0].name,
-        judging_texts=len(race.judging),
-        judging_digest=digest_of_texts(race.judging),
-        sets=sets,
-        peers=tuple(rows.values()),
-        measurements=measured.measurements,
-        others_share=measured.others_share,
-    )

@@ -8,8 +8,8 @@ from typing import Literal
 from pydantic import ConfigDict, Field
 from table import ROOT
 
-from trimaran.benchmarks.report import Measurement
-from trimaran.benchmarks.results import Shape
+from trimaran.benchmarks.report import Measurement, json_of
+from trimaran.benchmarks.results import ClosedLoop, Shape
 from trimaran.environment import Environment
 from trimaran.spec import Frozen
 
@@ -55,8 +55,13 @@ class PeersRun(Frozen):
     sets: tuple[TextSet, ...]
     peers: tuple[PeerRow, ...]
     measurements: tuple[Measurement, ...]
+    # One a server and turn: callers of one text each.
+    loads: tuple[ClosedLoop, ...] = ()
     # Share of those cores that other processes used meanwhile.
     others_share: float | None = None
+
+    def to_json(self) -> str:
+        return json_of(self)
 
 
 def read_result(path: Path = RESULT) -> PeersRun:

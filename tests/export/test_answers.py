@@ -55,7 +55,7 @@ def _pipeline(folder: Path, task: str, family: str, **options: Any) -> Any:
     return transformers.pipeline(task, model=model.eval(), tokenizer=tokenizer, **options)
 
 
-def _same(mine: Any, theirs: Any, **tolerance: float) -> None:
+def _same(mine: Any, theirs: Any) -> None:
     """Equal structure and words; numbers to 1e-5."""
     if isinstance(theirs, dict):
         assert sorted(mine) == sorted(theirs)

@@ -8,19 +8,18 @@ from dataclasses import dataclass
 import pytest
 
 from tests.gateway.worlds import Running, gateway
+from tests.homes import home_at
 from tests.serving.conftest import triton  # noqa: F401  (a fixture)
 from tests.serving.every_task import every_task
 from tests.serving.worlds import tiny_repository
 from trimaran.artifact import Artifact
 from trimaran.serving.server import Server, launch
-from trimaran.store import HOME_VARIABLE
 
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory, triton: None) -> Iterator[Server]:  # noqa: F811
     folder = tmp_path_factory.mktemp("triton")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(HOME_VARIABLE, str(folder / "home"))
+    with home_at(folder / "home"):
         with launch(tiny_repository(folder)) as running:
             yield running
 
@@ -44,8 +43,7 @@ class Tasks:
 @pytest.fixture(scope="session")
 def tasks(tmp_path_factory: pytest.TempPathFactory, triton: None) -> Iterator[Tasks]:  # noqa: F811
     folder = tmp_path_factory.mktemp("tasks")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(HOME_VARIABLE, str(folder / "home"))
+    with home_at(folder / "home"):
         repository, artifacts = every_task(folder)
         with launch(repository) as server, gateway(repository, server.grpc_url, folder / "gateway") as started:
             yield Tasks(artifacts, server, started)

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from tests.gateway.worlds import Running, gateway
+from tests.homes import home_at
 from tests.serving.worlds import TEXTS, by_hand, logits_by_hand
 from tests.tiny import HIDDEN, LABELS, WORDS, tiny_artifact
 from trimaran.model_repository.layout import lay_out
 from trimaran.runtime.text import softmax
 from trimaran.serving.server import launch
-from trimaran.store import HOME_VARIABLE
 
 
 def vectors_of(found: object) -> np.ndarray:
@@ -121,8 +121,7 @@ def test_models_of_separate_stages_are_served_alike(triton: None, tmp_path: Path
         lay_out(
             tiny_artifact(tmp_path / "s"), repository=tmp_path / "r", name=name, rows=rows, threads=1, separate=True
         )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(HOME_VARIABLE, str(tmp_path / "home"))
+    with home_at(tmp_path / "home"):
         with launch(tmp_path / "r") as server, gateway(tmp_path / "r", server.grpc_url, tmp_path / "g") as started:
             for name in ("together", "apart"):
                 found = started.ask("/v1/embeddings", {"model": name, "input": list(TEXTS)})

@@ -18,16 +18,15 @@ import pytest
 
 from tests.commands import COMMAND, environment, trimaran
 from tests.gateway.worlds import Answer, Running, gateway, slow_world
+from tests.homes import home_at
 from tests.serving.worlds import eventually, processes_with
 from trimaran.serving.server import Server, launch
-from trimaran.store import HOME_VARIABLE
 
 
 @pytest.fixture(scope="module")
 def slow(tmp_path_factory: pytest.TempPathFactory, triton: None) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("slow")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(HOME_VARIABLE, str(folder / "home"))
+    with home_at(folder / "home"):
         with launch(slow_world(folder)) as running:
             yield running
 
@@ -81,8 +80,7 @@ def test_readiness_is_by_canaries_and_not_by_tritons_word(tmp_path: Path, triton
     """A killed python stub leaves Triton saying that it is ready."""
     import tritonclient.http
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(HOME_VARIABLE, str(tmp_path / "home"))
+    with home_at(tmp_path / "home"):
         with launch(slow_world(tmp_path)) as server:
             options = ("--queue-timeout", 1, "--canary-interval", 0.5, "--timeout", 3)
             with gateway(server.repository, server.grpc_url, tmp_path / "g", *options, auth=False) as running:
@@ -125,8 +123,7 @@ def test_a_triton_that_is_away_gives_503_and_comes_back(slow: Server, tmp_path: 
             assert (away.status, away.json["error"]["code"]) == (503, "not_ready")
             refused = running.ask("/v1/embeddings", {"model": "slow", "input": "dog"})
             assert refused.status in (404, 503)
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setenv(HOME_VARIABLE, str(home))
+            with home_at(home):
                 with launch(slow.repository, grpc_port=chosen.grpc):
                     assert eventually(lambda: running.ask("/readyz").status == 200)
                     assert running.ask("/v1/embeddings", {"input": "dog"}).status == 200
@@ -282,8 +279,7 @@ def test_a_trace_goes_from_the_caller_through_the_gateway_to_triton(
 ) -> None:
     url, received = collector
     trace, caller = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(HOME_VARIABLE, str(tmp_path / "home"))
+    with home_at(tmp_path / "home"):
         with launch(slow_world(tmp_path), otlp=url) as server:
             with gateway(server.repository, server.grpc_url, tmp_path / "g", "--otlp", url) as running:
                 headers = {"traceparent": f"00-{trace}-{caller}-01"}

@@ -7,15 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.homes import home_at
 from trimaran.serving import installation
-from trimaran.store import HOME_VARIABLE
 
 
 @pytest.fixture(scope="module", autouse=True)
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    folder = tmp_path_factory.mktemp("home")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(HOME_VARIABLE, str(folder))
+    with home_at(tmp_path_factory.mktemp("home")) as folder:
         yield folder
 
 

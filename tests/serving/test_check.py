@@ -12,7 +12,7 @@ from tests.tiny import LABELS, tiny_artifact
 from trimaran.errors import IntegrityError, QualityError
 from trimaran.golden import Golden, golden_rows, make_golden, read_golden
 from trimaran.model_repository.layout import lay_out
-from trimaran.runtime.text import ranked_labels, softmax
+from trimaran.runtime.text import softmax
 from trimaran.serving.check import serve_and_verify
 from trimaran.tasks import Gate, gates_for
 from trimaran.wire_fidelity import Tensors
@@ -30,8 +30,10 @@ def bundle(task: str, numbers: str, wanted: Tensors, proven: Tensors, gates: tup
 def test_served_classes_keep_the_strictest_gates(tmp_path: Path) -> None:
     artifact = tiny_artifact(tmp_path / "s", task="text-classification", backend="openvino")
     lay_out(artifact, repository=tmp_path / "r", name="m", rows="alone", threads=1)
-    names, scores = ranked_labels(softmax(logits_by_hand(TEXTS)), LABELS)
-    answers = {"LABELS": names, "SCORES": scores}
+    scores = softmax(logits_by_hand(TEXTS))
+    best_first = np.argsort(-scores, axis=-1, kind="stable")
+    names = np.asarray([label.encode() for label in LABELS], dtype=np.object_)[best_first]
+    answers = {"LABELS": names, "SCORES": np.take_along_axis(scores, best_first, axis=-1)}
     gates = gates_for("text-classification", "exact", {})
     found = serve_and_verify(tmp_path / "r", "m", bundle("text-classification", "logits", answers, answers, gates))
     assert found.metrics["label_agreement"] == 1.0

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from importlib import metadata
 from pathlib import Path
@@ -32,9 +32,16 @@ from trimaran.serving.server import launch
 pytestmark = pytest.mark.usefixtures("triton")
 
 
-def nothing_left_of(pid: int) -> bool:
-    word = f"trimaran-{pid}-"
-    return not processes_with(word) and not shared_memory_with(word)
+def traces(pid: int | None = None) -> set[int | str]:
+    """Processes and shared memory of the servers that a process (this one) started."""
+    word = f"trimaran-{pid or os.getpid()}-"
+    return {*processes_with(word), *shared_memory_with(word)}
+
+
+@pytest.fixture
+def already_there() -> set[int | str]:
+    """Of servers that other tests still keep."""
+    return traces()
 
 
 @pytest.fixture
@@ -43,15 +50,17 @@ def repository(tmp_path: Path) -> Path:
     return tmp_path / "r"
 
 
-def test_a_closed_server_leaves_no_process_no_memory_and_no_folder(repository: Path) -> None:
-    folders = set(Path("/tmp").glob("trimaran-triton-*"))
+def test_a_closed_server_leaves_no_process_no_memory_and_no_folder(
+    repository: Path, already_there: set[int | str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with launch(repository) as server:
         assert server.alive()
-        assert shared_memory_with(f"trimaran-{os.getpid()}-")
+        assert any(isinstance(trace, str) for trace in traces() - already_there), "its shared memory is named after us"
     server.close()
     assert not server.alive()
-    assert nothing_left_of(os.getpid())
-    assert not set(Path("/tmp").glob("trimaran-triton-*")) - folders
+    assert traces() <= already_there
+    assert not list(tmp_path.glob("trimaran-triton-*"))
 
 
 def test_the_newest_version_is_served_after_a_relaunch(repository: Path, tmp_path: Path) -> None:
@@ -71,14 +80,14 @@ def test_the_newest_version_is_served_after_a_relaunch(repository: Path, tmp_pat
     np.testing.assert_allclose(second, first, atol=1e-6)
 
 
-def test_a_given_port_in_use_is_named(repository: Path) -> None:
+def test_a_given_port_in_use_is_named(repository: Path, already_there: set[int | str]) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen(1)
         port = taken.getsockname()[1]
         with pytest.raises(UsageError, match=f"Port {port} is already in use.*--grpc-port"):
             launch(repository, grpc_port=port)
-    assert nothing_left_of(os.getpid())
+    assert traces() <= already_there
 
 
 def test_a_picked_port_lost_to_another_is_picked_again(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +108,9 @@ def test_impossible_ports_are_refused(repository: Path, given: dict[str, int]) -
         launch(repository, **given)  # type: ignore[arg-type]
 
 
-def test_a_corrupt_model_is_a_tool_error_with_the_reason_and_the_log(repository: Path) -> None:
+def test_a_corrupt_model_is_a_tool_error_with_the_reason_and_the_log(
+    repository: Path, already_there: set[int | str]
+) -> None:
     model = repository / "m" / "1" / "model.onnx"
     model.unlink()
     model.write_bytes(b"not a graph")
@@ -107,25 +118,25 @@ def test_a_corrupt_model_is_a_tool_error_with_the_reason_and_the_log(repository:
         launch(repository)
     assert Path(caught.value.facts["log"]).is_file()
     assert str(caught.value.facts["log"]) in str(caught.value)
-    assert nothing_left_of(os.getpid())
+    assert traces() <= already_there
 
 
-def test_a_model_that_answers_zeros_does_not_pass_for_ready(tmp_path: Path) -> None:
+def test_a_model_that_answers_zeros_does_not_pass_for_ready(tmp_path: Path, already_there: set[int | str]) -> None:
     repository = slow_repository(tmp_path)
     model = repository / "slow" / "1" / "model.py"
     model.write_text(model.read_text().replace("len(text)]", "0]"))
     with pytest.raises(ToolError, match="senseless EMBEDDING"):
         launch(repository)
-    assert nothing_left_of(os.getpid())
+    assert traces() <= already_there
 
 
-def test_a_start_that_hangs_ends_at_its_deadline(tmp_path: Path) -> None:
+def test_a_start_that_hangs_ends_at_its_deadline(tmp_path: Path, already_there: set[int | str]) -> None:
     repository = slow_repository(tmp_path)
     model = repository / "slow" / "1" / "model.py"
     model.write_text(model.read_text() + "\n    def initialize(self, args):\n        time.sleep(600)\n")
     with pytest.raises(ToolError, match="not ready within 2 s"):
         launch(repository, deadline_s=2)
-    assert nothing_left_of(os.getpid())
+    assert traces() <= already_there
 
 
 def test_an_empty_repository_is_refused(tmp_path: Path) -> None:
@@ -139,7 +150,7 @@ def test_what_a_killed_layout_left_does_not_stop_the_server(repository: Path) ->
         assert not (repository / ".making-99999999-abc").exists()
 
 
-def test_closing_answers_the_request_in_flight(tmp_path: Path) -> None:
+def test_closing_answers_the_request_in_flight(tmp_path: Path, already_there: set[int | str]) -> None:
     answers: list[object] = []
 
     def ask(url: str) -> None:
@@ -156,7 +167,7 @@ def test_closing_answers_the_request_in_flight(tmp_path: Path) -> None:
         assert eventually((repository / "slow" / "1" / "asleep").exists)
     asking.join()
     assert answers == [[[3.0]]]
-    assert nothing_left_of(os.getpid())
+    assert traces() <= already_there
 
 
 def test_a_full_queue_and_a_late_answer_are_told_apart(tmp_path: Path) -> None:
@@ -198,20 +209,21 @@ def test_a_killed_parent_leaves_nothing(repository: Path) -> None:
         assert shared_memory_with(f"trimaran-{parent.pid}-")
         parent.send_signal(signal.SIGKILL)
         parent.wait()
-    assert eventually(lambda: nothing_left_of(parent.pid))
+    assert eventually(lambda: not traces(parent.pid))
 
 
-def test_a_killed_keeper_takes_the_server_along(repository: Path) -> None:
+def test_a_killed_keeper_takes_the_server_along(
+    repository: Path, already_there: set[int | str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     word = f"trimaran-{os.getpid()}-"
     with launch(repository) as server:
-        keeper = [pid for pid in processes_with(word) if b"keeper.py" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        pids = set(processes_with(word)) - already_there
+        keeper = [pid for pid in pids if b"keeper.py" in Path(f"/proc/{pid}/cmdline").read_bytes()]
         assert len(keeper) == 1
         os.kill(keeper[0], signal.SIGKILL)
         assert eventually(lambda: not server.alive())
-        assert eventually(lambda: nothing_left_of(os.getpid()))
-    for folder in Path("/tmp").glob("trimaran-triton-*"):
-        if not processes_with(str(folder)):
-            shutil.rmtree(folder)
+        assert eventually(lambda: traces() <= already_there)
 
 
 def test_numpy_2_is_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:

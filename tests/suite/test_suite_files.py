@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 def test_the_shipped_suites_are_those_of_the_benchmarks_folder() -> None:
-    assert set(shipped_suites()) == {"quick", "standard", "full"}
+    assert set(shipped_suites()) == {"quick", "brief", "standard", "full"}
     assert {path.stem for path in (ROOT / "benchmarks" / "suites").glob("*.toml")} == set(shipped_suites())
     assert all(load_suite(name).describe for name in shipped_suites())
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.export.zoo import saved_model
+from tests.homes import home_at
 from tests.serving.worlds import processes_with
 from tests.tiny import tiny_artifact
 from trimaran import suite_walk
@@ -34,7 +35,7 @@ from trimaran.model_repository.layout import lay_out
 from trimaran.progress import SilentProgress
 from trimaran.serving import installation
 from trimaran.serving.server import launch
-from trimaran.store import HOME_VARIABLE, Store
+from trimaran.store import Store
 from trimaran.suite_bench import Wanted, bench_suite
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -61,9 +62,7 @@ EVERYTHING: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    folder = tmp_path_factory.mktemp("home")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(HOME_VARIABLE, str(folder))
+    with home_at(tmp_path_factory.mktemp("home")) as folder:
         yield folder
 
 

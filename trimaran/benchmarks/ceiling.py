@@ -21,7 +21,6 @@ from trimaran.benchmarks.results import Shape
 from trimaran.spec import Frozen
 
 Arithmetic = Literal["float32", "int8"]
-ARITHMETICS: tuple[Arithmetic, ...] = ("float32", "int8")
 _TURNS = 5
 _TURN_S = 0.02
 

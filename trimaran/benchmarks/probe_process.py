@@ -57,7 +57,7 @@ class ProbeProcess:
                 verify=verify,
             )
             self.load_s = float(self._call(".load_s"))
-        except BaseException:
+        except BaseException:  # nobody else knows the child yet, so none is left behind
             self.close()
             raise
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field
 
 from trimaran.artifact import Check
+from trimaran.benchmarks.ceiling import Ceiling
 from trimaran.benchmarks.results import HarnessCheck, Round, ScenarioResult, Shape, SuiteRun
 from trimaran.environment import Environment
 from trimaran.sensitivity import Sensitivity
@@ -128,6 +129,8 @@ class Report(Frozen):
     baselines: tuple[CandidateRow, ...] = ()
     scenarios: tuple[ScenarioResult, ...] = ()
     harness: HarnessCheck | None = None
+    # What the CPU reaches on the model's bare matrix products, one a shape.
+    ceilings: tuple[Ceiling, ...] = ()
     suite: SuiteRun | None = None
     # The cores that every contender was pinned to; empty where nothing was pinned.
     cores: tuple[int, ...] = ()
@@ -135,12 +138,16 @@ class Report(Frozen):
     others_share: float | None = None
 
     def to_json(self) -> str:
-        """One field a line, but all numbers of a series on one: raw samples are many."""
-        text = self.model_dump_json(by_alias=True, indent=1)
-        return _SERIES.sub(lambda found: f"[{','.join(found[1].split())}]".replace(",,", ","), text) + "\n"
+        return json_of(self)
 
     def row(self, name: str) -> CandidateRow:
         return next(row for row in (self.reference, *self.baselines, *self.candidates) if row.name == name)
+
+
+def json_of(facts: Frozen) -> str:
+    """One field a line, but all numbers of a series on one: raw samples are many."""
+    text = facts.model_dump_json(by_alias=True, indent=1)
+    return _SERIES.sub(lambda found: f"[{','.join(found[1].split())}]".replace(",,", ","), text) + "\n"
 
 
 def report_from_data(data: dict[str, Any]) -> Report:

@@ -57,7 +57,7 @@ class Driver:
                 texts_path=str(path),
                 key=target.key,
             )
-        except BaseException:
+        except BaseException:  # nobody else knows the child yet, so none is left behind
             self.close()
             raise
 

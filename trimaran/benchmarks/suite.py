@@ -21,7 +21,8 @@ from trimaran.spec import Frozen
 
 class Suite(Frozen):
     """`effort` is for the race of all candidates; `texts` is how many real texts the scenarios ask; `candidates`
-    compete when the user names none, and all that compete unasked when the suite names none either.
+    compete when the user names none, and all that compete unasked when the suite names none either. `harness` checks
+    the harness itself, `ceiling` times the model's bare matrix products.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Suite(Frozen):
     candidates: tuple[str, ...] = ()
     baselines: tuple[str, ...] = ()
     harness: bool = False
+    ceiling: bool = False
     texts: int = Field(default=64, ge=1)
     scenarios: tuple[AskedScenario, ...] = ()
 

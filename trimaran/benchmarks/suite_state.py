@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import ConfigDict, Field
 from pydantic import ValidationError as SchemaError
 
+from trimaran.benchmarks.ceiling import Ceiling
 from trimaran.benchmarks.results import HarnessCheck, ScenarioResult, SuiteRun
 from trimaran.benchmarks.scenarios import Unit
 from trimaran.errors import IntegrityError, UsageError
@@ -36,6 +37,7 @@ class SuiteState(Frozen):
     resumed: int = 0
     found: tuple[Found, ...] = ()
     harness: HarnessCheck | None = None
+    ceilings: tuple[Ceiling, ...] = ()
 
     def of(self, unit: Unit) -> Found | None:
         return next((found for found in self.found if found.key == unit.key), None)

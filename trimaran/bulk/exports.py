@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 
@@ -17,7 +17,6 @@ from trimaran.spec import Frozen
 from trimaran.store import publish, temporary_sibling
 
 Target = Literal["milvus", "elasticsearch"]
-TARGETS: tuple[Target, ...] = get_args(Target)
 WIDEST: dict[Target, int] = {"milvus": 32_768, "elasticsearch": 4_096}
 # Elasticsearch refuses requests beyond 100 MB and is at its best with far smaller ones.
 REQUEST_BYTES = 10 << 20

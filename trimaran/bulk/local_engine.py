@@ -85,7 +85,7 @@ class _Hand:
                     return
                 except ChildError as error:
                     self._give_up_or_go_on(error)
-        except BaseException:
+        except BaseException:  # the other workers stop too, whatever ended this one
             self._shared.stop.set()
             raise
 

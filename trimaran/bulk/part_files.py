@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -19,8 +19,6 @@ from trimaran.spec import Frozen
 
 Format = Literal["parquet", "npy", "faiss", "jsonl"]
 DType = Literal["fp32", "fp16", "int8"]
-FORMATS: tuple[Format, ...] = get_args(Format)
-DTYPES: tuple[DType, ...] = get_args(DType)
 Array = npt.NDArray[Any]
 Vectors = npt.NDArray[np.float32]
 _KINDS: dict[DType, Any] = {"fp32": np.float32, "fp16": np.float16, "int8": np.int8}

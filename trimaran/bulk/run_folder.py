@@ -9,7 +9,6 @@ vectors/receipts/part-00000.json what is known of one part; written after it, so
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -30,7 +29,7 @@ from trimaran.bulk.worker import How
 from trimaran.environment import Environment
 from trimaran.errors import IntegrityError, UsageError, first_line
 from trimaran.spec import Frozen
-from trimaran.store import write_atomically
+from trimaran.store import locked, write_atomically
 
 MANIFEST = "manifest.json"
 SETTINGS = "settings.json"
@@ -134,18 +133,15 @@ class RunFolder:
             )
         for folder in (self.parts, self._receipts):
             folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self.root, os.O_RDONLY)
-        try:
+        with contextlib.ExitStack() as held:
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                held.enter_context(locked(self.root, wait=False))
             except OSError as error:
                 raise UsageError(f"Another run is writing to {self.root}.", hint="Wait for it to end.") from error
             self._keep_to(settings)
             for path in self.parts.glob(f"{_TEMPORARY}*"):
                 path.unlink()
             yield self
-        finally:
-            os.close(descriptor)
 
     def receipts(self) -> dict[int, Receipt]:
         """Of the parts that are whole: every file is there and is what its receipt says."""

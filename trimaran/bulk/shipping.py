@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from trimaran.artifact import MANIFEST, Artifact, load_artifact, verify_files
 from trimaran.errors import IntegrityError
-from trimaran.store import Store, default_home, publish, temporary_sibling
+from trimaran.store import Store, default_home, locked, publish, temporary_sibling
 
 
 @dataclass(frozen=True)
@@ -38,10 +36,7 @@ def landed(shipment: Shipment, fetch: Callable[[Any], bytes]) -> Artifact:
     store = Store(default_home() / "store")
     wanted = Artifact.model_validate_json(shipment.manifest)
     target = store.path_of(wanted.recipe)
-    store.root.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(store.root, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    with locked(store.root):
         try:
             found = store.find(wanted.recipe)
         except IntegrityError:
@@ -57,6 +52,4 @@ def landed(shipment: Shipment, fetch: Callable[[Any], bytes]) -> Artifact:
             (folder / MANIFEST).write_text(shipment.manifest, encoding="utf-8")
             load_artifact(folder)
             publish(folder, target)
-    finally:
-        os.close(descriptor)
     return load_artifact(target, verify=False)

@@ -171,7 +171,7 @@ class Worker:
                 while True:
                     work, group = self._groups.get()
                     self._run(run, session.infer, work, group)
-        except BaseException as error:
+        except BaseException as error:  # handed to whoever opens the lane
             ready.put(error)
 
     def _run(self, run: Callable[..., int], infer: Callable[[Arrays], Arrays], work: _Work, group: list[int]) -> None:

@@ -12,10 +12,11 @@ import numpy as np
 
 from trimaran.artifact import Artifact, Check, Draft, Recipe
 from trimaran.environment import tools, usable_cores
+from trimaran.equality import Arrays
 from trimaran.export.reference import model_ref_of
 from trimaran.export.samples import sample_inputs
 from trimaran.export.trace import Array, trace
-from trimaran.export.validate import ATOL, Arrays, Infer, prove_padding, prove_parity
+from trimaran.export.validate import ATOL, Infer, prove_padding, prove_parity
 from trimaran.families import Exporter, family
 from trimaran.onnx_graph import check_graph, graph_facts, with_stand_ins
 from trimaran.onnx_write import EXTERNAL_ABOVE_BYTES, weights_from_arrays, write_graph

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import hashlib
 import hmac
 import os
 import re
 import secrets
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
@@ -20,7 +17,7 @@ from pydantic import ValidationError as SchemaError
 from trimaran.errors import IntegrityError, UsageError
 from trimaran.gateway.settings import Rate
 from trimaran.spec import Frozen
-from trimaran.store import default_home, write_atomically
+from trimaran.store import default_home, locked, write_atomically
 
 PREFIX = "trk_"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -91,7 +88,7 @@ def add_key(path: Path, name: str, *, rate: Rate | None = None) -> str:
     if not _NAME.fullmatch(name):
         raise UsageError(f"{name!r} cannot name a key: wanted letters, digits, '.', '_' and '-'.")
     key = PREFIX + secrets.token_urlsafe(32)
-    with _locked(path):
+    with locked(path.parent):
         keys = read_keys(path)
         if any(known.name == name for known in keys):
             raise UsageError(f"There is a key {name!r} already.", hint=f"`trimaran gateway key remove {name}` first.")
@@ -106,7 +103,7 @@ def add_key(path: Path, name: str, *, rate: Rate | None = None) -> str:
 
 
 def remove_key(path: Path, name: str) -> None:
-    with _locked(path):
+    with locked(path.parent):
         keys = read_keys(path)
         kept = tuple(key for key in keys if key.name != name)
         if len(kept) == len(keys):
@@ -121,15 +118,3 @@ def _write(path: Path, keys: tuple[Key, ...]) -> None:
         write_atomically(path, KeyFile(schema=1, keys=keys).model_dump_json(by_alias=True, indent=2) + "\n")
     finally:
         os.umask(before)
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """One change at a time, so that none is lost."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path.parent, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)

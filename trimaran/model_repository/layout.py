@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
-import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -34,7 +32,7 @@ from trimaran.model_repository.stages import (
 )
 from trimaran.model_repository.warmups import warmup_files
 from trimaran.spec import Frozen, Rows
-from trimaran.store import publish, temporary_sibling, write_atomically
+from trimaran.store import locked, publish, temporary_sibling, write_atomically
 
 CONFIG_FILE = "config.pbtxt"
 REPORT_FILE = "report.json"
@@ -77,7 +75,8 @@ def lay_out(
     verify_files(artifact)
     parts = _parts(artifact, name, rows=rows, threads=threads, separate=separate)
     repository = repository.absolute()
-    with _writable(repository), repository_lock(repository):
+    # One layout at a time, so that two never take the same version number.
+    with _writable(repository), locked(repository):
         for part in reversed(parts):
             _require_same_interface(repository / part.config.name, part.config)
         version = _next_version(repository, name)
@@ -251,18 +250,6 @@ def _link(source: Path, target: Path) -> None:
         target.hardlink_to(source)
     except OSError:
         shutil.copyfile(source, target)
-
-
-@contextlib.contextmanager
-def repository_lock(repository: Path) -> Iterator[None]:
-    """One layout at a time, so that two never take the same version number. The lock ends with the process."""
-    repository.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(repository, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 @contextlib.contextmanager

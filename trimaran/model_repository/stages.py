@@ -24,6 +24,7 @@ from trimaran.model_repository.model_config import (
 from trimaran.model_repository.tensors import tensor_from_spec, without_batch
 from trimaran.model_repository.warmups import tensor_warmups, text_warmups
 from trimaran.runtime.answers import Reader
+from trimaran.runtime.text import STRETCH
 from trimaran.runtime.wire import FIRST, OPTIONS, VERSION, WIRES
 from trimaran.spec import Frozen, Rows, ShapeProfile, TokenizerSpec
 
@@ -86,7 +87,11 @@ def engine_model(artifact: Artifact) -> EngineModel:
 
 
 class Serving(Frozen):
-    """`serving.json`: what a stage must know at run time, as it was proven."""
+    """`serving.json`: what a stage must know at run time, as it was proven.
+
+    `rows_a_call` and `stretch` say how the text stage groups rows for its engine, where `trimaran tune` measured that:
+    at most so many (0 is the largest batch), the longest at most so many times as long as the shortest.
+    """
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
     task: str
@@ -100,6 +105,8 @@ class Serving(Frozen):
     profile: ShapeProfile
     engine_options: dict[str, Any]
     execution_environment: dict[str, str]
+    rows_a_call: int = Field(default=0, ge=0)
+    stretch: float = Field(default=STRETCH, ge=1.0)
 
     @classmethod
     def of(cls, artifact: Artifact, *, rows: Rows, threads: int) -> Serving:

@@ -9,11 +9,11 @@ from pathlib import Path
 from pydantic import ValidationError as SchemaError
 
 from trimaran.errors import RepositoryError, UsageError
-from trimaran.model_repository.layout import CONFIG_FILE, repository_lock, versions_of
+from trimaran.model_repository.layout import CONFIG_FILE, versions_of
 from trimaran.model_repository.model_config import ModelConfig
 from trimaran.model_repository.pbtxt import config_from_pbtxt, pbtxt_from_config
 from trimaran.spec import Frozen
-from trimaran.store import temporary_sibling, write_atomically
+from trimaran.store import locked, temporary_sibling, write_atomically
 
 HISTORY_FILE = "promotions.json"
 
@@ -65,7 +65,7 @@ def pin(repository: Path, name: str, version: int) -> dict[Path, str]:
             f"{name} has no version {version}.", hint=f"There are: {', '.join(map(str, facts.versions)) or 'none'}."
         )
     before: dict[Path, str] = {}
-    with repository_lock(repository):
+    with locked(repository):
         for model in _beside(repository, name, version):
             path = model / CONFIG_FILE
             before[path] = path.read_text(encoding="utf-8")
@@ -108,7 +108,7 @@ def remove(repository: Path, name: str, version: int) -> tuple[Path, ...]:
             hint="Promote another version first, or remove the model's folder when nobody calls it any more.",
         )
     gone = []
-    with repository_lock(repository):
+    with locked(repository):
         for model in _beside(repository, name, version):
             # Renamed first: a half-removed version must not look like one.
             with temporary_sibling(repository / name) as folder:

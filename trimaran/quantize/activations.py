@@ -171,3 +171,14 @@ def sampled_rows(
 def _samples(rows: Sequence[Array], ranges: Sequence[tuple[Array, Array]], halved: Samples | None = None) -> Samples:
     low, high = (end(side, axis=0) for end, side in zip((np.min, np.max), zip(*ranges, strict=True), strict=True))
     return Samples(np.concatenate(rows), low, high, halved)
+
+
+def smoothing_divisor(reach: Array, heights: Array, strength: float, *, steepest: float = 64.0) -> Array:
+    """SmoothQuant's: what makes activations and weights equally hard to round, shifted by its strength.
+
+    A common factor of all channels changes nothing; dividing by the middle one keeps both sides near one in FP16.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        divisor = np.power(reach, strength) / np.power(heights, 1.0 - strength)
+    divisor = np.where(np.isfinite(divisor) & (divisor > 0), divisor, 1.0)
+    return np.asarray(np.clip(divisor / np.exp(np.log(divisor).mean()), 1 / steepest, steepest), np.float32)

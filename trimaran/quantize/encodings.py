@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from trimaran.quantize.activations import Samples
+from trimaran.quantize.activations import Samples, smoothing_divisor
 from trimaran.quantize.linear_layers import Layer
 from trimaran.quantize.weight_rounding import compensated_levels
 
@@ -124,7 +124,7 @@ class _Trial:
     def _encoding(self, choice: _Choice) -> Encoding:
         width = np.maximum(self._high - self._low, 1e-6)
         counts = copies_of(np.square(width) * np.square(self._matrix).sum(axis=1), choice.copies)
-        divisor = smoothing_divisor(width / counts, self._heights, choice.strength)
+        divisor = smoothing_divisor(width / counts, self._heights, choice.strength, steepest=_STEEPEST)
         channels = np.repeat(np.arange(len(counts)), counts)
         matrix = (self._matrix * divisor[:, None])[channels]
         scales = np.maximum(np.abs(matrix).max(axis=0), 1e-9) / self._weight_levels
@@ -190,12 +190,6 @@ def copies_of(burden: Array, extra: int) -> npt.NDArray[np.int64]:
     for _ in range(extra):
         counts[np.argmax(burden * (1 / counts**2 - 1 / (counts + 1) ** 2))] += 1
     return counts
-
-
-def smoothing_divisor(width: Array, heights: Array, strength: float) -> Array:
-    """SmoothQuant's: what makes activations and weights equally hard to round, shifted by its strength."""
-    divisor = np.power(width, strength) / np.power(heights, 1.0 - strength)
-    return np.asarray(np.clip(divisor / np.exp(np.log(divisor).mean()), 1 / _STEEPEST, _STEEPEST), np.float32)
 
 
 def choose_encodings(

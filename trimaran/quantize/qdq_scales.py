@@ -9,7 +9,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trimaran.quantize.activations import Inputs, Samples, largest_magnitudes, magnitude_histograms, sampled_rows
+from trimaran.quantize.activations import (
+    Inputs,
+    Samples,
+    largest_magnitudes,
+    magnitude_histograms,
+    sampled_rows,
+    smoothing_divisor,
+)
 from trimaran.quantize.qdq_sites import Site, ValueProjection, after_attention, value_projection
 
 Array = npt.NDArray[Any]
@@ -99,15 +106,6 @@ def _choose(
                 best = Choice(weights, values, kept, named, strength, clipping, lost)
     assert best is not None
     return best
-
-
-def smoothing_divisor(peak: Array, rows: Array, strength: float) -> Array:
-    """SmoothQuant's: what makes activations and weights equally hard to round, shifted by its strength."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        divisor = np.power(peak, strength) / np.power(rows, 1.0 - strength)
-    divisor = np.where(np.isfinite(divisor) & (divisor > 0), divisor, 1.0)
-    # A common factor of all channels changes nothing; dividing by the middle one keeps both sides near one in FP16.
-    return np.asarray(np.clip(divisor / np.exp(np.log(divisor).mean()), 1 / 64, 64), np.float32)
 
 
 def smooth(model: Any, sites: Sequence[Site], choices: Sequence[Choice]) -> None:

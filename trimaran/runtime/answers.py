@@ -16,7 +16,7 @@ import numpy as np
 
 from .entities import entities_of, merged_windows
 from .spans import Window, best_spans
-from .text import SEQUENCE_AXES, Array, Infer, Row, Text, TextEncoder, infer_rows, softmax
+from .text import SEQUENCE_AXES, STRETCH, Array, Infer, Row, Text, TextEncoder, infer_rows, softmax
 
 Answer = Any
 STRIDE = 128
@@ -72,9 +72,17 @@ class Answering:
     facts: Mapping[str, Any] = field(default_factory=dict)
     policy: str = "alone"
     maximum_batch: int = 1
+    stretch: float = STRETCH
 
     def outputs(self, rows: Sequence[Row]) -> dict[str, Array]:
-        return infer_rows(self.infer, self.encoder, rows, policy=self.policy, maximum_batch=self.maximum_batch)
+        return infer_rows(
+            self.infer,
+            self.encoder,
+            rows,
+            policy=self.policy,
+            maximum_batch=self.maximum_batch,
+            stretch=self.stretch,
+        )
 
     def encoded(self, texts: Sequence[Text]) -> tuple[list[Any], dict[str, Array]]:
         encodings = self.encoder.encodings(texts)

@@ -12,6 +12,9 @@ Array = npt.NDArray[Any]
 Infer = Callable[[Mapping[str, Array]], Mapping[str, Array]]
 Text = str | tuple[str, str]
 
+# On a CPU a padded token costs as much as a real one, and a call little.
+STRETCH = 1.125
+
 # Which axes of an output run along the tokens; outputs that are not named here have none.
 SEQUENCE_AXES: dict[str, tuple[int, ...]] = {
     "token_embeddings": (1,),
@@ -121,15 +124,15 @@ class TextEncoder:
         return {name: arrays[name] for name in self._inputs}
 
 
-def groups_of(lengths: Sequence[int], policy: str, maximum_batch: int) -> Iterator[list[int]]:
+def groups_of(lengths: Sequence[int], policy: str, maximum_batch: int, stretch: float = STRETCH) -> Iterator[list[int]]:
     """Which rows go through the engine together. Policies: `alone`, `equal-length`, `padded`.
 
-    Rows are taken in order of length, and `padded` rows share a call only while the longest has at most an eighth
-    more tokens than the shortest: on a CPU a padded token costs as much as a real one, and a call little.
+    Rows are taken in order of length, and `padded` rows share a call only while the longest has at most `stretch` times
+    the tokens of the shortest.
     """
     order = sorted(range(len(lengths)), key=lengths.__getitem__)
     limit = 1 if policy == "alone" else maximum_batch
-    stretch = 1.0 if policy == "equal-length" else 1.125
+    stretch = 1.0 if policy == "equal-length" else stretch
     group: list[int] = []
     for index in order:
         if len(group) == limit or (group and lengths[index] > stretch * lengths[group[0]]):
@@ -141,7 +144,13 @@ def groups_of(lengths: Sequence[int], policy: str, maximum_batch: int) -> Iterat
 
 
 def infer_rows(
-    infer: Infer, encoder: TextEncoder, rows: Sequence[Row], *, policy: str, maximum_batch: int
+    infer: Infer,
+    encoder: TextEncoder,
+    rows: Sequence[Row],
+    *,
+    policy: str,
+    maximum_batch: int,
+    stretch: float = STRETCH,
 ) -> dict[str, Array]:
     """Outputs in the order of `rows`, whatever groups the engine saw.
 
@@ -150,7 +159,7 @@ def infer_rows(
     """
     results: dict[str, Array] = {}
     widest = max((len(row.ids) for row in rows), default=0)
-    for group in groups_of([len(row.ids) for row in rows], policy, maximum_batch):
+    for group in groups_of([len(row.ids) for row in rows], policy, maximum_batch, stretch):
         inputs = encoder.batch([rows[index] for index in group])
         for name, array in infer(inputs).items():
             axes = SEQUENCE_AXES.get(name, ())
@@ -208,10 +217,3 @@ def softmax(logits: Array) -> Array:
     shifted = logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)
     exponents = np.exp(shifted)
     return np.asarray(exponents / exponents.sum(axis=-1, keepdims=True), np.float32)
-
-
-def ranked_labels(scores: Array, labels: Sequence[str]) -> tuple[npt.NDArray[np.object_], Array]:
-    """Labels and scores of each row, best first."""
-    order = np.argsort(-scores, axis=-1, kind="stable")
-    names = np.asarray([label.encode("utf-8") for label in labels], dtype=np.object_)
-    return names[order], np.take_along_axis(scores, order, axis=-1)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .answers import ANSWERS, Answering, Reader
-from .text import TextEncoder
+from .text import STRETCH, TextEncoder
 from .wire import MOST_ENTRIES, OPTIONS, WIRES, Tensors, parsed_options
 
 
@@ -54,7 +54,8 @@ class TritonPythonModel:
             labels=settings["labels"],
             facts=settings["facts"],
             policy=settings["rows"],
-            maximum_batch=settings["profile"]["batch"]["maximum"],
+            maximum_batch=settings.get("rows_a_call") or settings["profile"]["batch"]["maximum"],
+            stretch=settings.get("stretch", STRETCH),
         )
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:

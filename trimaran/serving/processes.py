@@ -22,14 +22,14 @@ class Stub(NamedTuple):
 
 def stubs_of(keeper: int) -> dict[int, Stub]:
     """Living stubs by process number, each with what it serves."""
-    found, parents = {}, {}
+    found = {}
     for process in descendants(keeper):
         with contextlib.suppress(psutil.Error):
             command = process.cmdline()
-            if command and Path(command[0]).name == STUB and process.status() != psutil.STATUS_ZOMBIE:
-                found[process.pid], parents[process.pid] = _stub(command), process.ppid()
-    # A library that starts a program is, for a moment, a second process with the stub's command line.
-    return {pid: stub for pid, stub in found.items() if parents[pid] not in found}
+            # Before it loads a model, Triton asks a bare stub for its version.
+            if len(command) > 1 and Path(command[0]).name == STUB and process.status() != psutil.STATUS_ZOMBIE:
+                found[process.pid] = _stub(command)
+    return found
 
 
 def kill_stubs(keeper: int, model: str) -> int:
@@ -46,7 +46,7 @@ def memory_bytes(keeper: int) -> int:
     total = 0
     for process in descendants(keeper):
         with contextlib.suppress(psutil.Error, OSError):
-            total += _proportional(process.pid) or process.memory_info().rss
+            total += proportional_bytes(process.pid) or process.memory_info().rss
     return total
 
 
@@ -64,7 +64,7 @@ def _stub(command: list[str]) -> Stub:
     return Stub(model, version if version.isdecimal() else "")
 
 
-def _proportional(pid: int) -> int:
+def proportional_bytes(pid: int) -> int:
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="utf-8").splitlines():
             if line.startswith("Pss:"):

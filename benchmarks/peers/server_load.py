@@ -1,0 +1,55 @@
+"""Load on the peers that are servers: callers of one text each, by trimaran's own driver, the servers in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+import numpy as np
+from race import PeerProcess, Race, opened
+from table import Peer
+
+from trimaran.benchmarks.results import ClosedLoop
+from trimaran.benchmarks.scenarios import AskedClosedLoop, Unit
+from trimaran.benchmarks.served import Target, run_served, unreached
+from trimaran.errors import TrimaranError
+from trimaran.progress import Step
+
+
+def loads(
+    peers: Sequence[Peer], race: Race, *, asked: AskedClosedLoop, turns: int, step: Step | None = None
+) -> tuple[ClosedLoop, ...]:
+    """A sweep of callers a turn and server, in random order; a peer that is no server has none."""
+    found: list[ClosedLoop] = []
+    generator = np.random.default_rng(0)
+    with ExitStack() as stack:
+        servers: list[tuple[Peer, PeerProcess, Target]] = []
+        for peer in peers:
+            if not peer.served:
+                continue
+            process = stack.enter_context(opened(peer, race))
+            process.rest()
+            servers.append((peer, process, _target(process.place())))
+        for turn in range(turns):
+            for index in generator.permutation(len(servers)):
+                peer, process, target = servers[index]
+                if step:
+                    step.advance(len(found), turns * len(servers), f"turn {turn + 1}, {peer.name}")
+                found.append(_sweep(peer, race, target, asked))
+                process.rest()
+    return tuple(found)
+
+
+def _target(place: dict[str, str]) -> Target:
+    return Target(kind=place["kind"], model=place["model"], task="embedding", urls={place["wire"]: place["url"]})  # type: ignore[arg-type,dict-item]
+
+
+def _sweep(peer: Peer, race: Race, target: Target, asked: AskedClosedLoop) -> ClosedLoop:
+    unit = Unit(asked=asked, at="served", wire=next(iter(target.urls)))
+    head = {"candidate": peer.name, "threads": race.threads}
+    try:
+        result = run_served(unit, target=target, head=head, texts=race.callers_texts, used=None)
+    except TrimaranError as error:
+        result = unreached(error, unit, head, target)
+    assert isinstance(result, ClosedLoop)
+    return result

@@ -1,0 +1,53 @@
+"""Each candidate's share of the measured ceiling: how much of its time the model's bare matrix products would take."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from trimaran.benchmarks.ceiling import Arithmetic, Ceiling
+from trimaran.benchmarks.figures import find
+from trimaran.benchmarks.report import CandidateRow, Report
+from trimaran.benchmarks.results import Shape
+from trimaran.benchmarks.stats import median
+
+
+class Share(NamedTuple):
+    """`share` of the ceiling that `candidate` reaches at `shape`, in the arithmetic that its precision allows."""
+
+    candidate: str
+    verdict: str
+    shape: Shape
+    arithmetic: Arithmetic
+    seconds: float
+    bare_seconds: float
+
+    @property
+    def share(self) -> float:
+        return self.bare_seconds / self.seconds
+
+
+def arithmetic_of(row: CandidateRow) -> Arithmetic:
+    return "int8" if row.precision.startswith("int8") else "float32"
+
+
+def shares(report: Report) -> tuple[Share, ...]:
+    """Of every contender that was timed at a shape whose ceiling is known, in the order of the report."""
+    return tuple(
+        Share(
+            row.name,
+            row.verdict,
+            ceiling.shape,
+            arithmetic_of(row),
+            median(found.samples_ns) / 1e9,
+            ceiling.seconds(arithmetic_of(row)),
+        )
+        for row in (report.reference, *report.baselines, *report.candidates)
+        for ceiling in report.ceilings
+        if (found := find(report.measurements, row.name, ceiling.shape))
+    )
+
+
+def peak(ceiling: Ceiling, arithmetic: Arithmetic) -> float:
+    """Operations per second of the model's products, each by its fastest kernel in this arithmetic."""
+    timed = [bare for bare in ceiling.bare if bare.arithmetic == arithmetic]
+    return sum(bare.product.operations for bare in timed) / sum(bare.seconds for bare in timed) if timed else 0.0

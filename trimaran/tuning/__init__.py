@@ -1,0 +1,1 @@
+"""`trimaran tune`: how a deployed model is served best on this machine, by measurement."""
