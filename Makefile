@@ -46,6 +46,10 @@ check: $(VENV)/.tested ## Format, lint, types, architecture and the fast tests
 bench: $(VENV)/.installed ## Measure MiniLM at every level and keep the results
 	$(BIN)/python benchmarks/run.py
 
+growth: $(VENV)/.installed ## Measure how cost grows, and an encoder of BERT-base size; write docs/performance.md
+	$(BIN)/python benchmarks/growth.py
+	$(BIN)/python benchmarks/base_size.py
+
 PEERS := $(patsubst benchmarks/peers/%.txt,%,$(wildcard benchmarks/peers/*.txt))
 
 # Each peer in an environment of its own; every version is pinned, so nothing is resolved. One that cannot be
@@ -54,8 +58,8 @@ PEERS := $(patsubst benchmarks/peers/%.txt,%,$(wildcard benchmarks/peers/*.txt))
 	$(PYTHON) -m venv .envs/$*
 	-.envs/$*/bin/pip install -q --disable-pip-version-check --no-deps -r $< && touch $@
 
-peers: $(VENV)/.installed $(PEERS:%=.envs/%/.installed) ## Run every peer beside trimaran and write docs/compare.md
-	$(BIN)/python benchmarks/peers/run.py
+peers: $(VENV)/.installed $(PEERS:%=.envs/%/.installed) ## Run every peer beside trimaran and write docs/compare.md; DATA=folder of public texts
+	$(BIN)/python benchmarks/peers/run.py $(if $(DATA),--data $(DATA))
 
 schemas: $(VENV)/.installed ## Write the generated pages: JSON schemas, table of families
 	$(BIN)/python -m trimaran.schemas docs/schemas
@@ -64,4 +68,4 @@ schemas: $(VENV)/.installed ## Write the generated pages: JSON schemas, table of
 clean: ## Remove what was made, but not .venv
 	rm -rf .trimaran reports build *.egg-info
 
-.PHONY: help install demo test check bench peers schemas clean
+.PHONY: help install demo test check bench growth peers schemas clean

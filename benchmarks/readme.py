@@ -8,7 +8,9 @@ from pathlib import Path
 from trimaran.benchmarks.figures import shapes_of, speedups
 from trimaran.benchmarks.finals import READINGS, final, scenario_of
 from trimaran.benchmarks.harness import floor_ns, overhead, twins_verdicts
+from trimaran.benchmarks.html_limits import peaks_words
 from trimaran.benchmarks.html_style import STYLE
+from trimaran.benchmarks.limits import shares
 from trimaran.benchmarks.plots import speedup_bars
 from trimaran.benchmarks.report import Report
 from trimaran.benchmarks.report_files import read_report
@@ -20,14 +22,23 @@ RESULTS = ROOT / "benchmarks" / "results"
 BEGIN, END = "<!-- figures: made by `make bench` -->", "<!-- end of figures -->"
 SHOWN = "minilm-strict"
 # Pages that are made whole from results or tables, and tested as current by themselves.
-GENERATED = {"compare.md", "families.md"}
+GENERATED = {"compare.md", "families.md", "gpu-roofline.md"}
+# Parts of a page that are made from results, and tested as current likewise.
+BLOCK = re.compile(r"(<!-- begin (?P<name>[a-z-]+): made by [^\n]+ -->\n).*?(<!-- end -->)", re.DOTALL)
 _FIGURE = re.compile(r"\d[\d.,]*\s?(?:×|ms\b|µs|(?:texts|tokens|requests|rows)/s)")
 
 
 def figures_in(text: str) -> set[str]:
-    """What a page claims to have measured: speed-ups, times of milliseconds and less, rates. Code is not a claim."""
-    prose = re.sub(r"```.*?```|`[^`\n]*`", " ", text, flags=re.DOTALL)
+    """What a page claims to have measured: speed-ups, times of milliseconds and less, rates. Neither code
+    nor what is generated is a claim.
+    """
+    prose = re.sub(r"```.*?```|`[^`\n]*`", " ", by_hand(text), flags=re.DOTALL)
     return {" ".join(found.split()) for found in _FIGURE.findall(prose)}
+
+
+def by_hand(text: str) -> str:
+    """A page without its generated blocks."""
+    return BLOCK.sub("", text)
 
 
 def held_figures() -> set[str]:
@@ -53,6 +64,7 @@ def figures_block() -> str:
         *(f"| {' | '.join(_cells(report, row.name))} |" for row in (*report.baselines, *report.candidates)),
         *scenario_lines(report),
         *harness_lines(report),
+        *ceiling_lines(report),
     ]
     return "\n".join(lines)
 
@@ -104,9 +116,23 @@ def harness_lines(report: Report) -> list[str]:
     return ["", f"{said}."]
 
 
+def ceiling_lines(report: Report) -> list[str]:
+    """How near the limit of this CPU the chosen one and eager are, at the largest shape."""
+    found = [one for one in shares(report) if one.candidate in (report.verdict.chosen, report.reference.name)]
+    if not found:
+        return []
+    largest = max((one.shape for one in found), key=lambda shape: shape.batch * shape.sequence)
+    said = ", ".join(f"`{one.candidate}` {one.share:.0%}" for one in found if one.shape == largest)
+    return ["", f"{peaks_words(report)} Share of that ceiling at {largest}: {said}."]
+
+
 def picture(report: Report) -> str:
     """Speed-ups at the typical shape, as an image file."""
-    drawn = speedup_bars(report, shapes_of(report.measurements)[1])
+    return as_file(speedup_bars(report, shapes_of(report.measurements)[1]))
+
+
+def as_file(drawn: str) -> str:
+    """A drawing for a page, as a file that brings its own style."""
     style = f"<style>{STYLE}</style>"
     named = drawn.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" font-family="system-ui, sans-serif" ', 1)
     return named.replace("<title>", f"{style}<title>", 1) + "\n"

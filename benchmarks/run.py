@@ -16,6 +16,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import performance
 from readme import RESULTS, write_figures
 
 from trimaran.benchmarks.suite_state import FILE
@@ -51,6 +52,7 @@ def main() -> None:
         spent_s[level] = time.monotonic() - begun_s
     if asked.results == RESULTS:
         write_figures()
+        performance.write_page()
     said = ", ".join(f"{level} ({RUNS[level]} suite) {seconds / 60:.1f} min" for level, seconds in spent_s.items())
     print(f"Where the time went: {said}.", file=sys.stderr)
 

@@ -1,4 +1,4 @@
-"""How the tests are shared out among processes: what shares a costly fixture stays together, what takes long goes first."""
+"""How tests are shared out among processes: those that share a costly fixture stay together, long ones go first."""
 
 from __future__ import annotations
 

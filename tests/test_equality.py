@@ -37,10 +37,10 @@ def test_tied_tokens_may_swap_and_the_last_may_give_way_to_one_outside() -> None
 
 
 def test_tokens_that_their_scores_tell_apart_may_not() -> None:
-    with pytest.raises(ParityError, match="token_ids differs from eager by inf at 1x3"):
+    with pytest.raises(ParityError, match=r"token_ids differs from eager by inf at 1x3"):
         difference(changed((0, 0, 0), 6))
 
 
 def test_scores_beyond_the_limit_are_named_with_the_number() -> None:
-    with pytest.raises(ParityError, match="token_scores differs from eager by 0.001 at 1x3; the limit is 1e-05"):
+    with pytest.raises(ParityError, match=r"token_scores differs from eager by 0\.001 at 1x3; the limit is 1e-05"):
         difference(IDS, SCORES + np.float32(1e-3))

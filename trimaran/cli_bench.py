@@ -47,7 +47,7 @@ def bench(
     ] = None,
     model: ModelOption = None,
     suite: Annotated[
-        str | None, typer.Option("--suite", help="quick, standard, full, or a TOML file of your own; with -m.")
+        str | None, typer.Option("--suite", help="quick, brief, standard, full, or a TOML file of your own; with -m.")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Take up a run of this suite that was cut.")] = False,
     list_suites: Annotated[bool, typer.Option("--list-suites", help="Say what the suites measure, and stop.")] = False,

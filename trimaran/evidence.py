@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from trimaran.margins import foreseen_changes, squared_moves
 from trimaran.parity import (
     Floats,
     Outputs,
@@ -36,7 +37,8 @@ class Evidence(Frozen):
     """One gate on some texts: the value, its interval, and whether the limit is kept by the end that counts.
 
     Where so few texts cannot prove a share (no label may change, and still it might be luck), `confidence` is what
-    they can prove at best, and only a clean slate holds whose margins are wide enough, too.
+    counting them could prove at best; `low` then rests on how wide margins are and how far they moved, and answers
+    without margins hold only with a clean slate.
     """
 
     metric: str
@@ -122,8 +124,8 @@ LOSSES: Mapping[str, tuple[str, Callable[[Outputs, Outputs], Column]]] = {
     "embedding": ("1−cos", _rows_apart),
     "sparse-embedding": ("1−cos", _rows_apart),
     "feature-extraction": ("1−cos by token", _by_token(cosine_distances, "token_embeddings")),
-    "text-classification": ("|Δ probability|", _probabilities_apart),
-    "zero-shot-classification": ("|Δ probability|", _probabilities_apart),
+    "text-classification": ("(Δ margin)²", squared_moves),
+    "zero-shot-classification": ("(Δ margin)²", squared_moves),
     "token-classification": ("|Δ probability| by token", _by_token(_token_probabilities, "token_logits")),
     "question-answering": (
         "probability moved between places",
@@ -145,31 +147,19 @@ def _share_gate(agreements: Callable[[Outputs, Outputs], Column]) -> Callable[[G
         agreed = agreements(reference, candidate)
         n, hits = len(agreed), int(agreed.sum())
         value, low, high = share_interval(hits, n)
-        provable = 1 - gate.limit**n if gate.limit < 1 else 0.0
         # One-sided: how sure a clean slate of n texts would make us.
-        proven = provable > (1 + CONFIDENCE) / 2
-        holds = low >= gate.limit if proven else hits == n and expected_agreement(reference, candidate) >= gate.limit
+        provable = 1 - gate.limit**n if gate.limit < 1 else 0.0
+        holds = low >= gate.limit
+        if provable <= (1 + CONFIDENCE) / 2:
+            changes = foreseen_changes(reference, candidate, bootstrap_draws)
+            low = low if changes is None else 1 - float(np.quantile(changes, (1 + CONFIDENCE) / 2))
+            holds = hits == n if changes is None else low >= gate.limit
         return Evidence(
             metric=gate.metric, value=value, low=low, high=high, comparison=gate.comparison, limit=gate.limit,
             holds=holds, confidence=min(CONFIDENCE, provable), n=n,
         )  # fmt: skip
 
     return evidence
-
-
-def expected_agreement(reference: Outputs, candidate: Outputs) -> float:
-    """How many of ever more such texts would keep their label: by how far the best logit stands above the next, and
-    how far this margin moved on these texts. Where there are no logits, 1.
-    """
-    from scipy.stats import norm
-
-    if "logits" not in reference or reference["logits"].shape[-1] < 2:
-        return 1.0
-    wanted, found = reference["logits"].astype(np.float64), candidate["logits"].astype(np.float64)
-    rows, order = np.arange(len(wanted)), np.argsort(-wanted, axis=-1)
-    margins, moved = (side[rows, order[:, 0]] - side[rows, order[:, 1]] for side in (wanted, found))
-    spread = max(float(np.sqrt(np.square(moved - margins).mean())), 1e-9)
-    return float(1 - norm.cdf(-margins / spread).mean())
 
 
 def _held(gate: Gate, value: float, low: float, high: float, n: int) -> Evidence:
@@ -247,8 +237,8 @@ def _heaviest(reference: Outputs, candidate: Outputs) -> Column:
 
 def _probability_losses(reference: Outputs, candidate: Outputs) -> Column:
     kinds = {"token_logits": "token-classification", "token_scores": "fill-mask", "start_logits": "question-answering"}
-    task = next((kinds[name] for name in reference if name in kinds), "text-classification")
-    return text_losses(task, reference, candidate)
+    task = next((kinds[name] for name in reference if name in kinds), None)
+    return text_losses(task, reference, candidate) if task else _probabilities_apart(reference, candidate)
 
 
 def _distance_losses(reference: Outputs, candidate: Outputs) -> Column:
@@ -269,6 +259,6 @@ _EVIDENCE: Mapping[str, Callable[[Gate, Outputs, Outputs], Evidence]] = {
 }
 
 
-def bootstrap_draws(n: int) -> npt.NDArray[np.intp]:
+def bootstrap_draws(n: int, turn: int = 0) -> npt.NDArray[np.intp]:
     """Rows of indices, each a sample of n items with replacement; the same for every call, so sides are paired."""
-    return np.random.default_rng(_SEED).integers(n, size=(RESAMPLES, n))
+    return np.random.default_rng(_SEED + turn).integers(n, size=(RESAMPLES, n))

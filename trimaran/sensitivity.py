@@ -12,8 +12,8 @@ Stopped = Literal["gates keep", "budget", "nothing left"]
 
 
 class LayerCost(Frozen):
-    """`cost` is how much the loss falls when this layer alone is back in float, with its 95 % interval over texts;
-    None where the budget ended before it was tried."""
+    """`cost` is the loss that this layer adds when it alone is in INT8, with its interval over texts, as a part of the
+    loss with all layers in INT8; None where the budget ended before it was tried."""
 
     name: str
     cost: float | None

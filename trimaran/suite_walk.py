@@ -47,6 +47,7 @@ class Walk:
         graph: Path,
     ) -> None:
         self._graph = graph
+        self._unlimited: tuple[str, ...] = ()
         self._plan, self._suite, self._report, self._entries = plan, suite, report, entries
         self._texts = texts
         self._server = SuiteServer(plan, target)
@@ -126,11 +127,16 @@ class Walk:
         return check
 
     def _ceilings(self, progress: Progress) -> tuple[Ceiling, ...]:
+        """None where the graph does not tell its products: the report then says why."""
+        found: list[Ceiling] = []
         with progress.stage("ceiling") as step:
-            found = []
-            for shape in self._plan.shapes:
-                step.advance(len(found), len(self._plan.shapes), f"bare products at {shape}")
-                found.append(measure_ceiling(self._graph, shape, threads=self._probes.threads))
+            try:
+                for shape in self._plan.shapes:
+                    step.advance(len(found), len(self._plan.shapes), f"bare products at {shape}")
+                    found.append(measure_ceiling(self._graph, shape, threads=self._probes.threads))
+            except TrimaranError as error:
+                self._unlimited = (f"The ceiling was not measured: {error}",)
+                return ()
             step.outcome(f"bare matrix products at {len(found)} shapes")
         return tuple(found)
 
@@ -171,6 +177,7 @@ class Walk:
                 "ceilings": state.ceilings,
                 "notes": (
                     *self._report.notes,
+                    *self._unlimited,
                     *(warnings(state.harness) if state.harness else ()),
                     *filter(None, noise),
                 ),

@@ -11,7 +11,7 @@ from table import Peer
 
 from trimaran.benchmarks.results import ClosedLoop
 from trimaran.benchmarks.scenarios import AskedClosedLoop, Unit
-from trimaran.benchmarks.served import Target, run_served, unreached
+from trimaran.benchmarks.served import Target, run_served
 from trimaran.errors import TrimaranError
 from trimaran.progress import Step
 
@@ -19,24 +19,31 @@ from trimaran.progress import Step
 def loads(
     peers: Sequence[Peer], race: Race, *, asked: AskedClosedLoop, turns: int, step: Step | None = None
 ) -> tuple[ClosedLoop, ...]:
-    """A sweep of callers a turn and server, in random order; a peer that is no server has none."""
+    """A sweep of callers a turn and server, in random order; a peer that is no server has none.
+
+    A server that does not answer is a result without points that says why.
+    """
     found: list[ClosedLoop] = []
     generator = np.random.default_rng(0)
     with ExitStack() as stack:
         servers: list[tuple[Peer, PeerProcess, Target]] = []
-        for peer in peers:
-            if not peer.served:
-                continue
-            process = stack.enter_context(opened(peer, race))
-            process.rest()
-            servers.append((peer, process, _target(process.place())))
+        for peer in (peer for peer in peers if peer.served):
+            try:
+                process = stack.enter_context(opened(peer, race))
+                process.rest()
+                servers.append((peer, process, _target(process.place())))
+            except TrimaranError as error:
+                found.append(_unanswered(peer, race, error))
         for turn in range(turns):
             for index in generator.permutation(len(servers)):
                 peer, process, target = servers[index]
                 if step:
                     step.advance(len(found), turns * len(servers), f"turn {turn + 1}, {peer.name}")
-                found.append(_sweep(peer, race, target, asked))
-                process.rest()
+                try:
+                    found.append(_sweep(peer, race, target, asked))
+                    process.rest()
+                except TrimaranError as error:
+                    found.append(_unanswered(peer, race, error))
     return tuple(found)
 
 
@@ -47,9 +54,12 @@ def _target(place: dict[str, str]) -> Target:
 def _sweep(peer: Peer, race: Race, target: Target, asked: AskedClosedLoop) -> ClosedLoop:
     unit = Unit(asked=asked, at="served", wire=next(iter(target.urls)))
     head = {"candidate": peer.name, "threads": race.threads}
-    try:
-        result = run_served(unit, target=target, head=head, texts=race.callers_texts, used=None)
-    except TrimaranError as error:
-        result = unreached(error, unit, head, target)
+    result = run_served(unit, target=target, head=head, texts=race.callers_texts, used=None)
     assert isinstance(result, ClosedLoop)
     return result
+
+
+def _unanswered(peer: Peer, race: Race, error: TrimaranError) -> ClosedLoop:
+    return ClosedLoop(
+        candidate=peer.name, at="served", threads=race.threads, points=(), cut=error.message, cut_by="server"
+    )

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from tests.benchmarks.fakes import EAGER, MILLISECOND, usual_report
 from tests.benchmarks.scenario_worlds import cut_result, rounds, scenario_results
+from trimaran.benchmarks.ceiling import Bare, Ceiling
+from trimaran.benchmarks.figures import shapes_of
+from trimaran.benchmarks.products import Product
 from trimaran.benchmarks.report import Report
-from trimaran.benchmarks.results import HarnessCheck, Round, SuiteRun
+from trimaran.benchmarks.results import HarnessCheck, Round, Shape, SuiteRun
 from trimaran.sensitivity import LayerCost, SearchStep, Sensitivity
 
 SENSITIVITY = Sensitivity(
@@ -34,6 +37,21 @@ SENSITIVITY = Sensitivity(
 )
 
 
+def ceiling_at(shape: Shape) -> Ceiling:
+    """Two products: integers help one of them only; 4 ms in float, 2 ms at best."""
+    linear = Product(count=2, batch=1, rows=100, inner=100, columns=100, weights=True)
+    attention = Product(count=1, batch=10, rows=10, inner=10, columns=10, weights=False)
+    return Ceiling(
+        shape=shape,
+        threads=2,
+        bare=(
+            Bare(product=linear, arithmetic="float32", library="torch", seconds=0.003),
+            Bare(product=linear, arithmetic="int8", library="onnxruntime", seconds=0.001),
+            Bare(product=attention, arithmetic="float32", library="torch", seconds=0.001),
+        ),
+    )
+
+
 def whole_report() -> Report:
     found = usual_report()
     searched = [
@@ -56,6 +74,7 @@ def whole_report() -> Report:
             "baselines": (baseline,),
             "measurements": (*found.measurements, *as_baseline),
             "scenarios": (*scenario_results("eager", speed=0.4), *scenario_results("quick"), cut_result()),
+            "ceilings": tuple(ceiling_at(shape) for shape in shapes_of(found.measurements)),
             "suite": SuiteRun(name="standard", digest="f" * 64, scenarios=("single-stream",)),
             "harness": HarnessCheck(
                 null=(Round(samples_ns=(800, 900, 1000)),),

@@ -47,7 +47,8 @@ def test_products_of_weights_join_rows_and_those_of_activations_stay_apart(graph
 def test_a_product_is_timed_in_both_arithmetics_where_there_are_kernels(graph: Path) -> None:
     ceiling = measure_ceiling(graph, Shape(batch=3, sequence=5), threads=1)
     timed = {(bare.product.weights, bare.arithmetic) for bare in ceiling.bare}
-    assert timed == {(True, "float32"), (True, "int8"), (False, "float32")}
+    floats = {(weights, kind) for weights in (True, False) for kind in ("float32", "bfloat16")}
+    assert timed == {*floats, (True, "int8")}
     assert all(bare.operations_per_s > 0 for bare in ceiling.bare)
 
 
@@ -64,5 +65,6 @@ def test_the_ceiling_takes_the_faster_arithmetic_of_each_product() -> None:
         ),
     )
     assert ceiling.seconds("float32") == 5.0
+    assert ceiling.seconds("bfloat16") == 5.0, "no kernel in bfloat16 was timed"
     assert ceiling.seconds("int8") == 3.0
     assert ceiling.share(6.0, "int8") == 0.5

@@ -36,6 +36,7 @@ def test_every_section_with_a_picture_has_its_numbers_in_a_table() -> None:
         "Every shape",
         "Under load",
         "Where the time goes",
+        "How near the limit",
         "Layer by layer",
     ]
     for title in drawn:

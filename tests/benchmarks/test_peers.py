@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -17,11 +19,12 @@ from tests.tiny import tiny_artifact
 from trimaran.benchmarks.results import Shape
 from trimaran.benchmarks.runner import Effort
 from trimaran.benchmarks.scenarios import AskedClosedLoop
+from trimaran.errors import UnavailableError
 from trimaran.progress import SilentProgress
 from trimaran.store import Store
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "peers"
-MODULES = ("table", "results", "race", "server_load", "contest", "text_sets", "page", "run")
+MODULES = ("table", "results", "http_peer", "race", "server_load", "contest", "text_sets", "page", "run")
 TEXTS = ("the cat sat", "the dog ran", "good dog", "bad cat sat the dog ran")
 
 
@@ -82,6 +85,76 @@ def test_one_choice_at_every_level_is_one_row_in_process_and_one_served(
     assert (Path(served.options["repository"]) / served.options["name"] / "config.pbtxt").is_file()
 
 
+SERVER = """
+import json, sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+class Answer(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_GET(self):
+        self.answer({})
+    def do_POST(self):
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.answer({"data": [{"embedding": [float(len(text)), 1.0]} for text in asked["input"]]})
+    def answer(self, found):
+        body = json.dumps(found).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+    def log_message(self, *words):
+        pass
+
+ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Answer).serve_forever()
+"""
+
+
+def test_load_is_put_on_every_server_in_turn_and_one_that_does_not_open_says_why(
+    peers: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "server.py"
+    script.write_text(SERVER)
+    peer = peers.http_peer.HttpPeer(lambda port: [sys.executable, str(script), str(port)], cwd=tmp_path, environment={})
+    try:
+        assert peer.encode(["ab", "abc"]).tolist() == [[2.0, 1.0], [3.0, 1.0]]
+        assert peer.memory_bytes() > 1_000_000
+
+        @contextmanager
+        def opened(asked: Any, race: Any) -> Iterator[SimpleNamespace]:
+            if asked.name == "dead":
+                raise UnavailableError("It did not start.")
+            yield SimpleNamespace(place=peer.place, rest=lambda: None)
+
+        monkeypatch.setattr(peers.server_load, "opened", opened)
+        table = [
+            peers.table.Peer(name, "peer_infinity", None, "none", "a server", served=name != "no server")
+            for name in ("first", "second", "dead", "no server")
+        ]
+        race = SimpleNamespace(threads=1, callers_texts=TEXTS)
+        asked = AskedClosedLoop(scenario="closed-loop", concurrency=(1, 3), samples=9, time_s=0.0)
+        found = peers.server_load.loads(table, race, asked=asked, turns=2)
+    finally:
+        peer.close()
+    assert sorted(one.candidate for one in found) == ["dead", "first", "first", "second", "second"]
+    answered = [one for one in found if one.candidate != "dead"]
+    assert all([point.concurrency for point in one.points] == [1, 3] and one.cut is None for one in answered)
+    assert all(len(point.latencies_ns) >= 9 and not point.failures for one in answered for point in one.points)
+    lines = peers.page._load(SimpleNamespace(loads=found))
+    assert any("3 callers" in line for line in lines) and any("dead: It did not start." in line for line in lines)
+
+
+def test_public_texts_are_read_where_they_are_given(peers: SimpleNamespace, tmp_path: Path) -> None:
+    (tmp_path / "agnews").mkdir()
+    (tmp_path / "stsb").mkdir()
+    (tmp_path / "agnews" / "dev.tsv").write_text("Some news, told at length.\tWorld\nMore news.\tSports\n")
+    row = "genre\tfile\tyear\tid\t5.000\tA man dances.\tA man is dancing."
+    (tmp_path / "stsb" / "sts-dev.csv").write_text(f"{row}\n{row}\n")
+    assert peers.text_sets.public_sources(tmp_path) == {
+        "STS-B sentences": ("A man dances.", "A man is dancing."),
+        "AG News texts": ("Some news, told at length.", "More news."),
+    }
+
+
 def test_a_peer_beside_itself_is_equal_and_one_that_is_missing_says_so(peers: SimpleNamespace, tmp_path: Path) -> None:
     artifact = tiny_artifact(tmp_path / "store")
     options = {"artifact": str(artifact.directory), "rows": "padded"}
@@ -122,6 +195,10 @@ def test_a_peer_beside_itself_is_equal_and_one_that_is_missing_says_so(peers: Si
         progress=SilentProgress(),
     )
     run = ask()
+    again = ask()
+    assert [found.cold_starts_ns for found in again.peers][1] == [found.cold_starts_ns for found in run.peers][1], (
+        "what was found of a peer is taken up"
+    )
     rows = {found.name: found for found in run.peers}
     assert rows["second"].metrics["mean_cosine_distance"] < 1e-7 and rows["second"].metrics["batch_change"] < 1e-6
     assert all(rows[name].memory_bytes and len(rows[name].cold_starts_ns) == 1 for name in ("first", "second"))

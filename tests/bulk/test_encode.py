@@ -11,17 +11,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.bulk import shapes
 from tests.bulk.worlds import PART_ROWS, rejects, run, sentences, table, tiny, vectors, written
 from tests.commands import COMMAND, environment
 from tests.serving.worlds import by_hand
 from tests.tiny import HIDDEN
+from trimaran import isolation
 from trimaran.artifact import Artifact, sha256_of
 from trimaran.bulk.part_files import Shape, stored
 from trimaran.bulk.readers import Columns
 from trimaran.bulk.run import Work, settings_for
 from trimaran.bulk.run_folder import read_manifest
 from trimaran.bulk.vectors import VectorFolder
-from trimaran.bulk.worker import How, Worker, lanes_for
+from trimaran.bulk.worker import ENGINE_ENVIRONMENT, KEPT_KERNELS, How, Worker, bulk_options, lanes_for
 from trimaran.errors import UsageError, ValidationError
 
 
@@ -207,6 +209,34 @@ def test_two_workers_write_what_one_writes(artifact: Artifact, texts: list[str],
 def test_a_shape_says_what_every_part_is(artifact: Artifact) -> None:
     shape = settings_for(artifact, columns=Columns(), how=How()).shape
     assert shape == Shape(artifact=artifact.digest, task="embedding", format="parquet", dtype="fp32", width=HIDDEN)
+
+
+def test_ever_new_shapes_take_no_more_memory(tmp_path: Path) -> None:
+    def grown(folder: str, environment: dict[str, str], *, bounded: bool) -> int:
+        arguments: dict[str, Any] = {"folder": str(tmp_path / folder), "bounded": bounded}
+        call = f"{shapes.__name__}:growth"
+        return int(isolation.run(call, deadline_s=300.0, environment=environment, **arguments))
+
+    free = grown("free", {}, bounded=False)
+    assert grown("bounded", ENGINE_ENVIRONMENT, bounded=True) < free / 4, f"{free} bytes without a bound"
+
+
+def test_a_worker_keeps_the_kernels_of_its_engine_within_bounds(artifact: Artifact, tmp_path: Path) -> None:
+    worker = Worker(str(artifact.directory), lanes=1, threads=1, how=How(rows="padded"))
+    worker.opened()
+    assert os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] == str(KEPT_KERNELS)
+    opened = bulk_options(tiny(tmp_path, backend="openvino"), 2).engine_options
+    assert opened == {"CPU_RUNTIME_CACHE_CAPACITY": KEPT_KERNELS, "ENABLE_CPU_PINNING": False}
+    assert bulk_options(artifact, 2) == artifact
+
+
+def test_an_engine_that_does_not_open_is_told_to_whoever_waits(tmp_path: Path) -> None:
+    broken = tiny(tmp_path)
+    changed = broken.model_dump(mode="json", by_alias=True) | {"backend": "tensorrt"}
+    (broken.directory / "manifest.json").write_text(json.dumps(changed), encoding="utf-8")
+    worker = Worker(str(broken.directory), lanes=2, threads=1, how=How())
+    with pytest.raises(UsageError, match="tensorrt opens tensorrt, not onnx"):
+        worker.encoded(["the cat"])
 
 
 @pytest.mark.slow

@@ -18,8 +18,10 @@ from tests.tiny import tiny_artifact
 from trimaran import suite_walk
 from trimaran.benchmarks import loadgen, suite_board
 from trimaran.benchmarks.comparability import require_alike
+from trimaran.benchmarks.figures import shapes_of
 from trimaran.benchmarks.finals import READINGS, final, scenario_of
 from trimaran.benchmarks.harness import floor_ns, overhead
+from trimaran.benchmarks.limits import shares
 from trimaran.benchmarks.report import Report
 from trimaran.benchmarks.report_files import read_report
 from trimaran.benchmarks.scenarios import Unit
@@ -43,6 +45,7 @@ BRIEF = {"limit_s": 60.0}
 EVERYTHING: dict[str, Any] = {
     "texts": 6,
     "harness": True,
+    "ceiling": True,
     "baselines": ["eager-bf16"],
     "effort": {"rounds": 2, "minimum_rounds": 2, "minimum_time_s": 0.01, "warmup_time_s": 0.0},
     "scenarios": [
@@ -72,7 +75,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def suite_of(*scenarios: dict[str, Any], **others: Any) -> Suite:
-    data = {**EVERYTHING, "harness": False, "baselines": [], **others, "scenarios": list(scenarios)}
+    data = {**EVERYTHING, "harness": False, "ceiling": False, "baselines": [], **others, "scenarios": list(scenarios)}
     return suite_from_data(data, name="mine", where="here")
 
 
@@ -140,6 +143,11 @@ def test_baselines_and_the_attention_setting_are_stated(whole: Report) -> None:
     assert any(measured.candidate == "eager-bf16" for measured in whole.measurements)
     mixed = [result.candidate for result in whole.scenarios if scenario_of(result) == "mixed-lengths"]
     assert mixed == ["eager", "eager-bf16", "onnxruntime-fp32"]
+
+
+def test_the_ceiling_is_measured_at_every_shape_of_the_race(whole: Report) -> None:
+    assert [ceiling.shape for ceiling in whole.ceilings] == list(shapes_of(whole.measurements))
+    assert all(0 < one.share < 2 for one in shares(whole))
 
 
 def test_the_harness_measured_itself(whole: Report) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +21,13 @@ from trimaran.benchmarks.products import Product, products_of
 from trimaran.benchmarks.results import Shape
 from trimaran.spec import Frozen
 
-Arithmetic = Literal["float32", "int8"]
+Arithmetic = Literal["float32", "bfloat16", "int8"]
+# What a precision may compute in: nobody is asked to multiply in a type that does not help.
+_ALLOWED: dict[Arithmetic, tuple[Arithmetic, ...]] = {
+    "float32": ("float32",),
+    "bfloat16": ("float32", "bfloat16"),
+    "int8": ("float32", "int8"),
+}
 _TURNS = 5
 _TURN_S = 0.02
 
@@ -46,7 +53,7 @@ class Ceiling(Frozen):
     def seconds(self, arithmetic: Arithmetic) -> float:
         """All products of the model, one after the other. Where integers do not help, float counts for both."""
         return sum(
-            min(b.seconds for b in self.bare if b.product == product and b.arithmetic in ("float32", arithmetic))
+            min(b.seconds for b in self.bare if b.product == product and b.arithmetic in _ALLOWED[arithmetic])
             for product in dict.fromkeys(b.product for b in self.bare)
         )
 
@@ -103,12 +110,13 @@ def _fastest(call: Callable[[], Any]) -> float:
     return best
 
 
-def _torch_float(product: Product, threads: int) -> Callable[[], Any]:
+def _torch_float(product: Product, threads: int, kind: str = "float32") -> Callable[[], Any]:
     import torch
 
-    left = torch.randn(product.batch, product.rows, product.inner)
-    right = torch.randn(product.batch, product.inner, product.columns)
-    out = torch.empty(product.batch, product.rows, product.columns)
+    dtype = getattr(torch, kind)
+    left = torch.randn(product.batch, product.rows, product.inner).to(dtype)
+    right = torch.randn(product.batch, product.inner, product.columns).to(dtype)
+    out = torch.empty(product.batch, product.rows, product.columns, dtype=dtype)
     if product.batch == 1:
         return lambda: torch.mm(left[0], right[0], out=out[0])
     return lambda: torch.bmm(left, right, out=out)
@@ -151,6 +159,7 @@ def _onnxruntime_int8(product: Product, threads: int) -> Callable[[], Any] | Non
 
 KERNELS: tuple[tuple[Arithmetic, str, Callable[[Product, int], Callable[[], Any] | None]], ...] = (
     ("float32", "torch", _torch_float),
+    ("bfloat16", "torch", partial(_torch_float, kind="bfloat16")),
     ("int8", "torch", _torch_int8),
     ("int8", "onnxruntime", _onnxruntime_int8),
 )

@@ -27,7 +27,9 @@ class Share(NamedTuple):
 
 
 def arithmetic_of(row: CandidateRow) -> Arithmetic:
-    return "int8" if row.precision.startswith("int8") else "float32"
+    if row.precision.startswith("int8"):
+        return "int8"
+    return "float32" if row.precision == "fp32" else "bfloat16"
 
 
 def shares(report: Report) -> tuple[Share, ...]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from trimaran.benchmarks.figures import percentiles, rows_per_second, speedups
 from trimaran.benchmarks.finals import figures_of, scenario_of
+from trimaran.benchmarks.limits import shares
 from trimaran.benchmarks.report import CandidateRow, Report
 
 HEAD = ("model", "candidate", "verdict", "kind", "where", "name", "value", "low", "high", "unit", "n", "cut")
@@ -22,7 +23,14 @@ def render_csv(report: Report) -> str:
     writer.writerow(HEAD)
     for row in (report.reference, *report.baselines, *report.candidates):
         told = ("verdict", "", row.reason, "", "", "", "", "", "")
-        for line in (told, *_measured(report, row), *_judged(row), *_footprint(row), *_scenarios(report, row)):
+        for line in (
+            told,
+            *_measured(report, row),
+            *_shares(report, row),
+            *_judged(row),
+            *_footprint(row),
+            *_scenarios(report, row),
+        ):
             writer.writerow([_cell(cell) for cell in (report.model, row.name, row.verdict, *line)])
     return stream.getvalue()
 
@@ -38,6 +46,12 @@ def _measured(report: Report, row: CandidateRow) -> Iterator[Line]:
         for share, value in zip((50, 90, 99), percentiles(found), strict=True):
             yield ("latency", found.shape, f"p{share}", value / 1e6, "", "", "ms", n, "")
         yield ("throughput", found.shape, "rows", rows_per_second(found), "", "", "rows/s", n, "")
+
+
+def _shares(report: Report, row: CandidateRow) -> Iterator[Line]:
+    for one in shares(report):
+        if one.candidate == row.name:
+            yield ("ceiling", one.shape, f"share of the bare {one.arithmetic} products", one.share, "", "", "", "", "")
 
 
 def _judged(row: CandidateRow) -> Iterator[Line]:

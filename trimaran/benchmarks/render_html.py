@@ -8,6 +8,7 @@ from html import escape
 from trimaran.benchmarks.figures import decisive, find, percentiles, rows_per_second, shapes_of, speedups, unsteady
 from trimaran.benchmarks.finals import uneven
 from trimaran.benchmarks.harness import floor_ns, overhead, twins_verdicts
+from trimaran.benchmarks.html_limits import limits
 from trimaran.benchmarks.html_parts import figure, joined, legend, numbers, panels, unbroken
 from trimaran.benchmarks.html_scenarios import final_numbers, layers, load, shapes, where_time_goes
 from trimaran.benchmarks.html_script import SCRIPT, policy
@@ -45,6 +46,7 @@ def render_html(report: Report) -> str:
         shapes(report),
         load(report),
         where_time_goes(report),
+        limits(report),
         layers(report),
         _invariance(report),
         _rejections(report),

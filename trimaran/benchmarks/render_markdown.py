@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from trimaran.benchmarks.figures import shapes_of, speedups, unsteady
 from trimaran.benchmarks.finals import READINGS, final, scenario_of, uneven
+from trimaran.benchmarks.limits import shares
 from trimaran.benchmarks.report import CandidateRow, Report
 from trimaran.benchmarks.stats import CONFIDENCE, MARGIN
 from trimaran.benchmarks.wording import (
@@ -101,6 +102,16 @@ def _scenarios(report: Report) -> list[str]:
     ]
 
 
+def _limits(report: Report) -> list[str]:
+    """Of the measured ceiling at the largest shape, the share of each."""
+    found = shares(report)
+    if not found:
+        return []
+    largest = max((one.shape for one in found), key=lambda shape: shape.batch * shape.sequence)
+    said = ", ".join(f"`{_code(one.candidate)}` {one.share:.0%}" for one in found if one.shape == largest)
+    return [f"- Share of the measured ceiling (the model's bare matrix products) at {largest}: {said}."]
+
+
 def _cells(report: Report, row: CandidateRow) -> list[str]:
     ratios = speedups(report.measurements, row.name, reference=report.reference.name)
     metrics = row.quality.metrics if row.quality else {}
@@ -144,6 +155,7 @@ def _details(report: Report) -> list[str]:
             if row.runs_as
         ),
         *served,
+        *_limits(report),
         *restricted,
         *(
             f"- {markdown_text(note)}"

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from trimaran.bulk.readers import EMPTY, NO_ID, NOT_TEXT, NOT_UTF8, TOO_LONG, Columns, Found, rows_of
@@ -42,9 +43,9 @@ class Chunk:
     rejects: list[Reject] = field(default_factory=list)
     read_bytes: int = 0
 
-    @property
+    @cached_property
     def digest(self) -> str:
-        """Of all that the part made from it depends on, so that a changed input is noticed."""
+        """Of all that the part made from it depends on, so that a changed input is noticed; asked of whole ones."""
         said = [self.first_row, self.size, self.rows, self.ids, self.texts]
         bad = [[reject.row, reject.reason] for reject in self.rejects]
         return hashlib.sha256(json.dumps([said, bad]).encode()).hexdigest()

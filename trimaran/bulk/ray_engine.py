@@ -105,6 +105,7 @@ class _Actor:
         artifact = landed(shipment, ray.get)
         self._settings = settings
         self._worker = Worker(str(artifact.directory), lanes=lanes, threads=threads, how=settings.how)
+        self._worker.opened()
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         sent = [pickle.loads(data) for data in batch[_PAYLOAD]]  # noqa: S301  (made by our own reader)

@@ -28,6 +28,11 @@ from trimaran.spec import Frozen, Rows
 
 Vectors = npt.NDArray[np.float32]
 EMBEDDING = "embedding"
+# OpenVINO keeps what it prepared for every shape it meets (5,000 of them), and so does oneDNN below it (1,024): a run
+# meets ever new ones, each for about half a megabyte and nothing that is ever asked for again. This many parts of a
+# graph are more than one shape needs.
+KEPT_KERNELS = 128
+ENGINE_ENVIRONMENT = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": str(KEPT_KERNELS)}
 # Outputs with an axis of tokens are padded to the longest of a window, so a window is small.
 _WINDOW = 128
 
@@ -68,26 +73,41 @@ class _Work:
     done: threading.Event = field(default_factory=threading.Event)
 
 
+@dataclass
+class _Opening:
+    """A lane's engine on its way."""
+
+    done: threading.Event = field(default_factory=threading.Event)
+    error: BaseException | None = None
+
+
 class Worker:
-    """`submit` texts under a key, `wait` for them, `take` the result. Safe to call from several threads."""
+    """`submit` texts under a key, `wait` for them, `take` the result. Safe to call from several threads.
+
+    Engines open in the background, while the first texts are tokenised; `opened` waits for them.
+    """
 
     def __init__(self, directory: str, *, lanes: int, threads: int, how: How) -> None:
         self.artifact = load_artifact(Path(directory))
         # The engine's library and the tokenizer's thread pool read these once, when they are first imported.
-        os.environ.update(self.artifact.execution_environment)
+        os.environ.update(ENGINE_ENVIRONMENT | self.artifact.execution_environment)
         os.environ.setdefault("RAYON_NUM_THREADS", str(lanes))
         self._how = how
         self._encoder = encoder_of(self.artifact)
         self._works: dict[str, _Work] = {}
         self._submitted: queue.SimpleQueue[_Work] = queue.SimpleQueue()
         self._groups: queue.SimpleQueue[tuple[_Work, list[int]]] = queue.SimpleQueue()
-        ready: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
-        for _ in range(lanes):
-            threading.Thread(target=self._lane, args=(lanes, threads, ready), daemon=True).start()
-        for _ in range(lanes):
-            if error := ready.get():
-                raise error
+        self._opening = [_Opening() for _ in range(lanes)]
+        for opening in self._opening:
+            threading.Thread(target=self._lane, args=(lanes, threads, opening), daemon=True).start()
         threading.Thread(target=self._tokenise, daemon=True).start()
+
+    def opened(self) -> None:
+        """Returns when every engine is open; raises what kept one from it."""
+        for opening in self._opening:
+            opening.done.wait()
+            if opening.error:
+                raise opening.error
 
     def submit(self, key: str, texts: Sequence[Any]) -> None:
         work = _Work([text if isinstance(text, str) else (text[0], text[1]) for text in texts])
@@ -96,6 +116,7 @@ class Worker:
 
     def wait(self, key: str, timeout_s: float) -> dict[str, Any]:
         """How far this work is; returns early when it is done. Raises what went wrong in it."""
+        self.opened()
         work = self._works[key]
         done = work.done.wait(timeout_s)
         if work.error:
@@ -162,17 +183,18 @@ class Worker:
         for group in groups:
             self._groups.put((work, group))
 
-    def _lane(self, lanes: int, threads: int, ready: queue.SimpleQueue[BaseException | None]) -> None:
+    def _lane(self, lanes: int, threads: int, opening: _Opening) -> None:
         try:
-            artifact = _in_company(self.artifact) if lanes > 1 else self.artifact
+            artifact = bulk_options(self.artifact, lanes)
             with open_session(artifact, threads=threads) as session:
                 run = self._vectors if artifact.task == EMBEDDING else _Answers(artifact, self._how)
-                ready.put(None)
+                opening.done.set()
                 while True:
                     work, group = self._groups.get()
                     self._run(run, session.infer, work, group)
-        except BaseException as error:  # handed to whoever opens the lane
-            ready.put(error)
+        except BaseException as error:  # handed to whoever waits for the lane
+            opening.error = error
+            opening.done.set()
 
     def _run(self, run: Callable[..., int], infer: Callable[[Arrays], Arrays], work: _Work, group: list[int]) -> None:
         tokens = 0
@@ -256,11 +278,15 @@ def width_of(artifact: Artifact) -> int:
     return width
 
 
-def _in_company(artifact: Artifact) -> Artifact:
-    """OpenVINO pins the only thread of every engine to the same core; lanes side by side must not be pinned."""
+def bulk_options(artifact: Artifact, lanes: int) -> Artifact:
+    """The artifact as a lane opens it. OpenVINO keeps kernels within bounds; and as it pins the only thread of every
+    engine to the same core, lanes side by side are not pinned.
+    """
     if artifact.backend != "openvino":
         return artifact
-    options = {**artifact.engine_options, "ENABLE_CPU_PINNING": False}
+    options: dict[str, Any] = {"CPU_RUNTIME_CACHE_CAPACITY": KEPT_KERNELS, **artifact.engine_options}
+    if lanes > 1:
+        options["ENABLE_CPU_PINNING"] = False
     return artifact.model_copy(update={"engine_options": options}).at(artifact.directory)
 
 

@@ -14,6 +14,7 @@ from trimaran.backends import engine_class
 from trimaran.corpus import digest_of_texts, encoder_of
 from trimaran.errors import ToolError
 from trimaran.isolation import report_progress
+from trimaran.margins import narrowest_first
 from trimaran.onnx_graph import save_graph
 from trimaran.parity import Outputs
 from trimaran.quantize.activations import Samples, calibration_inputs, sampled_rows
@@ -58,6 +59,13 @@ def cut(row: Row) -> Row:
     return Row([*row.ids[: size - 1], row.ids[-1]], [*row.type_ids[: size - 1], row.type_ids[-1]])
 
 
+def few_telling(rows: Sequence[Row], reference: Outputs) -> list[Row]:
+    """Short rows for quick trials; of labels those near to another one, because only such may change."""
+    order = narrowest_first(reference) or range(len(rows))
+    short = [rows[place] for place in order if len(rows[place].ids) <= QUICK_TOKENS]
+    return short[:QUICK_TEXTS] or list(rows[:QUICK_TEXTS])
+
+
 class _Bench:
     """A graph with the encodings of all its layers, of which any set can be run in float."""
 
@@ -89,13 +97,14 @@ class _Bench:
 
     def make(self, folder: Path) -> Made:
         rows = [cut(row) for row in self._encoder.rows(self._held_out)]
-        few = [row for row in rows if len(row.ids) <= QUICK_TOKENS][:QUICK_TEXTS] or rows[:QUICK_TEXTS]
+        reference = self._answers(self._parent.entry_path, self._parent.backend, rows)
+        few = few_telling(rows, reference)
         lost = {name: found.lost for name, found in self._encodings.items()}
         kept, sensitivity = search(
             Question(
                 task=self._parent.task,
                 gates=self._settings.limits,
-                reference=self._answers(self._parent.entry_path, self._parent.backend, rows),
+                reference=reference,
                 answer=lambda names: self._trial(names, rows),
                 quick_reference=self._answers(self._parent.entry_path, self._parent.backend, few),
                 quick_answer=lambda names: self._quick_trial(names, few),

@@ -16,6 +16,9 @@ Advance = Callable[[int, int, str], None]
 Clock = Callable[[], float]
 # More trials than this after the layers were measured bring nothing that a person would wait for.
 MOST_STEPS = 12
+# The loss follows a gate's metric with this power: noise twice as large moves a probability twice as far, and has four
+# times the squared margin.
+_POWERS = {"mean_cosine_distance": 1, "mean_score_change": 1, "mean_probability_change": 2, "label_agreement": 2}
 
 
 @dataclass(frozen=True)
@@ -44,16 +47,16 @@ class _Search:
     advance: Advance
     clock: Clock
     mean: float = 0.0
-    gains: dict[str, tuple[float, float, float]] = field(default_factory=dict)
+    costs: dict[str, tuple[float, float, float]] = field(default_factory=dict)
     steps: list[SearchStep] = field(default_factory=list)
 
     @property
     def late(self) -> bool:
         return self.clock() >= self.deadline_s
 
-    def quick_losses(self, *kept: str) -> Column:
+    def quick_losses(self, kept: frozenset[str]) -> Column:
         question = self.question
-        return text_losses(question.task, question.quick_reference, question.quick_answer(frozenset(kept)))
+        return text_losses(question.task, question.quick_reference, question.quick_answer(kept))
 
     def attempt(self, kept: frozenset[str]) -> tuple[Evidence, ...]:
         found = self.question.answer(kept)
@@ -67,15 +70,28 @@ class _Search:
         return evidence
 
     def measure(self, names: Sequence[str]) -> None:
-        """What each layer alone costs; only the end of the budget leaves any out."""
-        base = self.quick_losses()
-        # The quick texts' loss is another than all texts': gains are told in terms of all.
-        ratio = self.mean / max(float(base.mean()), 1e-12)
+        """What each layer costs if it alone is in INT8; only the end of the budget leaves any out.
+
+        Not what all others cost without it: their noise would hide it.
+        """
+        whole = frozenset(self.question.work)
+        base = self.quick_losses(whole)
+        found: dict[str, Column] = {}
         for done, name in enumerate(names):
             if self.late:
-                return
-            self.advance(done, len(names), f"{name} in float")
-            self.gains[name] = mean_interval((base - self.quick_losses(name)) * ratio)
+                break
+            self.advance(done, len(names), f"{name} alone in INT8")
+            found[name] = self.quick_losses(whole - {name}) - base
+        # The quick texts' loss is another than all texts', and costs only nearly add up: they are told in terms of all.
+        total = sum(max(0.0, float(losses.mean())) for losses in found.values())
+        ratio = self.mean / total if total > 0 else 1.0
+        self.costs = {name: mean_interval(losses * ratio) for name, losses in found.items()}
+
+    def left(self, kept: frozenset[str]) -> float:
+        """The share of all costs that stays when these layers are in float."""
+        costs = {name: max(0.0, cost) for name, (cost, _, _) in self.costs.items()}
+        total = sum(costs.values())
+        return sum(cost for name, cost in costs.items() if name not in kept) / total if total > 0 else 1.0
 
 
 def search(
@@ -99,7 +115,7 @@ def search(
         kept, evidence, stopped = _grow(found, evidence)
         if stopped == "gates keep":
             kept, evidence = _shrink(found, kept, evidence)
-    layers = tuple(_cost(name, found.gains.get(name), name in kept) for name in question.work)
+    layers = tuple(_cost(name, found.costs.get(name), name in kept) for name in question.work)
     return kept, Sensitivity(
         metric=LOSSES[question.task][0],
         texts=question.texts,
@@ -116,16 +132,20 @@ def search(
 def _grow(found: _Search, evidence: tuple[Evidence, ...]) -> tuple[frozenset[str], tuple[Evidence, ...], Stopped]:
     """Adds layers, those first that save most loss for the time they cost, until every gate keeps.
 
-    Gains nearly add up, so the first attempt takes as many as should do; each later one takes more.
+    Costs nearly add up, so each attempt takes as many as should do. One layer at least stays in INT8: without any,
+    this would be no INT8 candidate.
     """
     work = found.question.work
-    worthy = [name for name, (gain, _, _) in found.gains.items() if gain > 0]
-    order = sorted(worthy, key=lambda name: found.gains[name][0] / work[name], reverse=True)
+    worthy = [name for name, (cost, _, _) in found.costs.items() if cost > 0]
+    order = sorted(worthy, key=lambda name: found.costs[name][0] / work[name], reverse=True)
+    order = order[: len(work) - 1]
     if not order:
         return frozenset(), evidence, "budget" if found.late else "nothing left"
     size, kept = 0, frozenset[str]()
     while size < len(order) and not found.late and len(found.steps) < MOST_STEPS:
-        size = min(len(order), max(size + 1, size + size // 2, _predicted(found, order, evidence)))
+        wanted = found.left(kept) * _affordable(evidence)
+        enough = next((n for n in range(len(order)) if found.left(frozenset(order[:n])) <= wanted), len(order))
+        size = min(len(order), max(size + 1, enough))
         kept = frozenset(order[:size])
         found.advance(len(found.steps), MOST_STEPS, f"{size} layers in float")
         evidence = found.attempt(kept)
@@ -134,22 +154,17 @@ def _grow(found: _Search, evidence: tuple[Evidence, ...]) -> tuple[frozenset[str
     return kept, evidence, "budget" if size < len(order) else "nothing left"
 
 
-def _predicted(found: _Search, order: Sequence[str], evidence: tuple[Evidence, ...]) -> int:
-    """How many of the layers it takes for the mean loss to fall below its limit, if gains add up.
+def _affordable(evidence: tuple[Evidence, ...]) -> float:
+    """The share of the loss now that the gates allow, as far as their limits tell.
 
-    Gates that are no mean loss (ranks, labels) give no such number: they are left to the attempts, one layer more each.
+    Gates that follow the loss in no known way (ranks, neighbours) are left to the attempts, one layer more each.
     """
-    limits = [one for one in evidence if one.comparison == "<=" and one.metric.startswith("mean_")]
-    if not limits:
-        return 0
-    spread = max(one.high / max(one.value, 1e-12) for one in limits)
-    wanted = min(one.limit for one in limits) / spread
-    left = found.mean
-    for size, name in enumerate(order):
-        if left <= wanted:
-            return size
-        left -= found.gains[name][0]
-    return len(order)
+    share = 1.0
+    for one in evidence:
+        if one.metric in _POWERS and not one.holds:
+            found, limit = (one.high, one.limit) if one.comparison == "<=" else (1 - one.low, 1 - one.limit)
+            share = min(share, max(0.0, limit / max(found, 1e-12)) ** _POWERS[one.metric])
+    return share
 
 
 def _shrink(

@@ -25,38 +25,41 @@ class Asked(NamedTuple):
     keywords: str
 
 
+def opened(folder: Path) -> tuple[Any, Answering, dict[str, Any]]:
+    """The engine of a version's folder, with all that stands around it, and the settings that it was opened with."""
+    settings = json.loads((folder / "serving.json").read_text(encoding="utf-8"))
+    # The engine's library and the tokenizer's thread pool read these once, when they are first imported.
+    os.environ.update(settings["execution_environment"])
+    # Where the server was given fewer CPUs than it was measured on, more threads would only wait for each other.
+    threads = min(settings["threads"], len(os.sched_getaffinity(0)))
+    os.environ.setdefault("RAYON_NUM_THREADS", str(threads))
+    module = importlib.import_module(f".{settings['backend']}_engine", __package__)
+    engine = module.Engine(str(folder / settings["entry"]), threads=threads, options=settings["engine_options"])
+    sequence = settings["profile"]["sequence"]
+    tokenizer = str(folder / "tokenizer.json")
+    answering = Answering(
+        infer=engine.infer,
+        encoder=TextEncoder(
+            tokenizer, minimum=sequence["minimum"], maximum=sequence["maximum"], **settings["tokenizer"]
+        ),
+        reader=Reader(tokenizer),
+        labels=settings["labels"],
+        facts=settings["facts"],
+        policy=settings["rows"],
+        maximum_batch=settings.get("rows_a_call") or settings["profile"]["batch"]["maximum"],
+        stretch=settings.get("stretch", STRETCH),
+    )
+    return engine, answering, settings
+
+
 class TritonPythonModel:
     def initialize(self, args: Mapping[str, str]) -> None:
         import triton_python_backend_utils
 
         self._triton: Any = triton_python_backend_utils
-        folder = Path(__file__).parent
-        settings = json.loads((folder / "serving.json").read_text(encoding="utf-8"))
-        # The engine's library and the tokenizer's thread pool read these once, when they are first imported.
-        os.environ.update(settings["execution_environment"])
-        # Where the server was given fewer CPUs than it was measured on, more threads would only wait for each other.
-        threads = min(settings["threads"], len(os.sched_getaffinity(0)))
-        os.environ.setdefault("RAYON_NUM_THREADS", str(threads))
-        engine = importlib.import_module(f".{settings['backend']}_engine", __package__)
-        self._engine = engine.Engine(
-            str(folder / settings["entry"]), threads=threads, options=settings["engine_options"]
-        )
-        sequence = settings["profile"]["sequence"]
-        tokenizer = str(folder / "tokenizer.json")
+        self._engine, self._served, settings = opened(Path(__file__).parent)
         self._task = settings["task"]
         self._wire = WIRES[self._task]
-        self._served = Answering(
-            infer=self._engine.infer,
-            encoder=TextEncoder(
-                tokenizer, minimum=sequence["minimum"], maximum=sequence["maximum"], **settings["tokenizer"]
-            ),
-            reader=Reader(tokenizer),
-            labels=settings["labels"],
-            facts=settings["facts"],
-            policy=settings["rows"],
-            maximum_batch=settings.get("rows_a_call") or settings["profile"]["batch"]["maximum"],
-            stretch=settings.get("stretch", STRETCH),
-        )
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:
         """Answers every request of a batch; one that cannot be read or answered gets an error of its own."""

@@ -103,9 +103,12 @@ class Search:
     def choice(self, finalists: Iterable[Setting]) -> tuple[Setting, str]:
         """The best finalist, or the present setting when none is worth a change; and why."""
         found = self.figures
-        best = best_first(found, self.present, self.objective, among=different([*finalists, self.present]))[0]
+        proven = [setting for setting in finalists if len(self.rounds[setting]) > 1]
+        best = best_first(found, self.present, self.objective, among=different([*proven, self.present]))[0]
         gained = gain(found[best], found[self.present], self.objective)
         told = f"of {len(self.rounds)} settings that were tried"
+        if self.cut and not proven:
+            return self.present, f"The present setting stays: none {told} was measured twice in {self.budget_s:g} s."
         told += f", when the budget of {self.budget_s:g} s ended," if self.cut else ""
         if best == self.present or gained < WORTH:
             return self.present, f"The present setting stays: none {told} is {WORTH - 1:.0%} better."

@@ -11,7 +11,7 @@ from trimaran.client import Client
 from trimaran.errors import NotReady, ServerError, ToolError
 from trimaran.golden import GOLDEN_FILE
 from trimaran.isolation import Worker
-from trimaran.serving import control
+from trimaran.serving import control, readiness
 from trimaran.serving.server import Server, launch
 from trimaran.serving.verify import require_faithful, verify
 from trimaran.tuning.laying import Tunable, lay_trial
@@ -79,7 +79,7 @@ class Trials:
 
     def _running(self) -> tuple[Server, Worker]:
         """The server and its callers, started anew where a setting has taken the server with it."""
-        if self._server is not None and not self._server.alive():
+        if self._server is not None and not readiness.is_ready(self._server.ports.http):
             self.close()
         if self._server is None or self._worker is None:
             self._server = launch(self._repository)

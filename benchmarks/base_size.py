@@ -1,0 +1,57 @@
+"""The engine on a BERT-base size: 12 layers of 768, seeded weights, at `balanced` over eager PyTorch.
+
+    python benchmarks/base_size.py [--resume] [--candidates NAME ...] [--results FOLDER]
+
+Writes `benchmarks/results/bert-base-balanced` and from it the figures of `docs/performance.md`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from performance import write_page
+from readme import RESULTS
+from run import is_whole, keep
+from sized_models import sized_model
+
+from trimaran.benchmarks.suite_state import FILE
+from trimaran.store import default_home
+
+SUITE = Path(__file__).parent / "base_size.toml"
+# One float engine, and all that may win: each is judged on hundreds of texts, which takes a while at this size.
+CANDIDATES = ("openvino-fp32", "onnxruntime-int8-static", "openvino-int8-mixed", "openvino-int8-weights")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--resume", action="store_true", help="take up a run that was cut")
+    parser.add_argument("--candidates", nargs="+", default=CANDIDATES)
+    parser.add_argument("--size", default="12x768", help="another size of sized_models.py: a trial")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where a whole result goes; elsewhere is a trial")
+    asked = parser.parse_args()
+    if asked.results == RESULTS and asked.size != "12x768":
+        parser.error("a trial of another size is no committed result: give --results FOLDER")
+    begun_s = time.monotonic()
+    home = default_home()
+    folder = home / "bench" / f"sized-{asked.size}"
+    model = sized_model(asked.size, home / "growth" / asked.size)
+    if not (asked.resume and is_whole(folder)):
+        command = [sys.executable, "-m", "trimaran", "bench", "-m", str(model), "--task", "embedding"]
+        options = ["--name", "bert-base", "--suite", str(SUITE), "--fidelity", "balanced", "--report", str(folder)]
+        chosen = ["--candidates", ",".join(asked.candidates)]
+        taken_up = ["--resume"] if asked.resume and (folder / FILE).is_file() else []
+        code = subprocess.run([*command, *options, *chosen, *taken_up], check=False).returncode
+        if code:
+            sys.exit(code)
+    keep(folder, asked.results / "bert-base-balanced")
+    if asked.results == RESULTS:
+        print(write_page())
+    print(f"All of it took {(time.monotonic() - begun_s) / 60:.1f} min.", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,194 @@
+"""How cost grows: with the length, the batch, the model's size and the number of models served.
+
+    python benchmarks/growth.py [--only length batch size served] [--quick] [--output FILE]
+
+Seeded models of real sizes, eager PyTorch beside INT8, in interleaved rounds; writes `benchmarks/results/growth.json`
+and from it the pictures and tables of `docs/performance.md`. Exports are kept in the store, so a second run is quicker.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+from growth_results import RESULT, Curve, Growth, Point, Served, read_growth
+from sized_models import SIZES, made, sized_model
+
+from trimaran.artifact import Artifact, load_artifact
+from trimaran.benchmarks.pinning import cores_for
+from trimaran.benchmarks.products import products_of
+from trimaran.benchmarks.report import REFERENCE
+from trimaran.benchmarks.results import Shape
+from trimaran.benchmarks.runner import Effort, Entry, measure
+from trimaran.client import Client
+from trimaran.corpus import shipped_texts
+from trimaran.environment import capture, usable_cores
+from trimaran.model_repository.layout import lay_out
+from trimaran.progress import Progress, Step, progress_for
+from trimaran.serving import processes
+from trimaran.serving.server import launch
+from trimaran.store import Store, default_home, write_atomically
+
+ENGINE = "openvino-int8-weights"
+SMALL = "6x384"
+TYPICAL = 128
+LENGTHS = (16, 32, 64, 128, 256, 512)
+BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
+MODELS = (1, 2, 4)
+ASKED = 50
+FULL = Effort(rounds=5, minimum_rounds=3, minimum_time_s=0.1, budget_s=60.0)
+QUICK = Effort(rounds=1, minimum_rounds=1, minimum_time_s=0.0, warmup_time_s=0.0, budget_s=1.0)
+
+
+class Sized:
+    """One model of a size: eager, its graph, and the INT8 engine made of it."""
+
+    def __init__(self, size: str, home: Path, *, batch: int = 1, sequence: int = TYPICAL) -> None:
+        """For no larger shapes than these: an export is proven at the largest, which costs as much as it computes."""
+        model = sized_model(size, home / size)
+        store = ("--store", str(home / "store"))
+        profile = ("--batch", "1", "1", str(batch), "--sequence", "1", str(TYPICAL), str(sequence))
+        graph = made("export", "-m", str(model), "--task", "embedding", *profile, *store)
+        self.engine = load_artifact(made("quantize", str(graph), "--to", ENGINE, *store))
+        self.graph: Artifact = load_artifact(graph)
+        self.eager = Store(home / "store").lineage(self.graph)[-1]
+
+    @property
+    def entries(self) -> list[Entry]:
+        return [Entry(REFERENCE, self.eager), Entry(ENGINE, self.engine, environment=self.engine.execution_environment)]
+
+    def operations(self, shape: Shape) -> int:
+        """Of all its matrix products: the order that cost is expected to grow in."""
+        return sum(product.operations for product in products_of(self.graph.entry_path, shape))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=["length", "batch", "size", "served"], default=None)
+    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES), help="models of the size curve")
+    parser.add_argument("--quick", action="store_true", help="one round: a proof that it runs, give --output")
+    parser.add_argument("--output", type=Path, default=RESULT)
+    asked = parser.parse_args()
+    partial = asked.quick or set(asked.sizes) != set(SIZES)
+    if asked.output == RESULT and partial:
+        parser.error("a trial is no committed result: give --output FILE")
+    begun_s = time.monotonic()
+    earlier = read_growth(asked.output) if asked.only and asked.output.is_file() else None
+    found = grown(asked.only, asked.sizes, QUICK if asked.quick else FULL, earlier, progress_for(sys.stderr))
+    write_atomically(asked.output.absolute(), found.to_json())
+    print(asked.output)
+    if asked.output == RESULT:
+        from performance import write_page
+
+        print(write_page())
+    print(f"All of it took {(time.monotonic() - begun_s) / 60:.1f} min.", file=sys.stderr)
+
+
+def grown(
+    only: list[str] | None, sizes: list[str], effort: Effort, earlier: Growth | None, progress: Progress
+) -> Growth:
+    """What is not asked for is kept from the earlier result."""
+    home = default_home() / "growth"
+    home.mkdir(parents=True, exist_ok=True)
+    threads = usable_cores()
+    curves = {curve.name: curve for curve in earlier.curves} if earlier else {}
+    served = earlier.served if earlier else ()
+    wanted = only or ["length", "batch", "size", "served"]
+    grids = {
+        "length": ("tokens", [Shape(batch=1, sequence=tokens) for tokens in LENGTHS]),
+        "batch": ("rows", [Shape(batch=rows, sequence=TYPICAL) for rows in BATCHES]),
+    }
+    for name, (unit, shapes) in grids.items():
+        if name in wanted:
+            with progress.stage(name) as step:
+                model = Sized(SMALL, home, batch=shapes[-1].batch, sequence=shapes[-1].sequence)
+                curves[name] = shape_curve(name, unit, model, shapes, threads, effort, step)
+    if "size" in wanted:
+        curves["size"] = size_curve(sizes, home, threads, effort, progress)
+    if "served" in wanted:
+        with progress.stage("served") as step:
+            engine = Sized(SMALL, home, batch=BATCHES[-1]).engine
+            served = served_models(engine, threads, step)
+    return Growth(
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        environment=capture(),
+        threads=threads,
+        engine=ENGINE,
+        curves=tuple(curves.values()),
+        served=served,
+    )
+
+
+def shape_curve(
+    name: str, unit: str, model: Sized, shapes: list[Shape], threads: int, effort: Effort, step: Step
+) -> Curve:
+    found = measure(model.entries, shapes, threads=threads, cores=cores_for(threads), effort=effort, step=step)
+    points = tuple(
+        Point(
+            x=shape.sequence if unit == "tokens" else shape.batch,
+            operations=model.operations(shape),
+            measurements=tuple(one for one in found.measurements if one.shape == shape),
+        )
+        for shape in shapes
+    )
+    return Curve(name=name, unit=unit, points=points, others_share=found.others_share)
+
+
+def size_curve(sizes: list[str], home: Path, threads: int, effort: Effort, progress: Progress) -> Curve:
+    """One text of the typical length; a model after the other, because large ones do not all fit beside each other."""
+    shape = Shape(batch=1, sequence=TYPICAL)
+    points, shares = [], []
+    for size in sizes:
+        with progress.stage(f"size {size}") as step:
+            model = Sized(size, home)
+            found = measure(model.entries, [shape], threads=threads, cores=cores_for(threads), effort=effort, step=step)
+        layers, hidden = SIZES[size]
+        # Twelve matrices of hidden x hidden a layer: what grows with the size.
+        points.append(
+            Point(
+                x=12 * layers * hidden * hidden,
+                words=size,
+                operations=model.operations(shape),
+                measurements=found.measurements,
+            )
+        )
+        shares.append(found.others_share)
+    return Curve(
+        name="size",
+        unit="weights of the layers",
+        points=tuple(points),
+        others_share=max((share for share in shares if share is not None), default=None),
+    )
+
+
+def served_models(engine: Artifact, threads: int, step: Step) -> tuple[Served, ...]:
+    """The same engine under several names in one Triton: start, memory, and what one of them takes to answer."""
+    texts = list(shipped_texts("judging")[:ASKED])
+    found = []
+    for count in MODELS:
+        step.advance(len(found), len(MODELS), f"{count} models")
+        with tempfile.TemporaryDirectory(prefix="trimaran-growth-") as scratch:
+            names = [f"model{index}" for index in range(count)]
+            for name in names:
+                lay_out(engine, repository=Path(scratch), name=name, rows="equal-length", threads=threads)
+            begun_ns = time.perf_counter_ns()
+            with launch(Path(scratch)) as server, Client(server.grpc_url) as client:
+                started_ns = time.perf_counter_ns() - begun_ns
+                for name in names:
+                    client.query(name, texts[:8])
+                latencies = []
+                for text in texts:
+                    asked_ns = time.perf_counter_ns()
+                    client.query(names[0], [text])
+                    latencies.append(time.perf_counter_ns() - asked_ns)
+                memory = processes.memory_bytes(server.keeper_pid)
+        found.append(Served(models=count, started_ns=started_ns, memory_bytes=memory, latencies_ns=tuple(latencies)))
+    return tuple(found)
+
+
+if __name__ == "__main__":
+    main()

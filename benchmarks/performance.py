@@ -1,0 +1,152 @@
+"""The generated parts of docs/performance.md: figures and pictures from the committed results and from nothing else.
+
+`python benchmarks/performance.py` writes them; the text around them is written by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from growth_plots import plots
+from growth_results import RESULT as GROWTH
+from growth_results import Curve, Growth, read_growth
+from readme import BLOCK, RESULTS, ROOT, as_file
+
+from trimaran.benchmarks.figures import shapes_of, speedups
+from trimaran.benchmarks.html_limits import peaks_words
+from trimaran.benchmarks.limits import shares
+from trimaran.benchmarks.quiet import noticed
+from trimaran.benchmarks.render_markdown import markdown_line
+from trimaran.benchmarks.report import REFERENCE, Report
+from trimaran.benchmarks.report_files import read_report
+from trimaran.benchmarks.results import Shape
+from trimaran.benchmarks.stats import median
+from trimaran.benchmarks.wording import interval, megabytes, milliseconds, times
+
+PAGE = ROOT / "docs" / "performance.md"
+# Wanted speed-ups over eager PyTorch at the three shapes.
+MINILM_GOALS, BASE_GOALS = ("4.7", "3.2", "3"), ("7", "3.5", "3")
+_EXPECTED = {
+    "length": "linear layers grow with the tokens, attention with their square",
+    "batch": "all grows with the rows",
+    "size": "all grows with the weights",
+}
+
+
+def write_page() -> Path:
+    PAGE.write_text(rendered(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    for name, drawing in drawings().items():
+        (RESULTS / name).write_text(drawing, encoding="utf-8")
+    return PAGE
+
+
+def rendered(page: str) -> str:
+    """The page with every generated block made anew; one whose result is not there says how to get it."""
+    return BLOCK.sub(lambda found: f"{found[1]}{BLOCKS[found['name']]()}\n{found[3]}", page)
+
+
+def drawings() -> dict[str, str]:
+    return {name: as_file(drawing) for name, drawing in plots(read_growth()).items()} if GROWTH.is_file() else {}
+
+
+def engine_block() -> str:
+    lines = []
+    for level in ("strict", "balanced"):
+        report = read_report(RESULTS / f"minilm-{level}")
+        lines += _engines(report, f"MiniLM-L6 at `{level}`", MINILM_GOALS)
+    return "\n".join(lines).strip()
+
+
+def base_block() -> str:
+    folder = RESULTS / "bert-base-balanced"
+    if not (folder / "report.json").is_file():
+        return "Not measured yet: `python benchmarks/base_size.py`."
+    return "\n".join(_engines(read_report(folder), "BERT-base size (12x768) at `balanced`", BASE_GOALS)).strip()
+
+
+def _engines(report: Report, title: str, goals: Sequence[str]) -> list[str]:
+    """Speed-up and share of the ceiling of each that ran, under what is wanted."""
+    shapes = shapes_of(report.measurements)
+    reached = {(one.candidate, one.shape): one.share for one in shares(report)}
+    largest = max(shapes, key=lambda shape: shape.batch * shape.sequence)
+    heads = [title, *map(str, shapes), *([f"of the ceiling at {largest}"] if reached else [])]
+    lines = [markdown_line(heads), markdown_line(["---", *["---:"] * (len(heads) - 1)])]
+    wanted = "wanted" if report.level == "balanced" else "wanted at `balanced`"
+    lines.append(markdown_line([wanted, *(f"≥ {goal}" for goal in goals), *(["≥ 55 %"] if reached else [])]))
+    for row in report.candidates:
+        ratios = speedups(report.measurements, row.name, reference=report.reference.name)
+        if not ratios:
+            continue
+        share = [f"{reached[row.name, largest]:.0%}"] if reached and (row.name, largest) in reached else []
+        name = f"**{row.name}** (chosen)" if row.verdict == "chosen" else f"{row.name} ({row.verdict})"
+        lines.append(markdown_line([name, *(_ratio(ratios, shape) for shape in shapes), *share]))
+    said = [f"{peaks_words(report)}"] if report.ceilings else []
+    machine = f"{report.environment.cpu}, {report.threads} threads, {report.created[:10]}."
+    return [*lines, "", " ".join([machine, *said, *filter(None, [noticed(report.others_share)])]), ""]
+
+
+def _ratio(ratios: dict[Shape, object], shape: Shape) -> str:
+    found = ratios.get(shape)
+    return f"{times(found)} ({interval(found)})" if found else "–"  # type: ignore[arg-type]
+
+
+def growth_block() -> str:
+    if not GROWTH.is_file():
+        return "Not measured yet: `python benchmarks/growth.py`."
+    found = read_growth()
+    lines = [
+        f"Seeded models, eager PyTorch beside `{found.engine}`, on {found.environment.cpu}, {found.threads} threads, "
+        f"{found.created[:10]}. The expected order is the number of operations in the model's matrix products."
+    ]
+    for curve in found.curves:
+        lines += ["", f"![Cost by {curve.name}](../benchmarks/results/growth-{curve.name}.svg)", ""]
+        lines += [f"Expected: {_EXPECTED[curve.name]}.", "", *_curve(curve, found.engine)]
+        if busy := noticed(curve.others_share):
+            lines += ["", busy]
+    if found.served:
+        lines += ["", "![Models served](../benchmarks/results/growth-served.svg)", "", *_served(found)]
+    return "\n".join(lines)
+
+
+def _curve(curve: Curve, engine: str) -> list[str]:
+    """Times, and how many times more than at the first point."""
+    first = curve.points[0]
+    lines = [
+        markdown_line([curve.unit, "expected", REFERENCE, f"`{engine}`"]),
+        markdown_line(["---:"] * 4),
+    ]
+    for point in curve.points:
+        cells = [point.words or f"{point.x:,}", f"{point.operations / first.operations:.3g} times"]
+        for name in (REFERENCE, engine):
+            now, then = point.seconds(name), first.seconds(name)
+            cells.append(f"{milliseconds(now * 1e9)} ms, {now / then:.3g} times" if now and then else "–")
+        lines.append(markdown_line(cells))
+    return lines
+
+
+def _served(found: Growth) -> list[str]:
+    return [
+        "Expected: memory grows with the models, the answer of one takes as long as before.",
+        "",
+        markdown_line(["models in one server", "ready after", "memory", "p50 of one, over gRPC"]),
+        markdown_line(["---:"] * 4),
+        *(
+            markdown_line(
+                [
+                    str(one.models),
+                    f"{one.started_ns / 1e9:.1f} s",
+                    megabytes(one.memory_bytes),
+                    f"{milliseconds(median(one.latencies_ns))} ms",
+                ]
+            )
+            for one in found.served
+        ),
+    ]
+
+
+BLOCKS: dict[str, Callable[[], str]] = {"engines": engine_block, "base-size": base_block, "growth": growth_block}
+
+
+if __name__ == "__main__":
+    print(write_page())

@@ -1,0 +1,145 @@
+"""The scripts under benchmarks/ that make committed results, and the page that is made from those."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.benchmarks.fakes import measurement, usual_report
+from tests.benchmarks.report_worlds import ceiling_at
+from trimaran.benchmarks.figures import shapes_of
+from trimaran.benchmarks.report_files import write_reports
+from trimaran.benchmarks.results import Shape
+from trimaran.benchmarks.suite_state import FILE
+from trimaran.environment import capture
+
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+MODULES = ("readme", "growth_results", "growth_plots", "performance", "run", "sized_models", "growth", "base_size")
+
+
+@pytest.fixture(scope="module")
+def scripts() -> Iterator[SimpleNamespace]:
+    sys.path.insert(0, str(FOLDER))
+    try:
+        yield SimpleNamespace(**{name: import_module(name) for name in MODULES})
+    finally:
+        sys.path.remove(str(FOLDER))
+        for name in MODULES:
+            sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def growth(scripts: SimpleNamespace) -> object:
+    """Eager takes a millisecond a token, the engine half of it; operations grow as the tokens do."""
+    found = scripts.growth_results
+    points = tuple(
+        found.Point(
+            x=tokens,
+            operations=1000 * tokens,
+            measurements=(
+                measurement("eager", Shape(batch=1, sequence=tokens), 1.0 * tokens),
+                measurement("engine", Shape(batch=1, sequence=tokens), 0.5 * tokens),
+            ),
+        )
+        for tokens in (16, 64)
+    )
+    served = tuple(
+        found.Served(models=count, started_ns=10**9, memory_bytes=count * 10**8, latencies_ns=(2_000_000,))
+        for count in (1, 2)
+    )
+    return found.Growth(
+        created="2026-11-20T12:00:00+00:00",
+        environment=capture(),
+        threads=2,
+        engine="engine",
+        curves=(found.Curve(name="length", unit="tokens", points=points),),
+        served=served,
+    )
+
+
+def test_the_page_shows_the_committed_results(scripts: SimpleNamespace) -> None:
+    page = scripts.performance.PAGE.read_text(encoding="utf-8")
+    assert page == scripts.performance.rendered(page), "run `python benchmarks/performance.py`"
+
+
+def test_the_pictures_are_those_of_the_committed_results(scripts: SimpleNamespace) -> None:
+    for name, drawing in scripts.performance.drawings().items():
+        assert (scripts.readme.RESULTS / name).read_text(encoding="utf-8") == drawing
+
+
+def test_every_block_of_the_page_is_one_that_is_made(scripts: SimpleNamespace) -> None:
+    page = scripts.performance.PAGE.read_text(encoding="utf-8")
+    assert page.count("<!-- begin ") == page.count("<!-- end -->") == len(scripts.performance.BLOCKS)
+    assert "×" not in scripts.readme.by_hand(page), "what is written by hand claims no speed-up"
+
+
+def test_growth_is_told_with_the_expected_order_beside_it(
+    scripts: SimpleNamespace, growth: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = tmp_path / "growth.json"
+    result.write_text(growth.to_json(), encoding="utf-8")  # type: ignore[attr-defined]
+    assert scripts.growth_results.read_growth(result) == growth
+    monkeypatch.setattr(scripts.performance, "GROWTH", result)
+    monkeypatch.setattr(scripts.performance, "read_growth", lambda: growth)
+    page = scripts.performance.growth_block()
+    assert "| 64 | 4 times |" in page and "200 MB" in page
+    for name, drawing in scripts.performance.drawings().items():
+        ElementTree.fromstring(drawing)
+        assert "expected order" in drawing, name
+
+
+def test_a_result_that_is_not_there_is_said_to_be_missing(
+    scripts: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scripts.performance, "GROWTH", tmp_path / "none.json")
+    assert "Not measured yet" in scripts.performance.growth_block()
+    assert scripts.performance.drawings() == {}
+
+
+def test_an_engine_stands_beside_what_is_wanted_and_the_ceiling(scripts: SimpleNamespace) -> None:
+    report = usual_report()
+    report = report.model_copy(update={"ceilings": tuple(ceiling_at(s) for s in shapes_of(report.measurements))})
+    lines = scripts.performance._engines(report, "A model", ("4.7", "3.2", "3"))
+    assert "wanted at `balanced`" in lines[2] and "≥ 55 %" in lines[2]
+    chosen = next(line for line in lines if line.startswith("| **quick** (chosen)"))
+    assert "3.0" in chosen and chosen.rstrip(" |").endswith("%")
+
+
+def test_only_a_suite_that_is_through_is_kept(scripts: SimpleNamespace, tmp_path: Path) -> None:
+    work, results = tmp_path / "work", tmp_path / "results"
+    assert not scripts.run.is_whole(work)
+    write_reports(usual_report(), work)
+    (work / FILE).write_text("{}")
+    assert not scripts.run.is_whole(work), "its state is still there: it was cut"
+    (work / FILE).unlink()
+    assert scripts.run.is_whole(work)
+    scripts.run.keep(work, results)
+    assert {path.name for path in results.iterdir()} == {"report.json", "report.md"}
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments"),
+    [
+        ("run", ["--candidates", "openvino-fp32"]),
+        ("growth", ["--quick"]),
+        ("growth", ["--sizes", "6x384"]),
+        ("base_size", ["--size", "6x384"]),
+    ],
+)
+def test_a_trial_never_replaces_a_committed_result(
+    scripts: SimpleNamespace,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    script: str,
+    arguments: list[str],
+) -> None:
+    monkeypatch.setattr(sys, "argv", [f"{script}.py", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        getattr(scripts, script).main()
+    assert ended.value.code == 2 and "no committed result" in capsys.readouterr().err
