@@ -144,7 +144,8 @@ def size_curve(sizes: list[str], home: Path, threads: int, effort: Effort, progr
     points, shares = [], []
     for size in sizes:
         with progress.stage(f"size {size}") as step:
-            model = Sized(size, home)
+            # The smallest is the one of the length curve, which is there already.
+            model = Sized(size, home, sequence=LENGTHS[-1] if size == SMALL else TYPICAL)
             found = measure(model.entries, [shape], threads=threads, cores=cores_for(threads), effort=effort, step=step)
         layers, hidden = SIZES[size]
         # Twelve matrices of hidden x hidden a layer: what grows with the size.

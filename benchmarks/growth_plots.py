@@ -28,14 +28,14 @@ def curve_plot(curve: Curve, engine: str) -> str:
     y = Scale(min(values) / 1.3, max(values) * 1.3, _BOTTOM, _TOP, logarithmic=True)
     parts = [
         line(x.start, y(tick), x.end, y(tick), class_="grid")
-        + label(f"{tick:g} ms", x.start - 5, y(tick) + 4, text_anchor="end", class_="tick")
+        + label(_time(tick), x.start - 5, y(tick) + 4, text_anchor="end", class_="tick")
         for tick in power_ticks(y.low, y.high)
     ]
     parts += [
         label(point.words or str(point.x), x(point.x), y.start + 15, text_anchor="middle", class_="tick")
         for point in curve.points
     ]
-    drawn = {"expected order": (expected, "series reference"), engine: (lines[engine], "series s1 picked"),
+    drawn = {"expected order": (expected, "series reference"), "INT8 engine": (lines[engine], "series s1 picked"),
              REFERENCE: (lines[REFERENCE], "series s2")}  # fmt: skip
     for series, style in drawn.values():
         parts.append(_path([x(at) for at in xs], [y(value) for value in series], style))
@@ -76,6 +76,10 @@ def served_plot(served: Sequence[Served]) -> str:
 def plots(found: Growth) -> dict[str, str]:
     drawn = {f"growth-{curve.name}.svg": curve_plot(curve, found.engine) for curve in found.curves}
     return {**drawn, **({"growth-served.svg": served_plot(found.served)} if len(found.served) > 1 else {})}
+
+
+def _time(milliseconds: float) -> str:
+    return f"{milliseconds:g} ms" if milliseconds < 1000 else f"{milliseconds / 1000:g} s"
 
 
 def _path(xs: Sequence[float], ys: Sequence[float], style: str) -> str:

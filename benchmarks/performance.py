@@ -22,7 +22,7 @@ from trimaran.benchmarks.report import REFERENCE, Report
 from trimaran.benchmarks.report_files import read_report
 from trimaran.benchmarks.results import Shape
 from trimaran.benchmarks.stats import median
-from trimaran.benchmarks.wording import interval, megabytes, milliseconds, times
+from trimaran.benchmarks.wording import count, interval, megabytes, milliseconds, times
 
 PAGE = ROOT / "docs" / "performance.md"
 # Wanted speed-ups over eager PyTorch at the three shapes.
@@ -82,7 +82,7 @@ def _engines(report: Report, title: str, goals: Sequence[str]) -> list[str]:
         name = f"**{row.name}** (chosen)" if row.verdict == "chosen" else f"{row.name} ({row.verdict})"
         lines.append(markdown_line([name, *(_ratio(ratios, shape) for shape in shapes), *share]))
     said = [f"{peaks_words(report)}"] if report.ceilings else []
-    machine = f"{report.environment.cpu}, {report.threads} threads, {report.created[:10]}."
+    machine = f"{report.environment.cpu}, {count(report.threads, 'thread')}, {report.created[:10]}."
     return [*lines, "", " ".join([machine, *said, *filter(None, [noticed(report.others_share)])]), ""]
 
 
@@ -96,8 +96,9 @@ def growth_block() -> str:
         return "Not measured yet: `python benchmarks/growth.py`."
     found = read_growth()
     lines = [
-        f"Seeded models, eager PyTorch beside `{found.engine}`, on {found.environment.cpu}, {found.threads} threads, "
-        f"{found.created[:10]}. The expected order is the number of operations in the model's matrix products."
+        f"Seeded models, eager PyTorch beside `{found.engine}`, on {found.environment.cpu}, "
+        f"{count(found.threads, 'thread')}, {found.created[:10]}. "
+        "The expected order is the number of operations in the model's matrix products."
     ]
     for curve in found.curves:
         lines += ["", f"![Cost by {curve.name}](../benchmarks/results/growth-{curve.name}.svg)", ""]

@@ -14,7 +14,7 @@ from trimaran.benchmarks.limits import shares
 from trimaran.benchmarks.plots import speedup_bars
 from trimaran.benchmarks.report import Report
 from trimaran.benchmarks.report_files import read_report
-from trimaran.benchmarks.wording import interval, megabytes, metric_name, number, times
+from trimaran.benchmarks.wording import count, interval, megabytes, metric_name, number, times
 from trimaran.tasks import task
 
 ROOT = Path(__file__).parent.parent
@@ -56,8 +56,8 @@ def figures_block() -> str:
     lines = [
         f"> {report.verdict}",
         "",
-        f"Speed-up over eager PyTorch (95 % interval) on {report.environment.cpu}, {report.threads} threads, "
-        f"all-MiniLM-L6-v2, level `{report.level}`, {report.created[:10]}:",
+        f"Speed-up over eager PyTorch (95 % interval) on {report.environment.cpu}, "
+        f"{count(report.threads, 'thread')}, all-MiniLM-L6-v2, level `{report.level}`, {report.created[:10]}:",
         "",
         f"| {' | '.join(head)} |",
         f"|{'---|' * len(head)}",

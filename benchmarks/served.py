@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from load import growth
 
 from trimaran.benchmarks.served import Driver, Target
 from trimaran.client import Client
@@ -141,14 +142,6 @@ def memory_over(options: argparse.Namespace, driver: Driver, pid: int) -> list[t
     return samples
 
 
-def growth(samples: list[tuple[int, int]]) -> float:
-    """Of the median of the last quarter over that of the second: the first still fills caches."""
-    sizes = [size for _, size in samples]
-    quarter = max(1, len(sizes) // 4)
-    early = statistics.median(sizes[quarter : 2 * quarter] or sizes)
-    return statistics.median(sizes[-quarter:]) / early - 1
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("repository", type=Path)
@@ -178,7 +171,7 @@ def main() -> int:
     # Of each round by itself: a slow moment of the machine then is in both.
     added_ms = statistics.median(one["served_p50_ms"] - one["in_process_p50_ms"] for one in rounds)
     share = statistics.median(one["served_per_s"] / one["in_process_per_s"] for one in rounds)
-    grown = growth(memory) if memory else 0.0
+    grown = growth(memory)["growth"] if memory else 0.0
     result = {
         "schema": 1,
         "what": "one text over gRPC beside the same stage in process; many callers beside as many texts a call",

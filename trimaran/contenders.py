@@ -63,7 +63,8 @@ def try_candidates(
 ) -> list[Contender]:
     """Makes and judges every candidate in child processes; one that dies is a rejection, never the end.
 
-    Nothing is timed here, so two candidates are worked on at once, each with half of the threads.
+    Nothing is timed here, so two candidates are worked on at once, each with half of the threads. Those that are
+    searched take longest and begin, so that the lanes end together.
     """
     fused: Artifact | TrimaranError | None = None
     if any(row.fused for row in plan.candidates):
@@ -79,9 +80,11 @@ def try_candidates(
             step.outcome(outcome_words(contender))
         return contender
 
+    order = sorted(plan.candidates, key=lambda row: not row.searched)
     with ThreadPoolExecutor(LANES) as lanes:
         try:
-            return list(lanes.map(work, plan.candidates))
+            done = dict(zip(order, lanes.map(work, order), strict=True))
+            return [done[row] for row in plan.candidates]
         except BaseException:  # Ctrl-C too: what waits in the queue is not begun any more
             lanes.shutdown(wait=False, cancel_futures=True)
             raise

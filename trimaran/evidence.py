@@ -29,6 +29,8 @@ from trimaran.tasks import Gate
 RESAMPLES = 400
 # Of both ends; the one end that a limit asks about is then kept with 95 %.
 CONFIDENCE = 0.9
+# As many as the shipped judging set has.
+JUDGED = 400
 _SEED = 11
 Column = npt.NDArray[np.float64]
 
@@ -37,8 +39,8 @@ class Evidence(Frozen):
     """One gate on some texts: the value, its interval, and whether the limit is kept by the end that counts.
 
     Where so few texts cannot prove a share (no label may change, and still it might be luck), `confidence` is what
-    counting them could prove at best; `low` then rests on how wide margins are and how far they moved, and answers
-    without margins hold only with a clean slate.
+    counting them could prove at best; `low` is then what a judge with other texts would find at worst, by how wide
+    margins are and how far they moved, and answers without margins hold only with a clean slate.
     """
 
     metric: str
@@ -152,7 +154,7 @@ def _share_gate(agreements: Callable[[Outputs, Outputs], Column]) -> Callable[[G
         holds = low >= gate.limit
         if provable <= (1 + CONFIDENCE) / 2:
             changes = foreseen_changes(reference, candidate, bootstrap_draws)
-            low = low if changes is None else 1 - float(np.quantile(changes, (1 + CONFIDENCE) / 2))
+            low = low if changes is None else _lowest_judged(changes)
             holds = hits == n if changes is None else low >= gate.limit
         return Evidence(
             metric=gate.metric, value=value, low=low, high=high, comparison=gate.comparison, limit=gate.limit,
@@ -160,6 +162,12 @@ def _share_gate(agreements: Callable[[Outputs, Outputs], Column]) -> Callable[[G
         )  # fmt: skip
 
     return evidence
+
+
+def _lowest_judged(changes: Column) -> float:
+    """The agreement that a judge with `JUDGED` further texts would find at worst: they, too, are a sample."""
+    found = np.random.default_rng(_SEED).binomial(JUDGED, np.clip(changes, 0.0, 1.0))
+    return (JUDGED - int(np.quantile(found, (1 + CONFIDENCE) / 2, method="higher"))) / JUDGED
 
 
 def _held(gate: Gate, value: float, low: float, high: float, n: int) -> Evidence:

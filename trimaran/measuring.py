@@ -14,6 +14,7 @@ from trimaran.artifact import Artifact, Recipe
 from trimaran.backends import Array
 from trimaran.benchmarks.baselines import Baseline, baseline_entries, baseline_row, runs_as
 from trimaran.benchmarks.choice import choose, failed_row, judged_row
+from trimaran.benchmarks.figures import decisive
 from trimaran.benchmarks.pinning import cores_for
 from trimaran.benchmarks.probe_process import ProbeProcess
 from trimaran.benchmarks.quality import assess, reference_answers
@@ -31,9 +32,13 @@ from trimaran.store import Store
 _SHARE_OF_MEMORY = 0.6
 
 
-def eager_answers(plan: Plan, reference: Artifact, progress: Progress) -> dict[str, Array]:
+def eager_answers(
+    plan: Plan, reference: Artifact, progress: Progress, *, threads: int | None = None
+) -> dict[str, Array]:
     with progress.stage("eager answers") as step:
-        answers = reference_answers(reference, plan.judging, threads=plan.config.threads, deadline_s=ASSESS_DEADLINE_S)
+        answers = reference_answers(
+            reference, plan.judging, threads=threads or plan.config.threads, deadline_s=ASSESS_DEADLINE_S
+        )
         step.outcome(f"{len(plan.judging)} judging texts")
     return answers
 
@@ -84,6 +89,7 @@ def entry_of(contender: Contender) -> Entry | None:
         contender.quality.rows,
         contender.environment,
         brief=not contender.quality.holds,
+        competes=contender.quality.holds,
     )
 
 
@@ -116,13 +122,14 @@ def measure_stage(
     """All contenders interleaved on the same cores; earlier measurements of the same are reused."""
     entries = race_entries(reference, contenders, baselines)
     effort, threads = effort or Effort(), plan.config.threads
-    cores = cores_for(threads)
+    cores, deciding = cores_for(threads), decisive(plan.profile, plan.config.objective)
     recipe = Recipe(
         step="measure",
         parents=tuple(entry.artifact.digest for entry in entries),
         parameters={
             "entries": [[entry.name, entry.rows, entry.environment, entry.options, entry.brief] for entry in entries],
             "shapes": [str(shape) for shape in plan.shapes],
+            "deciding": [str(shape) for shape in deciding],
             "threads": threads,
             "cores": list(cores),
             "effort": effort.model_dump(mode="json"),
@@ -134,7 +141,9 @@ def measure_stage(
         measured, known = store.remember(
             recipe,
             Measured,
-            lambda: measure(entries, plan.shapes, threads=threads, cores=cores, effort=effort, step=step),
+            lambda: measure(
+                entries, plan.shapes, threads=threads, cores=cores, effort=effort, step=step, deciding=deciding
+            ),
         )
         rounds = max((len(found.rounds) for found in measured.measurements), default=0)
         step.outcome(
@@ -191,6 +200,7 @@ def write_up(
             *filter(None, [noticed(measured.others_share)]),
             *_restriction_notes(contenders),
             *_memory_notes(contenders, set(outcomes)),
+            *stopped_notes(measured),
         ),
         others_share=measured.others_share,
         cores=cores_for(plan.config.threads),
@@ -225,3 +235,8 @@ def _memory_notes(contenders: Sequence[Contender], measured: set[str]) -> tuple[
         contender.row.name for contender in contenders if entry_of(contender) and contender.row.name not in measured
     ]
     return (f"Rejected and not measured, because memory was short: {', '.join(left_out)}.",) if left_out else ()
+
+
+def stopped_notes(measured: Measured) -> tuple[str, ...]:
+    stopped = [f"{found.candidate} {found.stopped}" for found in measured.outcomes if found.stopped]
+    return (f"Stopped early, because they could not win any more: {'; '.join(stopped)}.",) if stopped else ()

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from trimaran import isolation
 from trimaran.artifact import Artifact, load_artifact
+from trimaran.backends import Array
 from trimaran.benchmarks.report import Quality, Report
 from trimaran.benchmarks.report_files import write_reports
 from trimaran.config import DeployConfig
@@ -42,8 +45,7 @@ def deploy(config: DeployConfig, *, store: Store, progress: Progress, command: S
     """Walks the whole line. Nothing is laid out unless it was proven, and served here where Triton is there."""
     plan = plan_deployment(config)
     require_writable(plan.repository, plan.report)
-    reference, graph = export_stage(plan.ref, plan.profile, store=store, progress=progress, exporter=config.exporter)
-    answers = eager_answers(plan, reference, progress)
+    reference, graph, answers = export_beside_eager(plan, store=store, progress=progress)
     on_data = eager_on_data(plan, reference, progress)
     contenders = try_candidates(plan, graph, answers, store=store, progress=progress, on_data=on_data)
     measured = measure_stage(plan, reference, contenders, store=store, progress=progress)
@@ -80,20 +82,51 @@ def export_stage(
     exporter: Exporter | None = None,
 ) -> tuple[Artifact, Artifact]:
     """Eager PyTorch as an artifact, and its computation as a proven ONNX graph."""
-    with progress.stage("export") as step:
-        folders = isolation.run(
-            "trimaran.stages:export_model",
-            deadline_s=EXPORT_DEADLINE_S,
-            ref=ref.model_dump(mode="json"),
-            profile=profile.model_dump(mode="json"),
-            store=str(store.root),
-            force=store.force,
-            atol=atol,
-            exporter=exporter,
-        )
-        reference, graph = (load_artifact(Path(folders[key])) for key in ("reference", "export"))
+    with isolation.Worker() as child, progress.stage("export") as step:
+        reference = _reference(child, ref, profile, store)
+        graph = _graph(child, reference, store, atol=atol, exporter=exporter)
         step.outcome(f"{ref.family}, {ref.task}, {graph.checks[0]}")
     return reference, graph
+
+
+def export_beside_eager(
+    plan: Plan, *, store: Store, progress: Progress
+) -> tuple[Artifact, Artifact, Mapping[str, Array]]:
+    """The same, and meanwhile eager PyTorch's answers to the judging texts: exporting keeps one core busy."""
+    ref = plan.ref
+    with isolation.Worker() as child, ThreadPoolExecutor(1) as pool, progress.stage("export") as step:
+        reference = _reference(child, ref, plan.profile, store)
+        answers = pool.submit(eager_answers, plan, reference, progress, threads=plan.lane_threads)
+        graph = _graph(child, reference, store, atol=ATOL, exporter=plan.config.exporter)
+        step.outcome(f"{ref.family}, {ref.task}, {graph.checks[0]}")
+    return reference, graph, answers.result()
+
+
+def _reference(child: isolation.Worker, ref: ModelRef, profile: ShapeProfile, store: Store) -> Artifact:
+    folder = child.call(
+        "trimaran.stages:make_reference",
+        deadline_s=EXPORT_DEADLINE_S,
+        ref=ref.model_dump(mode="json"),
+        profile=profile.model_dump(mode="json"),
+        store=str(store.root),
+        force=store.force,
+    )
+    return load_artifact(Path(folder))
+
+
+def _graph(
+    child: isolation.Worker, reference: Artifact, store: Store, *, atol: float, exporter: Exporter | None
+) -> Artifact:
+    folder = child.call(
+        "trimaran.stages:export_reference",
+        deadline_s=EXPORT_DEADLINE_S,
+        eager=str(reference.directory),
+        store=str(store.root),
+        force=store.force,
+        atol=atol,
+        exporter=exporter,
+    )
+    return load_artifact(Path(folder))
 
 
 def golden_stage(plan: Plan, reference: Artifact, artifact: Artifact, progress: Progress) -> Golden:
@@ -102,14 +135,17 @@ def golden_stage(plan: Plan, reference: Artifact, artifact: Artifact, progress: 
         mask = artifact.details.get("answers", {}).get("mask_id")
         reader = Reader(str(artifact.directory / "tokenizer.json"))
         rows = golden_rows(plan.ref.task, plan.judging, mask_token=reader.token(mask) if mask is not None else "")
+        answered = partial(final_answers, rows=rows, threads=plan.config.threads)
+        with ThreadPoolExecutor(2) as pool:
+            wanted, proven = pool.map(answered, (reference, artifact))
         golden = make_golden(
             task=plan.ref.task,
             model=plan.ref.name,
             reference=reference.digest,
             numbers=artifact.signature.outputs[0].name,
             rows=rows,
-            wanted=final_answers(reference, rows, threads=plan.config.threads),
-            proven=final_answers(artifact, rows, threads=plan.config.threads),
+            wanted=wanted,
+            proven=proven,
             gates=plan.gates,
         )
         step.outcome(f"{len(rows)} requests with eager PyTorch's answers")

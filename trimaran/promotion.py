@@ -9,7 +9,15 @@ from trimaran.errors import RepositoryError, ServerError, UnavailableError, Usag
 from trimaran.golden import GOLDEN_FILE, read_golden
 from trimaran.model_repository.check import problems_of_version
 from trimaran.model_repository.layout import CONFIG_FILE, copy_version
-from trimaran.model_repository.versions import forget_last, model_versions, pin, remember, restore
+from trimaran.model_repository.versions import (
+    add_beside,
+    forget_last,
+    model_versions,
+    models_beside,
+    pin,
+    remember,
+    restore,
+)
 from trimaran.progress import Progress
 from trimaran.serving import control, readiness
 from trimaran.serving.check import serve_and_verify
@@ -57,21 +65,30 @@ def _switch(repository: Path, name: str, version: int, *, prove: bool, progress:
             problems=found,
         )
     proven = _proven(repository, name, version, progress) if prove and version in facts.versions else None
-    before = pin(repository, name, version)
-    switched: list[Running] = []
+    servers = [server for server in running() if server.repository == repository and name in server.models]
+    beside = models_beside(repository, name, version)
+    before: dict[Path, str] = {}
     try:
-        for server in running():
-            if server.repository == repository and name in server.models:
-                with progress.stage("switch") as step:
-                    switched.append(server)
-                    control.load((HOST, server.http_port), name)
-                    control.switched((HOST, server.http_port), name, version)
-                    readiness.sing(server.http_port, name)
-                    step.outcome(f"the server on port {server.http_port} serves version {version} of {name}")
+        if servers:
+            before |= add_beside(repository, name, version)
+        for server in servers:
+            _load_beside(server, beside)
+        # Loading an ensemble loads its steps as they are configured then, so those keep both versions until it is done.
+        before |= pin(repository, name, version, beside=False)
+        for server in servers:
+            with progress.stage("switch") as step:
+                control.load((HOST, server.http_port), name)
+                control.switched((HOST, server.http_port), name, version)
+                readiness.sing(server.http_port, name)
+                step.outcome(f"the server on port {server.http_port} serves version {version} of {name}")
+        before = {**pin(repository, name, version), **before}
+        for server in servers:
+            _load_beside(server, beside)
     except ServerError as error:
         restore(before)
-        for server in switched:
+        for server in servers:
             control.load((HOST, server.http_port), name)
+            _load_beside(server, beside)
         raise RepositoryError(
             f"Version {version} of {name} is refused, it does not load: {error.message} {_served(facts.served)} on.",
             hint="`trimaran repository check` looks for the reason.",
@@ -80,9 +97,16 @@ def _switch(repository: Path, name: str, version: int, *, prove: bool, progress:
         name=name,
         version=version,
         before=facts.served,
-        servers=tuple(server.http_port for server in switched),
+        servers=tuple(server.http_port for server in servers),
         proven=proven,
     )
+
+
+def _load_beside(server: Running, models: tuple[str, ...]) -> None:
+    """As their configurations now say; those that the server does not have loaded are called by nobody there."""
+    for model in models:
+        if control.ready_versions((HOST, server.http_port), model):
+            control.load((HOST, server.http_port), model)
 
 
 def _proven(repository: Path, name: str, version: int, progress: Progress) -> dict[str, float] | None:

@@ -18,16 +18,20 @@ from trimaran.spec import ModelRef, ShapeProfile
 from trimaran.store import Store
 
 
-def export_model(
-    ref: dict[str, Any], profile: dict[str, Any], store: str, force: bool, atol: float, exporter: Exporter | None
-) -> dict[str, str]:
-    """The reference and the exported graph, as folders."""
-    shelf = Store(Path(store), force=force)
+def make_reference(ref: dict[str, Any], profile: dict[str, Any], store: str, force: bool) -> str:
     eager = reference(
-        ModelRef.model_validate(ref), ShapeProfile.model_validate(profile), store=shelf, progress=SilentProgress()
+        ModelRef.model_validate(ref),
+        ShapeProfile.model_validate(profile),
+        store=Store(Path(store), force=force),
+        progress=SilentProgress(),
     )
-    graph = export(eager, store=shelf, progress=SilentProgress(), atol=atol, exporter=exporter)
-    return {"reference": str(eager.directory), "export": str(graph.directory)}
+    return str(eager.directory)
+
+
+def export_reference(eager: str, store: str, force: bool, atol: float, exporter: Exporter | None) -> str:
+    shelf = Store(Path(store), force=force)
+    graph = export(load_artifact(Path(eager)), store=shelf, progress=SilentProgress(), atol=atol, exporter=exporter)
+    return str(graph.directory)
 
 
 def fuse(parent: str, store: str, force: bool, allow_partial: bool) -> str:

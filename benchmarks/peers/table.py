@@ -46,7 +46,12 @@ PEERS: tuple[Peer, ...] = (
         "ONNX Runtime, dynamic INT8 for AVX-512 VNNI, in process",
         {"int8": "avx512_vnni"},
     ),
-    Peer("sentence-transformers openvino", *_ST, "OpenVINO fp32, in process", {"backend": "openvino"}),
+    Peer(
+        "sentence-transformers openvino",
+        *_ST,
+        "OpenVINO, fp32 weights at its default precision, in process",
+        {"backend": "openvino"},
+    ),
     Peer(
         "sentence-transformers openvino-int8",
         *_ST,

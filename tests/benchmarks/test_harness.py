@@ -37,11 +37,11 @@ def test_a_against_a_is_no_difference_and_a_called_twice_is_slower(tmp_path: Pat
     assert twice.median == pytest.approx(0.5, rel=0.05)
 
 
-def test_what_nothing_is_decided_on_runs_the_least_rounds(tmp_path: Path) -> None:
+def test_what_nothing_is_decided_on_runs_the_losing_rounds(tmp_path: Path) -> None:
     clock = Clock()
     contenders = {name: FakeTiming(clock, median_ms=1.0, seed=1) for name in ("whole", "brief")}
     found = raced(tmp_path, contenders, clock, brief={"brief": True})
-    assert [len(found[name].rounds) for name in contenders] == [5, EFFORT.minimum_rounds]
+    assert [len(found[name].rounds) for name in contenders] == [5, EFFORT.losing_rounds]
 
 
 def check(timed_ns: list[int], bare_ns: int) -> HarnessCheck:

@@ -60,6 +60,7 @@ def test_a_true_engine_keeps_every_gate_and_may_pad(
     quality = assess(candidate, answers, TEXTS, gates=GATES, threads=1)
     assert quality.holds
     assert quality.rows == "padded"
+    assert set(quality.changes) == {"padded", "alone"}, "a narrower policy need not be tried where a wider one keeps"
     assert quality.neighbours == 3, "the profile's largest batch is four"
     assert quality.n == len(TEXTS)
     assert quality.metrics["batch_change"] == quality.changes["padded"] <= 1e-5

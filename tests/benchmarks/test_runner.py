@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks.fakes import Clock, FakeTiming, entries, opener
+from tests.benchmarks.fakes import MILLISECOND, Clock, FakeTiming, entries, opener
 from tests.tiny import tiny_artifact
 from trimaran.artifact import Artifact
 from trimaran.benchmarks.figures import find, speedups
-from trimaran.benchmarks.results import Shape
+from trimaran.benchmarks.halving import beaten
+from trimaran.benchmarks.results import Round, Shape
 from trimaran.benchmarks.runner import Effort, Entry, Measured, affordable, measure
 from trimaran.benchmarks.stats import separated
 from trimaran.errors import UsageError
@@ -109,6 +110,45 @@ def test_when_a_whole_round_no_longer_fits_the_costliest_shape_sits_out(artifact
     found = race(artifact, {"a": FakeTiming(clock, median_ms=10.0, seed=1)}, clock, effort)
     cheap, costly = (len(m.rounds) for m in found.measurements)
     assert 2 <= costly < cheap
+
+
+def test_who_is_beaten_beyond_doubt_stops_and_the_others_go_on(artifact: Artifact) -> None:
+    clock, opened = Clock(), []
+    speeds = {"eager": 40.0, "leader": 10.0, "near": 10.8, "far": 20.0, "rejected": 5.0}
+    contenders = {name: FakeTiming(clock, median_ms=ms, seed=seed) for seed, (name, ms) in enumerate(speeds.items())}
+    racing = [
+        Entry(
+            entry.name, entry.artifact, competes=entry.name in ("leader", "near", "far"), brief=entry.name == "rejected"
+        )
+        for entry in entries(artifact, *contenders)
+    ]
+    found = measure(
+        racing,
+        SHAPES,
+        threads=2,
+        effort=EFFORT,
+        open_probe=opener(contenders, opened),
+        clock_s=clock.seconds,
+        deciding=SHAPES,
+    )
+    rounds = {m.candidate: len(m.rounds) for m in found.measurements if m.shape == SHAPES[0]}
+    assert rounds == {"eager": 5, "leader": 5, "near": 5, "far": 2, "rejected": 2}
+    told = {outcome.candidate: outcome.stopped for outcome in found.outcomes if outcome.stopped}
+    assert set(told) == {"far"}
+    assert told["far"].startswith("after 2 rounds, at least 1.") and "slower than leader" in told["far"]
+    assert found.outcome("far").failure is None
+
+
+def test_who_leads_at_one_of_the_deciding_shapes_is_not_beaten() -> None:
+    def rounds(*milliseconds: float) -> list[Round]:
+        return [Round(samples_ns=(int(one * MILLISECOND),)) for one in milliseconds]
+
+    short, long = SHAPES
+    leader = {short: rounds(10, 10), long: rounds(40, 40)}
+    assert beaten({"a": leader, "b": {short: rounds(9, 9), long: rounds(80, 80)}}) == {}
+    assert beaten({"a": leader, "b": {short: rounds(20, 11), long: rounds(80, 80)}}) == {}, "one round came near"
+    assert set(beaten({"a": leader, "b": {short: rounds(20, 20), long: rounds(80, 80)}})) == {"b"}
+    assert beaten({"a": {short: [], long: []}}) == {}, "nobody has run yet"
 
 
 def test_the_costliest_give_way_first() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ def write_layers(path: Path) -> None:
     from onnx import TensorProto, helper, numpy_helper
 
     generator = np.random.default_rng(3)
-    sizes = [(len(WORDS), WIDTHS[0]), *zip(WIDTHS, WIDTHS[1:], strict=False)]
+    sizes = [(len(WORDS), WIDTHS[0]), *pairwise(WIDTHS)]
     weights = [generator.standard_normal(size).astype(np.float32) for size in sizes]
     nodes = [helper.make_node("Gather", ["w0", "input_ids"], ["h0"])]
     for layer in range(1, len(weights)):

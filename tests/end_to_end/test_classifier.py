@@ -7,6 +7,7 @@ import pytest
 
 from tests.commands import trimaran_json
 from tests.end_to_end.conftest import World
+from trimaran.benchmarks.report_files import read_report
 from trimaran.corpus import shipped_texts
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -41,3 +42,17 @@ def test_what_is_deployed_keeps_the_labels_and_what_does_not_is_rejected(classif
         assert row["quality"]["n"] == len(shipped_texts("judging"))
         kept = row["quality"]["label_agreement"] >= 0.995 and row["quality"]["mean_probability_change"] <= 0.005
         assert (row["verdict"] != "rejected") == kept
+
+
+def test_int8_keeps_the_labels_with_some_layers_in_float(classifier: World) -> None:
+    """The search goes on until labels it has not seen will keep, too; no layer too many, and not all of them."""
+    report = read_report(classifier.folder / classifier.said["report"]["json"])
+    row = next(row for row in report.candidates if row.name == "onnxruntime-int8-static")
+    assert row.verdict in ("chosen", "passed"), row.reason
+    assert row.quality is not None and row.sensitivity is not None
+    assert row.quality.metrics["label_agreement"] >= 0.995
+    assert row.quality.metrics["mean_probability_change"] <= 0.005
+    assert row.sensitivity.stopped == "gates keep"
+    kept = [layer.kept for layer in row.sensitivity.layers]
+    assert 6 <= kept.count("int8") < len(kept) == 24
+    assert row.sensitivity.texts_digest != row.quality.texts

@@ -47,8 +47,10 @@ class World:
         self.graph = functools.cache(self._graph)
         self.engine = functools.cache(self._engine)
 
-    def _exported(self, family: str) -> Artifact:
-        folder, task = self.root / family, TASKS[family]
+    def _exported(self, family: str, asked: str | None = None) -> Artifact:
+        """With the head of the family's task, or of the one asked for."""
+        task = asked or TASKS[family]
+        folder = self.root / f"{family}-{task}"
         saved_model(folder, family, task, **_SIZES.get(family, {"num_attention_heads": 2}))
         eager = reference(locate(str(folder), task_name=task), PROFILE, store=self.store, progress=QUIET)
         return export(eager, store=self.store, progress=QUIET)

@@ -32,23 +32,7 @@ QUIET = SilentProgress()
 OTHER = Setting(instances=2, threads=1, delay_us=300, preferred=(2, 4), rows_a_call=2)
 
 
-@pytest.fixture
-def repository(tmp_path: Path) -> Path:
-    lay_out(
-        tiny_artifact(tmp_path / "s"),
-        repository=tmp_path / "r",
-        name="m",
-        rows="equal-length",
-        threads=1,
-        golden=bundle(1.0),
-    )
-    return tmp_path / "r"
-
-
-@pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Tuning]:
-    """One short search through the command, which writes nothing into the repository."""
-    root = tmp_path_factory.mktemp("tuned")
+def laid_out(root: Path) -> Path:
     lay_out(
         tiny_artifact(root / "s"),
         repository=root / "model_repository",
@@ -57,7 +41,19 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Tuning]:
         threads=1,
         golden=bundle(1.0),
     )
-    before = _contents(root / "model_repository")
+    return root / "model_repository"
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    return laid_out(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Tuning]:
+    """One short search through the command, which writes nothing into the repository."""
+    root = tmp_path_factory.mktemp("tuned")
+    before = _contents(laid_out(root))
     said = trimaran_json("tune", "m", "--budget", 5, "--dry-run", home=root / "home", cwd=root)
     assert _contents(root / "model_repository") == before
     assert (said["applied"], said["servers"]) == (False, [])

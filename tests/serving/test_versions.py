@@ -19,7 +19,8 @@ from trimaran.model_repository.layout import lay_out
 from trimaran.model_repository.versions import list_models, model_versions, remove
 from trimaran.progress import SilentProgress
 from trimaran.promotion import promote, rollback
-from trimaran.serving import daemon
+from trimaran.serving import control, daemon
+from trimaran.spec import Rows
 from trimaran.store import Store
 from trimaran.tasks import gates_for
 
@@ -129,6 +130,30 @@ def test_a_live_server_switches_forth_and_back_with_no_failed_and_no_mixed_answe
         assert rollback(repository, "m", prove=False, progress=QUIET).version == 1
         assert callers.now(1)
     assert callers.failures == []
+
+
+@pytest.mark.parametrize(("rows", "joins"), [("padded", "an ensemble"), ("equal-length", "a stage that calls")])
+def test_an_engine_that_is_a_model_of_its_own_switches_with_the_model_that_calls_it(
+    tmp_path: Path, rows: Rows, joins: str
+) -> None:
+    """As on a GPU: each version of the model to call asks the same version of its engine, so none is of both."""
+    first = tiny_artifact(tmp_path / "s")
+    for artifact in (first, negated(first, tmp_path / "s")):
+        lay_out(artifact, repository=tmp_path / "r", name="m", rows=rows, threads=1, separate=True)
+    promote(tmp_path / "r", "m", 1, prove=False, progress=QUIET)
+    server = daemon.serve_detached(tmp_path / "r")
+    try:
+        with Callers(server) as callers:
+            promote(tmp_path / "r", "m", 2, prove=False, progress=QUIET)
+            assert callers.now(-1)
+            rollback(tmp_path / "r", "m", prove=False, progress=QUIET)
+            assert callers.now(1)
+        assert callers.failures == []
+        loaded = {entry.name: entry.version for entry in control.index(("127.0.0.1", server.http_port)) if entry.state}
+        assert {name for name in loaded if name.endswith("_onnxruntime")}, joins
+    finally:
+        daemon.stop()
+    assert all(model.served == (1,) for model in list_models(tmp_path / "r"))
 
 
 def test_a_version_that_is_damaged_drifted_or_does_not_load_is_refused_and_the_old_one_serves_on(

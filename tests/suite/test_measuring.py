@@ -9,10 +9,11 @@ import pytest
 from tests.benchmarks.fakes import row
 from tests.tiny import tiny_artifact
 from trimaran.benchmarks.baselines import attention_of, baseline_row, baselines, no_compiler
+from trimaran.benchmarks.runner import Measured, Outcome
 from trimaran.candidates import candidate
 from trimaran.contenders import Contender
 from trimaran.errors import ToolError, UsageError
-from trimaran.measuring import race_entries
+from trimaran.measuring import race_entries, stopped_notes
 
 Memory = namedtuple("Memory", "available")
 
@@ -46,6 +47,24 @@ def test_when_memory_is_short_those_that_nothing_is_decided_on_stay_out(
     monkeypatch.setattr(psutil, "virtual_memory", lambda: Memory(available=200_000_000))
     found = race_entries(tiny_artifact(tmp_path), contenders, ())
     assert [entry.name for entry in found] == ["eager", "openvino-fp32"]
+
+
+def test_the_report_says_who_was_stopped_early_and_why() -> None:
+    outcomes = [
+        Outcome(candidate=name, failure=None, peak_memory_bytes=1, load_s=0.1, stopped=why)
+        for name, why in {"a": "", "b": "after 2 rounds, at least 1.50 times slower than a (at 1x16)"}.items()
+    ]
+    (said,) = stopped_notes(Measured(measurements=(), outcomes=tuple(outcomes)))
+    assert said == (
+        "Stopped early, because they could not win any more: "
+        "b after 2 rounds, at least 1.50 times slower than a (at 1x16)."
+    )
+    assert stopped_notes(Measured(measurements=(), outcomes=tuple(outcomes[:1]))) == ()
+
+
+def test_only_who_keeps_its_gates_competes_and_can_be_beaten(tmp_path: Path, contenders: list[Contender]) -> None:
+    found = race_entries(tiny_artifact(tmp_path), contenders, baselines(["eager-bf16"]))
+    assert [entry.name for entry in found if entry.competes] == ["openvino-fp32"]
 
 
 def test_without_a_compiler_the_baseline_says_why_it_is_not_there(

@@ -89,6 +89,9 @@ def assess(
             changes[policy] = row.change(same, answers)
             flips[policy] = int((same_labels(same, answers) < 1).sum()) if row.change is classification_change else 0
             counts[policy] = len(indices)
+            if widest_rows(changes, gates) == policy:
+                # What shares a call when padded may do so at equal lengths too; that would only cost time to see.
+                break
         scores = (
             [on_data.data.score(artifact, on_data.eager, probe.answers(on_data.data.texts, "alone"))] if on_data else []
         )
@@ -118,7 +121,7 @@ def widest_rows(changes: Mapping[Rows, float], gates: Sequence[Gate]) -> Rows:
     """The policy that lets most rows share a call while no answer changes by more than the gate allows."""
     limits = [gate.limit for gate in gates if gate.metric == CHANGE]
     limit = min(limits, default=math.inf)
-    return next(rows for rows in WIDEST_FIRST if rows == "alone" or changes[rows] <= limit)
+    return next(rows for rows in WIDEST_FIRST if changes.get(rows, math.inf) <= limit or rows == "alone")
 
 
 def held_against(gate: Gate, metrics: Mapping[str, float]) -> Check:

@@ -12,6 +12,7 @@ import numpy as np
 from pydantic import model_validator
 
 from trimaran.artifact import Artifact
+from trimaran.benchmarks.halving import beaten
 from trimaran.benchmarks.probe_process import ProbeProcess
 from trimaran.benchmarks.quiet import CpuWatch
 from trimaran.benchmarks.report import Measurement
@@ -25,8 +26,9 @@ from trimaran.spec import Frozen, Rows
 class Entry:
     """One contender. `rows` is how its answers were proven; eager PyTorch is given its best, `padded`.
 
-    `options` change how the artifact is opened (a baseline's precision); `brief` ones only run the least rounds,
-    because nothing will be decided on them; `repeat` calls make one sample.
+    `options` change how the artifact is opened (a baseline's precision); `brief` ones only run the losing rounds,
+    because nothing will be decided on them; `competes` ones are chosen from, and stop when another has beaten them;
+    `repeat` calls make one sample.
     """
 
     name: str
@@ -35,16 +37,19 @@ class Entry:
     environment: dict[str, str] = field(default_factory=dict)
     options: dict[str, Any] = field(default_factory=dict)
     brief: bool = False
+    competes: bool = False
     repeat: int = 1
 
 
 class Effort(Frozen):
     """How much to measure. `minimum_rounds` always run; after them, a shape whose turn no longer fits the budget
-    sits out, the costliest first, so that what is left of it goes to the shapes that are cheap to repeat.
+    sits out, the costliest first, so that what is left of it goes to the shapes that are cheap to repeat. From
+    `losing_rounds` on, whoever is beaten beyond doubt takes no more part.
     """
 
     rounds: int = 7
     minimum_rounds: int = 3
+    losing_rounds: int = 2
     minimum_samples: int = 1
     minimum_time_s: float = 0.15
     warmup_samples: int = 1
@@ -55,21 +60,27 @@ class Effort(Frozen):
 
     @model_validator(mode="after")
     def _possible(self) -> Effort:
-        if not 1 <= self.minimum_rounds <= self.rounds or self.minimum_samples < 1 or self.warmup_samples < 0:
+        if (
+            not 1 <= self.minimum_rounds <= self.rounds
+            or self.losing_rounds < 1
+            or self.minimum_samples < 1
+            or self.warmup_samples < 0
+        ):
             raise UsageError(
-                f"Measuring wants 1 <= minimum rounds <= rounds and at least one sample, found "
-                f"{self.minimum_rounds} <= {self.rounds} and {self.minimum_samples}."
+                f"Measuring wants 1 <= minimum rounds <= rounds, a losing round and at least one sample, found "
+                f"{self.minimum_rounds} <= {self.rounds}, {self.losing_rounds} and {self.minimum_samples}."
             )
         return self
 
 
 class Outcome(Frozen):
-    """How one contender's process fared; `failure` says why it did not get to the end."""
+    """How one contender's process fared; `failure` says why it broke off, `stopped` why it was not asked further."""
 
     candidate: str
     failure: str | None
     peak_memory_bytes: int
     load_s: float | None
+    stopped: str = ""
 
 
 class Measured(Frozen):
@@ -120,8 +131,12 @@ def measure(
     step: Step | None = None,
     open_probe: Opener | None = None,
     clock_s: Callable[[], float] = time.monotonic,
+    deciding: Sequence[Shape] = (),
 ) -> Measured:
-    """Raw samples of every contender at every shape. One that dies is reported and the others go on."""
+    """Raw samples of every contender at every shape. One that dies is reported and the others go on.
+
+    Of those that compete, whoever is beaten at all the `deciding` shapes stops early.
+    """
     effort = effort or Effort()
     names = [entry.name for entry in entries]
     if len(set(names)) != len(names) or not entries or not shapes:
@@ -144,9 +159,15 @@ def measure(
         generator = np.random.default_rng(effort.seed)
         turn_shapes = tuple(shapes)
         for done in range(effort.rounds):
-            taking_part = [entry.name for entry in entries if not entry.brief or done < effort.minimum_rounds]
+            taking_part = [
+                entry.name
+                for entry in entries
+                if not race.stopped(entry.name) and not (entry.brief and done >= effort.losing_rounds)
+            ]
             order = [taking_part[index] for index in generator.permutation(len(taking_part))]
             costs_s = race.run_round(done, order, turn_shapes, clock_s)
+            if done + 1 >= effort.losing_rounds:
+                race.stop_beaten(deciding)
             if done + 1 >= effort.minimum_rounds:
                 turn_shapes = affordable(costs_s, effort.budget_s - (clock_s() - begun_s))
             if not turn_shapes:
@@ -177,6 +198,7 @@ class _Race:
         self._running: dict[str, Timing] = {}
         self._ended: dict[str, Outcome] = {}
         self._rounds: dict[tuple[str, Shape], list[Round]] = {(name, s): [] for name in self._entries for s in shapes}
+        self._stopped: dict[str, str] = {}
         self._turns_done = 0
 
     def open_all(self, open_probe: Callable[[Entry], Timing]) -> None:
@@ -213,10 +235,25 @@ class _Race:
             self._turns_done += 1
         return costs_s
 
+    def stopped(self, name: str) -> bool:
+        return name in self._stopped
+
+    def stop_beaten(self, deciding: Sequence[Shape]) -> None:
+        times = {
+            name: {shape: self._rounds[name, shape] for shape in deciding}
+            for name, entry in self._entries.items()
+            if entry.competes and name in self._running and name not in self._stopped
+        }
+        self._stopped |= beaten(times)
+
     def result(self) -> Measured:
         for name, probe in self._running.items():
             self._ended[name] = Outcome(
-                candidate=name, failure=None, peak_memory_bytes=probe.peak_memory_bytes, load_s=probe.load_s
+                candidate=name,
+                failure=None,
+                peak_memory_bytes=probe.peak_memory_bytes,
+                load_s=probe.load_s,
+                stopped=self._stopped.get(name, ""),
             )
         return Measured(
             measurements=tuple(

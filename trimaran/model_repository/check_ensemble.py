@@ -34,6 +34,8 @@ def _of_step(place: Path, step: Step, model: ModelConfig | None, writers: Mappin
     if model is None:
         yield _problem("step-unknown", place, f"the step {step.model!r} is no model of this repository.")
         return
+    if step.version > 0 and not (place.parent.parent / step.model / str(step.version)).is_dir():
+        yield _problem("step-unknown", place, f"the step {step.model!r} has no version {step.version}.")
     inputs, outputs = {tensor.name: tensor for tensor in model.inputs}, {tensor.name for tensor in model.outputs}
     for own, tensor in step.inputs.items():
         if own not in inputs:

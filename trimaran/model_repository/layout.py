@@ -82,7 +82,7 @@ def lay_out(
         version = _next_version(repository, name)
         # The model to call comes last: when it is there, so is all that it needs.
         for part in parts:
-            with _staged(repository, part.config, version, artifact) as folder:
+            with _staged(repository, _of_one_version(part.config, version), version, artifact) as folder:
                 _fill(folder, artifact, part)
                 if part is parts[-1]:
                     _add_proofs(folder, report, golden)
@@ -129,6 +129,12 @@ def _parts(artifact: Artifact, name: str, *, rows: Rows, threads: int, separate:
             tokenizer=True,
         ),
     ]
+
+
+def _of_one_version(config: ModelConfig, version: int) -> ModelConfig:
+    """An ensemble calls the version of each step that it was made with: while versions change, both are there."""
+    steps = tuple(step.model_copy(update={"version": version}) for step in config.steps)
+    return config.model_copy(update={"steps": steps})
 
 
 def copy_version(model: Path, version: int, target: Path) -> None:

@@ -53,24 +53,42 @@ def model_versions(repository: Path, name: str) -> ModelVersions:
     return _facts(model)
 
 
-def pin(repository: Path, name: str, version: int) -> dict[Path, str]:
-    """Makes `version` what the configurations of the model, and of the models beside it, serve.
+def pin(repository: Path, name: str, version: int, *, beside: bool = True) -> dict[Path, str]:
+    """Makes `version` what the configurations of the model, and of the models `beside` it, serve.
 
     Returns what each configuration said before, for `restore`. Each version has kept the configuration that it was
     published with, so going to one needs no guess.
     """
     facts = model_versions(repository, name)
     if version not in facts.versions:
-        raise UsageError(
-            f"{name} has no version {version}.", hint=f"There are: {', '.join(map(str, facts.versions)) or 'none'}."
-        )
+        raise UsageError(f"{name} has no version {version}.", hint=f"There are: {_listed(facts.versions)}.")
+    return _serve(_beside(repository, name, version) if beside else [repository / name], version)
+
+
+def add_beside(repository: Path, name: str, version: int) -> dict[Path, str]:
+    """Makes the models beside `name` serve `version` too, with what they serve now; returns what `pin` does.
+
+    A version of `name` calls the same version of them, so both must be there while `name` goes from one to the other.
+    """
+    return _serve([model for model in _beside(repository, name, version) if model.name != name], version, others=True)
+
+
+def models_beside(repository: Path, name: str, version: int) -> tuple[str, ...]:
+    """The models that were made with this version of `name`."""
+    return tuple(model.name for model in _beside(repository, name, version) if model.name != name)
+
+
+def _serve(models: list[Path], version: int, *, others: bool = False) -> dict[Path, str]:
     before: dict[Path, str] = {}
-    with locked(repository):
-        for model in _beside(repository, name, version):
+    for model in models:
+        with locked(model.parent):
             path = model / CONFIG_FILE
             before[path] = path.read_text(encoding="utf-8")
-            config = _config(model / str(version) / CONFIG_FILE)
-            pinned = ModelConfig.model_validate({**dict(config), "latest_versions": 1, "served_versions": (version,)})
+            served = {version, *(_config(path).serves(versions_of(model)) if others else ())}
+            config = dict(_config(model / str(version) / CONFIG_FILE))
+            pinned = ModelConfig.model_validate(
+                {**config, "latest_versions": 1, "served_versions": tuple(sorted(served))}
+            )
             write_atomically(path, pbtxt_from_config(pinned))
     return before
 

@@ -15,12 +15,12 @@ from trimaran.artifact import Artifact
 from trimaran.corpus import encoder_of
 from trimaran.errors import UsageError
 from trimaran.onnx_graph import save_graph
+from trimaran.quantize.ranges import BINS, magnitude_counts
 from trimaran.runtime.text import Text
 
 Array = npt.NDArray[Any]
 Inputs = Mapping[str, Array]
 FEWEST = 16
-BINS = 2048
 # Larger initializers say nothing to shape inference but their shape.
 _LARGE_BYTES = 4096
 
@@ -121,7 +121,7 @@ def magnitude_histograms(
     for batch in inputs:
         for name, array in observation.run(batch):
             if largest[name] > 0:
-                counts[name] += np.histogram(np.abs(array), bins=BINS, range=(0.0, largest[name]))[0]
+                counts[name] += magnitude_counts(array, largest[name])
     return counts
 
 

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from trimaran.quantize.activations import Samples, smoothing_divisor
 from trimaran.quantize.linear_layers import Layer
+from trimaran.quantize.ranges import Method, kept_shares, magnitude_counts
 from trimaran.quantize.weight_rounding import compensated_levels
 
 Array = npt.NDArray[Any]
@@ -26,8 +27,8 @@ LEVELS = 255
 WEIGHT_LEVELS = 127
 STRENGTHS = (0.5, 0.65, 0.8, 0.9, 1.0)
 ANCHORS: tuple[Anchor, ...] = ("low", "middle")
-# The range as a multiple of the one seen: below 1 it clips, above 1 it leaves room.
-REACHES = (0.65, 0.8, 0.9, 1.0, 1.1, 1.25)
+# Multiples of the range seen that leave room for what was not: beside those of `ranges`, which may clip.
+ROOM = (1.1, 1.25)
 COPIES = (32, 64)
 # Copies cost time: they are made only where they leave at most this share of the loss.
 WORTH = 0.8
@@ -38,12 +39,14 @@ _STEEPEST = 256.0
 
 @dataclass(frozen=True)
 class _Choice:
-    """How far to smooth, which end of a channel's range stays put when the reach changes, and how many copies."""
+    """How far to smooth, which end of a channel's range stays put when the reach changes, how many copies, and how far
+    the range reaches by which method."""
 
     strength: float
     anchor: Anchor
-    reach: float
     copies: int
+    method: Method = "minmax"
+    reach: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,8 @@ class Encoding:
         return {
             "smoothing": self.choice.strength,
             "anchor": self.choice.anchor,
-            "reach": self.choice.reach,
+            "range": self.choice.method,
+            "reach": round(self.choice.reach, 4),
             "copies": self.choice.copies,
             "relative_error": round(self.lost, 6),
         }
@@ -92,14 +96,15 @@ def choose_encoding(
     def lost(choice: _Choice) -> float:
         return half.encoding(choice).lost
 
-    first = (_Choice(strength, anchor, 1.0, 0) for strength in STRENGTHS for anchor in ANCHORS)
+    first = (_Choice(strength, anchor, 0) for strength in STRENGTHS for anchor in ANCHORS)
     best = min(first, key=lost)
     for copies in COPIES if layer.hidden else ():
-        wider = min((_Choice(strength, best.anchor, 1.0, copies) for strength in STRENGTHS[1:]), key=lost)
+        wider = min((_Choice(strength, best.anchor, copies) for strength in STRENGTHS[1:]), key=lost)
         if lost(wider) > WORTH * lost(best):
             break
         best = wider
-    best = min((replace(best, reach=reach) for reach in REACHES), key=lost)
+    reaches = [*half.reaches(best).items(), *(("minmax", reach) for reach in ROOM)]
+    best = min((replace(best, method=method, reach=reach) for method, reach in reaches), key=lost)
     return _Trial(layer, matrix, samples, weight_levels).compensated(best)
 
 
@@ -147,6 +152,18 @@ class _Trial:
                 lost=0.0,
             )
         )
+
+    def reaches(self, choice: _Choice) -> dict[Method, float]:
+        """How far the range would reach by each method, as a share of all that was seen."""
+        found = self.encoding(choice)
+        whole = found.step * LEVELS if choice.anchor == "low" else found.step * LEVELS / 2
+        middle = 0.0 if choice.anchor == "low" else whole
+        values = [
+            sampled.rows[:, found.channels] * found.factors + found.offsets - middle
+            for sampled in self._samples.values()
+        ]
+        levels = LEVELS if choice.anchor == "low" else LEVELS // 2
+        return kept_shares(magnitude_counts(np.concatenate(values), whole), levels)
 
     def compensated(self, choice: _Choice) -> Encoding:
         """The encoding with its weights rounded one for another."""

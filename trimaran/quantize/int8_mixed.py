@@ -24,6 +24,7 @@ from trimaran.quantize.integer_receipt import openvino_receipt, session_receipt
 from trimaran.quantize.linear_layers import attention_scores, linear_layers
 from trimaran.quantize.mixed_precision import Question, search
 from trimaran.quantize.openvino_graph import save_openvino
+from trimaran.quantize.ranges import kept_shares, magnitude_counts
 from trimaran.quantize.settings import Made, Settings
 from trimaran.runtime.text import Row, Text, infer_rows
 from trimaran.sensitivity import KEY
@@ -33,9 +34,9 @@ ROWS = 2560
 MOST_CALIBRATING, MOST_HELD_OUT = 160, 160
 MOST_SAMPLED_BYTES = 1 << 30
 QUICK_TEXTS, QUICK_TOKENS = 64, 64
-LENGTHS = (4, 8, 16, 24, 32, 64, 128, 256)
+LENGTHS = (4, 8, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 160, 192, 256)
 _SYMMETRIC = 127
-_CLIPPINGS = (1.0, 0.9, 0.8, 0.65, 0.5)
+_PAIRS_AS_THEY_ARE = {"session.disable_quant_qdq": "1"}
 
 
 def openvino_mixed(parent: Artifact, folder: Path, settings: Settings) -> Made:
@@ -52,8 +53,8 @@ def parted(texts: Sequence[Text]) -> tuple[list[Text], list[Text]]:
 
 
 def cut(row: Row) -> Row:
-    """The row cut to the next length of a few, its last token kept: an engine prepares itself anew for every length,
-    and would spend most of a trial on that.
+    """The row cut to the next length of some, its last token kept: OpenVINO prepares itself anew for every length, and
+    would spend most of a trial on that. By as little as can be: shorter texts lose less.
     """
     size = max((length for length in LENGTHS if length <= len(row.ids)), default=len(row.ids))
     return Row([*row.ids[: size - 1], row.ids[-1]], [*row.type_ids[: size - 1], row.type_ids[-1]])
@@ -73,7 +74,6 @@ class _Bench:
         import onnx
 
         self._parent, self._settings, self._backend, self._style = parent, settings, backend, style
-        self._whole: Any = None
         self._calibrating, self._held_out = parted(settings.calibration)
         self._encoder = encoder_of(parent)
         self._model = name_nodes(onnx.load(str(parent.entry_path)))
@@ -96,7 +96,9 @@ class _Bench:
         }
 
     def make(self, folder: Path) -> Made:
-        rows = [cut(row) for row in self._encoder.rows(self._held_out)]
+        rows = self._encoder.rows(self._held_out)
+        if self._backend == "openvino":
+            rows = [cut(row) for row in rows]
         reference = self._answers(self._parent.entry_path, self._parent.backend, rows)
         few = few_telling(rows, reference)
         lost = {name: found.lost for name, found in self._encodings.items()}
@@ -152,29 +154,20 @@ class _Bench:
             return self._answers(Path(folder) / entry, self._backend, rows)
 
     def _quick_trial(self, kept: frozenset[str], rows: Sequence[Row]) -> Outputs:
-        """In OpenVINO the activations of these layers are simply not rounded, which spares writing a graph."""
-        if self._backend != "openvino":
-            return self._trial(kept, rows)
-        if self._whole is None:
-            import openvino as ov
+        """In ONNX Runtime, whatever the engine: it opens a graph soonest, and pairs left as they are round alike."""
+        with tempfile.TemporaryDirectory(prefix="trimaran-") as folder:
+            path = Path(folder) / "model.onnx"
+            save_graph(self._graph(kept), path)
+            return self._answers(path, "onnxruntime", rows, options=_PAIRS_AS_THEY_ARE)
 
-            with tempfile.TemporaryDirectory(prefix="trimaran-") as folder:
-                self._whole = ov.Core().read_model(Path(folder) / self._write(frozenset(), Path(folder))).clone()
-        model = self._whole.clone()
-        names = {f"{name}_dq" for layer in self._layers if layer.name in kept for name in layer.tensors}
-        names |= {f"{name}_pair" for scores in self._scores if scores.name in kept for name in scores.tensors}
-        for node in model.get_ordered_ops():
-            if node.get_type_name() == "FakeQuantize" and node.get_friendly_name() in names:
-                for reader in node.output(0).get_target_inputs():
-                    reader.replace_source_output(node.input_value(0))
-        return self._answers(model, self._backend, rows)
-
-    def _write(self, kept: frozenset[str], folder: Path) -> str:
+    def _graph(self, kept: frozenset[str]) -> Any:
         steps: Mapping[str, float] = {
             name: step for found, sides in self._steps.items() if found not in kept for name, step in sides.items()
         }
-        graph = integer_graph(self._model, self._layers, self._encodings, kept=kept, style=self._style, steps=steps)
-        save_graph(graph, folder / "model.onnx")
+        return integer_graph(self._model, self._layers, self._encodings, kept=kept, style=self._style, steps=steps)
+
+    def _write(self, kept: frozenset[str], folder: Path) -> str:
+        save_graph(self._graph(kept), folder / "model.onnx")
         if self._backend != "openvino":
             return "model.onnx"
         import openvino as ov
@@ -184,9 +177,10 @@ class _Bench:
             path.unlink()
         return entry
 
-    def _answers(self, model: Any, backend: str, rows: Sequence[Row]) -> Outputs:
-        given = str(model) if isinstance(model, Path) else model
-        engine: Any = engine_class(backend)(given, threads=self._settings.threads)
+    def _answers(
+        self, path: Path, backend: str, rows: Sequence[Row], *, options: Mapping[str, str] | None = None
+    ) -> Outputs:
+        engine: Any = engine_class(backend)(str(path), threads=self._settings.threads, options=options or {})
         try:
             return infer_rows(engine.infer, self._encoder, rows, policy="alone", maximum_batch=1)
         finally:
@@ -207,11 +201,12 @@ class _Bench:
 
 
 def symmetric_step(samples: Samples) -> float:
-    """The step around zero that rounds and clips these numbers with the least squared error."""
+    """The step around zero by the method of `ranges` that rounds and clips these numbers with the least error."""
     peak = max(float(samples.peak.max()), 1e-9)
 
     def lost(step: float) -> float:
         levels = np.clip(np.rint(samples.rows / step), -_SYMMETRIC, _SYMMETRIC)
         return float(np.square(levels * step - samples.rows).mean())
 
-    return min((clipping * peak / _SYMMETRIC for clipping in _CLIPPINGS), key=lost)
+    shares = kept_shares(magnitude_counts(samples.rows, peak), _SYMMETRIC)
+    return min((share * peak / _SYMMETRIC for share in shares.values()), key=lost)

@@ -16,6 +16,7 @@ Advance = Callable[[int, int, str], None]
 Clock = Callable[[], float]
 # More trials than this after the layers were measured bring nothing that a person would wait for.
 MOST_STEPS = 12
+MOST_REFUSED = 2
 # The loss follows a gate's metric with this power: noise twice as large moves a probability twice as far, and has four
 # times the squared margin.
 _POWERS = {"mean_cosine_distance": 1, "mean_score_change": 1, "mean_probability_change": 2, "label_agreement": 2}
@@ -170,15 +171,21 @@ def _affordable(evidence: tuple[Evidence, ...]) -> float:
 def _shrink(
     found: _Search, kept: frozenset[str], evidence: tuple[Evidence, ...]
 ) -> tuple[frozenset[str], tuple[Evidence, ...]]:
-    """Gives layers back to INT8 while every gate still keeps, the most expensive first."""
-    for name in sorted(kept, key=lambda name: found.question.work[name], reverse=True):
-        if found.late or len(found.steps) >= MOST_STEPS or len(kept) == 1:
+    """Gives layers back to INT8 while every gate still keeps, those first that save least for their work.
+
+    A few refusals end it: who asks often enough is told yes by luck.
+    """
+    work, refused = found.question.work, 0
+    for name in sorted(kept, key=lambda name: found.costs[name][0] / work[name]):
+        if found.late or len(found.steps) >= MOST_STEPS or len(kept) == 1 or refused == MOST_REFUSED:
             break
         found.advance(len(found.steps), MOST_STEPS, f"without {name}")
         fewer = kept - {name}
         tried = found.attempt(fewer)
         if all(one.holds for one in tried):
             kept, evidence = fewer, tried
+        else:
+            refused += 1
     return kept, evidence
 
 

@@ -18,6 +18,7 @@ from trimaran.quantize.activations import (
     smoothing_divisor,
 )
 from trimaran.quantize.qdq_sites import Site, ValueProjection, after_attention, value_projection
+from trimaran.quantize.ranges import BINS, RANGE_METHODS, Method, kept_shares, magnitude_counts
 
 Array = npt.NDArray[Any]
 LEVELS = 127
@@ -25,7 +26,6 @@ LEVELS = 127
 SMALLEST_SCALE = 2.0**-14
 ROWS = 256
 STRENGTHS = (0.0, 0.5, 0.65, 0.8, 0.95)
-CLIPPINGS = (1.0, 0.8, 0.6)
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,17 @@ class Choice:
     divisor: Array | None
     scales: Mapping[str, float]
     strength: float
+    method: Method
     clipping: float
     lost: float
 
-    def facts(self) -> dict[str, float]:
-        return {"smoothing": self.strength, "clipping": self.clipping, "relative_error": round(self.lost, 6)}
+    def facts(self) -> dict[str, Any]:
+        return {
+            "smoothing": self.strength,
+            "range": self.method,
+            "clipping": round(self.clipping, 4),
+            "relative_error": round(self.lost, 6),
+        }
 
 
 def choose_scales(model: Any, sites: Sequence[Site], inputs: Sequence[Inputs], *, threads: int) -> list[Choice]:
@@ -92,7 +98,7 @@ def _choose(
     for strength in strengths:
         divisor = smoothing_divisor(peak, np.abs(matrix).max(axis=1), strength) if strength else np.float32(1.0)
         rounded = _rounded_weights(matrix * np.reshape(divisor, (-1, 1)))
-        for clipping in CLIPPINGS:
+        for method, clipping in _clippings(samples, divisor).items():
             scales, lost = {}, 0.0
             for name, found in samples.items():
                 scales[name] = half_scale(clipping * float((found.peak / divisor).max()) / LEVELS)
@@ -103,9 +109,17 @@ def _choose(
                 divided = strength and not values
                 named = {f"{name}_smooth" if divided else name: scale for name, scale in scales.items()}
                 kept = np.asarray(divisor) if strength else None
-                best = Choice(weights, values, kept, named, strength, clipping, lost)
+                best = Choice(weights, values, kept, named, strength, method, clipping, lost)
     assert best is not None
     return best
+
+
+def _clippings(samples: Mapping[str, Samples], divisor: Any) -> dict[Method, float]:
+    """By method, what share of the largest magnitude the range keeps, the tensors that share weights taken together."""
+    counts = np.zeros(BINS, np.int64)
+    for found in samples.values():
+        counts += magnitude_counts(found.rows / divisor, max(float((found.peak / divisor).max()), 1e-9))
+    return kept_shares(counts, LEVELS)
 
 
 def smooth(model: Any, sites: Sequence[Site], choices: Sequence[Choice]) -> None:
@@ -153,22 +167,11 @@ def activation_scales(model: Any, sites: Sequence[Site], inputs: Sequence[Inputs
         return {}
     largest = largest_magnitudes(model, names, inputs, threads=threads)
     counts = magnitude_histograms(model, largest, inputs, threads=threads)
-    return {name: half_scale(best_threshold(counts[name], largest[name]) / LEVELS) for name in names}
+    return {name: half_scale(_threshold(counts[name], largest[name]) / LEVELS) for name in names}
 
 
-def best_threshold(counts: Array, largest: float) -> float:
-    """Where to clip |x|: from all of the range down to a sixteenth of it, by squared error."""
-    if not largest > 0:
-        return float(LEVELS)
-    edges = np.linspace(0.0, largest, len(counts) + 1)
-    centres = (edges[:-1] + edges[1:]) / 2
-    thresholds = edges[len(counts) // 16 :: 8]
-    lost = [
-        counts[centres <= limit].sum() * (limit / LEVELS) ** 2 / 12
-        + (counts * np.square(np.maximum(centres - limit, 0.0))).sum()
-        for limit in thresholds
-    ]
-    return float(thresholds[int(np.argmin(lost))])
+def _threshold(counts: Array, largest: float) -> float:
+    return RANGE_METHODS["mse"](counts, LEVELS) * largest if largest > 0 else float(LEVELS)
 
 
 def half_scale(scale: Any) -> Any:

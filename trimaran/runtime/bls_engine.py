@@ -12,13 +12,16 @@ Array = npt.NDArray[Any]
 
 
 class Engine:
-    """`path` ends in the model's name; `options["outputs"]` are the tensors to ask for."""
+    """`path` is the version's folder and the model to call; `options["outputs"]` are the tensors to ask for.
+
+    It calls the same version as its own: while versions change, both are there, and an answer is of one.
+    """
 
     def __init__(self, path: str, *, threads: int, options: Mapping[str, Any] | None = None) -> None:
         import triton_python_backend_utils
 
         self._triton: Any = triton_python_backend_utils
-        self._model = Path(path).name
+        self._model, self._version = Path(path).name, int(Path(path).parent.name)
         self._outputs = list((options or {})["outputs"])
 
     def infer(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
@@ -26,6 +29,7 @@ class Engine:
         memory = self._triton.PreferredMemory(self._triton.TRITONSERVER_MEMORY_CPU)
         response = self._triton.InferenceRequest(
             model_name=self._model,
+            model_version=self._version,
             inputs=[self._triton.Tensor(name, array) for name, array in inputs.items()],
             requested_output_names=self._outputs,
             preferred_memory=memory,

@@ -41,12 +41,19 @@ def index(address: tuple[str, int], *, timeout_s: float = 10.0) -> tuple[Entry, 
     )
 
 
+def ready_versions(address: tuple[str, int], model: str) -> set[str]:
+    return {entry.version for entry in index(address) if entry.name == model and entry.state == "READY"}
+
+
 def switched(address: tuple[str, int], model: str, version: int, *, timeout_s: float = 60.0) -> None:
-    """Returns when this version alone is ready: until the others are gone, the newest of them is still the default."""
+    """Returns when this version alone is there: until the others are gone, the newest of them is still the default, and
+    until they have answered what they were asked, they still call other models.
+    """
     end = time.monotonic() + timeout_s
     while True:
-        ready = {entry.version for entry in index(address) if entry.name == model and entry.state == "READY"}
-        if ready == {str(version)}:
+        states = {entry.version: entry.state for entry in index(address) if entry.name == model}
+        ready = {number for number, state in states.items() if state == "READY"}
+        if ready == {str(version)} and not {"LOADING", "UNLOADING"} & set(states.values()):
             return
         if time.monotonic() > end:
             found = ", ".join(sorted(ready)) or "none"

@@ -16,13 +16,18 @@ Measure = Callable[[Setting, float], Round]
 _CARRIED = 2
 _FINALISTS = 4
 _FINAL_ROUNDS = 3
+# Of the budget: when it is spent, no further setting gets its glance, so that the best are still measured well.
+_SHARE_OF_WAVES = 0.6
 # Below this a gain is taken for noise, and the present setting stays.
 WORTH = 1.03
 
 
 @dataclass
 class Search:
-    """`glance_s` is the time of a setting's first measurement; nothing begins after `budget_s`."""
+    """`glance_s` is the time of a setting's first measurement; nothing begins after `budget_s`.
+
+    `cut` when there was no time for all that was planned.
+    """
 
     present: Setting
     objective: Objective
@@ -60,7 +65,7 @@ class Search:
         best = best_first(self.figures, self.present, self.objective)[:_CARRIED]
         fresh = different((new for setting in best for new in vary(setting)), than=self.rounds)
         self._planned += len(fresh)
-        self._measure_each(fresh, self.glance_s)
+        self._measure_each(fresh, self.glance_s, within_s=_SHARE_OF_WAVES * self.budget_s)
         kept = best_first(self.figures, self.present, self.objective)[: max(_CARRIED, len(fresh) // 2)]
         self._stop(kept, "lost at first sight")
 
@@ -73,7 +78,7 @@ class Search:
             seconds *= 2
             turn = different([self.present, *kept])
             self._planned += len(turn)
-            self._measure_each(turn, seconds)
+            self._measure_each(turn, seconds, within_s=self.budget_s)
             kept = best_first(self.figures, self.present, self.objective, among=kept)[: max(2, len(kept) // 2)]
             self._stop(kept, f"lost in final round {number + 1}")
         return kept
@@ -109,7 +114,7 @@ class Search:
         told = f"of {len(self.rounds)} settings that were tried"
         if self.cut and not proven:
             return self.present, f"The present setting stays: none {told} was measured twice in {self.budget_s:g} s."
-        told += f", when the budget of {self.budget_s:g} s ended," if self.cut else ""
+        told += f" within the budget of {self.budget_s:g} s" if self.cut else ""
         if best == self.present or gained < WORTH:
             return self.present, f"The present setting stays: none {told} is {WORTH - 1:.0%} better."
         before, after = found[self.present], found[best]
@@ -119,9 +124,9 @@ class Search:
             f"(before {before.crowd_per_s:.0f})."
         )
 
-    def _measure_each(self, settings: Iterable[Setting], seconds: float) -> None:
+    def _measure_each(self, settings: Iterable[Setting], seconds: float, *, within_s: float) -> None:
         for setting in settings:
-            if self.spent_s >= self.budget_s:
+            if self.spent_s >= within_s:
                 self.cut = True
                 return
             done = sum(map(len, self.rounds.values())) + len(self.rejected)

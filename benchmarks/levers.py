@@ -1,0 +1,220 @@
+"""Levers of the engine, each beside the same artifact without it: `python benchmarks/levers.py ARTIFACT -o result.json`.
+
+One process each, interleaved rounds, ratios with their intervals; and what the lever does to the answers, because a
+faster engine that answers otherwise is another candidate. Where the time goes by kind of node is printed too, for
+OpenVINO: what takes no time is not worth a lever.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from trimaran import isolation
+from trimaran.artifact import Artifact, load_artifact
+from trimaran.benchmarks.figures import speedups
+from trimaran.benchmarks.pinning import cores_for
+from trimaran.benchmarks.probe_process import ProbeProcess
+from trimaran.benchmarks.quality import reference_answers
+from trimaran.benchmarks.results import Shape
+from trimaran.benchmarks.runner import Effort, Entry, measure
+from trimaran.benchmarks.stats import separated
+from trimaran.corpus import shipped_texts
+from trimaran.environment import capture, usable_cores
+from trimaran.progress import Step, progress_for
+from trimaran.store import Store, default_home
+from trimaran.tasks import task
+
+BASE = "as it is"
+SHAPES = tuple(Shape(batch=batch, sequence=sequence) for batch, sequence in ((1, 16), (1, 128), (32, 128)))
+EFFORT = Effort(rounds=9, minimum_rounds=5, budget_s=60.0)
+DEADLINE_S = 600.0
+
+
+@dataclass(frozen=True)
+class Lever:
+    """`options` are the engine's, `environment` its process's; `static` fixes the shape in the graph."""
+
+    name: str
+    backend: str
+    options: dict[str, Any] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
+    static: bool = False
+    flag: str = ""
+
+
+LEVERS = (
+    Lever("bf16 where it is float", "openvino", {"INFERENCE_PRECISION_HINT": "bf16"}, flag="avx512_bf16"),
+    Lever("threads not pinned", "openvino", {"ENABLE_CPU_PINNING": False}),
+    Lever("hint throughput", "openvino", {"PERFORMANCE_HINT": "THROUGHPUT"}),
+    Lever("weights not mapped", "openvino", {"ENABLE_MMAP": False}),
+    Lever("kernels of 128 shapes kept", "openvino", {"CPU_RUNTIME_CACHE_CAPACITY": 128},
+          {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "128"}),
+    Lever("static shape", "openvino", static=True),
+    Lever("denormals as zero", "openvino", {"CPU_DENORMALS_OPTIMIZATION": True}),
+    Lever("huge pages", "openvino", environment={"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}),
+    Lever("threads do not spin", "onnxruntime", {"session.intra_op.allow_spinning": "0"}),
+    Lever("denormals as zero", "onnxruntime", {"session.set_denormal_as_zero": "1"}),
+    Lever("weights not packed", "onnxruntime", {"session.disable_prepacking": "1"}),
+    Lever("huge pages", "onnxruntime", environment={"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}),
+)  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("artifact", help="name or digest in the store, or a folder")
+    parser.add_argument("-o", "--output", type=Path, required=True, help="JSON result")
+    parser.add_argument("--only", nargs="+", help="levers by name")
+    parser.add_argument("--texts", type=int, default=100, help="judging texts that the answers are compared on")
+    parser.add_argument("--quick", action="store_true", help="one short round: a trial of the script, no result")
+    asked = parser.parse_args()
+    artifact = Store(default_home() / "store").open(asked.artifact)
+    levers = [lever for lever in levers_for(artifact) if asked.only is None or lever.name in asked.only]
+    effort = Effort(rounds=1, minimum_rounds=1, losing_rounds=1, minimum_time_s=0.0) if asked.quick else EFFORT
+    progress = progress_for(sys.stderr)
+    with tempfile.TemporaryDirectory(prefix="trimaran-levers-") as scratch:
+        with progress.stage("race") as step:
+            times = [ratio for shape in SHAPES for ratio in raced(artifact, levers, shape, effort, Path(scratch), step)]
+        with progress.stage("answers"):
+            answers = {lever.name: changes(artifact, lever, asked.texts) for lever in levers if not lever.static}
+    nodes = {str(shape): by_kind(artifact, shape) for shape in SHAPES} if artifact.backend == "openvino" else {}
+    result = {
+        "artifact": artifact.digest,
+        "candidate": artifact.recipe.step,
+        "threads": usable_cores(),
+        "ratios": times,
+        "answers": answers,
+        "time_by_kind_of_node": nodes,
+        "environment": capture().model_dump(mode="json"),
+    }
+    asked.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    for row in times:
+        print(
+            f"{row['shape']:>8} {row['lever']:<32} {row['ratio']:.3f} ({row['low']:.3f}-{row['high']:.3f}) {row['is']}"
+        )
+    for name, found in answers.items():
+        print(f"{name:<41} " + ", ".join(f"{metric} {value:.3g}" for metric, value in found.items()))
+    for shape, kinds in nodes.items():
+        print(shape, ", ".join(f"{kind} {share:.1%}" for kind, share in list(kinds.items())[:8]))
+
+
+def levers_for(artifact: Artifact) -> list[Lever]:
+    """Those of the artifact's engine that this CPU can do."""
+    flags = Path("/proc/cpuinfo").read_text(encoding="utf-8").split() if Path("/proc/cpuinfo").is_file() else []
+    return [lever for lever in LEVERS if lever.backend == artifact.backend and (not lever.flag or lever.flag in flags)]
+
+
+def raced(
+    artifact: Artifact, levers: Sequence[Lever], shape: Shape, effort: Effort, scratch: Path, step: Step
+) -> list[dict[str, Any]]:
+    """Time without the lever over time with it, at one shape."""
+    threads, cores = usable_cores(), cores_for(usable_cores())
+    entries = [Entry(BASE, artifact)]
+    for lever in levers:
+        used = with_static_shape(artifact, shape, scratch / str(shape)) if lever.static else artifact
+        entries.append(Entry(lever.name, used, environment=lever.environment, options=lever.options))
+    found = measure(
+        entries,
+        (shape,),
+        threads=threads,
+        cores=cores,
+        effort=effort,
+        step=step,
+        open_probe=lambda entry: ProbeProcess(
+            entry.artifact,
+            threads=threads,
+            environment=entry.environment,
+            deadline_s=DEADLINE_S,
+            cores=cores,
+            options=entry.options,
+            verify=False,
+        ),
+    )
+    rows = []
+    for entry in entries[1:]:
+        if failure := found.outcome(entry.name).failure:
+            print(f"{entry.name} at {shape}: {failure}", file=sys.stderr)
+            continue
+        ratio = speedups(found.measurements, entry.name, reference=BASE)[shape]
+        rows.append({"lever": entry.name, "shape": str(shape), "ratio": ratio.median, "low": ratio.low,
+                     "high": ratio.high, "is": separated(ratio)})  # fmt: skip
+    return rows
+
+
+def with_static_shape(artifact: Artifact, shape: Shape, folder: Path) -> Artifact:
+    """A copy whose graph takes this shape only; written in a child, as all that loads an engine's library."""
+    shutil.copytree(artifact.directory, folder)
+    code = partial(isolation.run, "levers:fix_shape", deadline_s=DEADLINE_S, environment=_here())
+    code(path=str(folder / artifact.entry), batch=shape.batch, sequence=shape.sequence)
+    return load_artifact(folder, verify=False)
+
+
+def fix_shape(path: str, batch: int, sequence: int) -> None:
+    import openvino as ov
+
+    model = ov.Core().read_model(path)
+    model.reshape({node.get_any_name(): [batch, sequence] for node in model.inputs})
+    changed = Path(path).with_name("static.xml")
+    ov.save_model(model, changed, compress_to_fp16=False)
+    del model
+    changed.replace(path)
+    changed.with_suffix(".bin").replace(Path(path).with_suffix(".bin"))
+
+
+def changes(artifact: Artifact, lever: Lever, texts: int) -> dict[str, float]:
+    """How far the answers with the lever are from those without."""
+    judging = shipped_texts("judging")[:texts]
+    options = {**artifact.engine_options, **lever.options}
+    changed = artifact.model_copy(update={"engine_options": options}).at(artifact.directory)
+    plain = reference_answers(artifact, judging, threads=usable_cores())
+    with ProbeProcess(
+        changed, threads=usable_cores(), environment=lever.environment, options=lever.options, deadline_s=DEADLINE_S
+    ) as probe:
+        return task(artifact.task).fidelity(plain, probe.answers(judging, "alone"))
+
+
+def by_kind(artifact: Artifact, shape: Shape) -> dict[str, float]:
+    """Share of an OpenVINO engine's time by kind of node, the largest first."""
+    found: dict[str, float] = isolation.run(
+        "levers:node_times", deadline_s=DEADLINE_S, environment=_here(), directory=str(artifact.directory),
+        batch=shape.batch, sequence=shape.sequence,
+    )  # fmt: skip
+    return found
+
+
+def node_times(directory: str, batch: int, sequence: int) -> dict[str, float]:
+    import numpy as np
+    import openvino as ov
+
+    artifact = load_artifact(Path(directory))
+    settings = {"INFERENCE_NUM_THREADS": usable_cores(), "INFERENCE_PRECISION_HINT": "f32", "PERF_COUNT": True}
+    compiled = ov.Core().compile_model(str(artifact.entry_path), "CPU", settings | artifact.engine_options)
+    request = compiled.create_infer_request()
+    inputs = {node.get_any_name(): np.ones((batch, sequence), np.int64) for node in compiled.inputs}
+    spent: Counter[str] = Counter()
+    for turn in range(6):
+        request.infer(inputs)
+        for node in request.get_profiling_info() if turn else ():
+            spent[f"{node.node_type} {node.exec_type}"] += node.real_time.total_seconds()
+    total = sum(spent.values())
+    return {kind: seconds / total for kind, seconds in spent.most_common() if seconds > 0}
+
+
+def _here() -> dict[str, str]:
+    """Children find this file by its name."""
+    paths = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {"PYTHONPATH": os.pathsep.join(paths)}
+
+
+if __name__ == "__main__":
+    main()
