@@ -43,8 +43,8 @@ check: $(VENV)/.tested ## Format, lint, types, architecture and the fast tests
 	$(BIN)/mypy
 	$(PYTEST) -m "not slow"
 
-bench: $(VENV)/.installed ## Measure MiniLM at every level and keep the results
-	$(BIN)/python benchmarks/run.py
+bench: $(VENV)/.installed ## Measure MiniLM at every level and keep the results; RESUME=1 takes up a cut run
+	$(BIN)/python benchmarks/run.py $(if $(RESUME),--resume)
 
 growth: $(VENV)/.installed ## Measure how cost grows, and an encoder of BERT-base size; write docs/performance.md
 	$(BIN)/python benchmarks/growth.py
@@ -59,7 +59,7 @@ PEERS := $(patsubst benchmarks/peers/%.txt,%,$(wildcard benchmarks/peers/*.txt))
 	-.envs/$*/bin/pip install -q --disable-pip-version-check --no-deps -r $< && touch $@
 
 peers: $(VENV)/.installed $(PEERS:%=.envs/%/.installed) ## Run every peer beside trimaran and write docs/compare.md; DATA=folder of public texts
-	$(BIN)/python benchmarks/peers/run.py $(if $(DATA),--data $(DATA))
+	$(BIN)/python benchmarks/peers/run.py $(if $(DATA),--data $(DATA)) $(if $(RESUME),--resume)
 
 schemas: $(VENV)/.installed ## Write the generated pages: JSON schemas, table of families
 	$(BIN)/python -m trimaran.schemas docs/schemas

@@ -1,4 +1,6 @@
-"""Levers of the engine, each beside the same artifact without it: `python benchmarks/levers.py ARTIFACT -o result.json`.
+"""Levers of the engine, each beside the same artifact without it.
+
+    python benchmarks/levers.py ARTIFACT -o result.json [--only NAME ...]
 
 One process each, interleaved rounds, ratios with their intervals; and what the lever does to the answers, because a
 faster engine that answers otherwise is another candidate. Where the time goes by kind of node is printed too, for
@@ -86,7 +88,7 @@ def main() -> None:
         with progress.stage("race") as step:
             times = [ratio for shape in SHAPES for ratio in raced(artifact, levers, shape, effort, Path(scratch), step)]
         with progress.stage("answers"):
-            answers = {lever.name: changes(artifact, lever, asked.texts) for lever in levers if not lever.static}
+            answers = changes(artifact, levers, asked.texts)
     nodes = {str(shape): by_kind(artifact, shape) for shape in SHAPES} if artifact.backend == "openvino" else {}
     result = {
         "artifact": artifact.digest,
@@ -171,16 +173,18 @@ def fix_shape(path: str, batch: int, sequence: int) -> None:
     changed.with_suffix(".bin").replace(Path(path).with_suffix(".bin"))
 
 
-def changes(artifact: Artifact, lever: Lever, texts: int) -> dict[str, float]:
-    """How far the answers with the lever are from those without."""
-    judging = shipped_texts("judging")[:texts]
-    options = {**artifact.engine_options, **lever.options}
-    changed = artifact.model_copy(update={"engine_options": options}).at(artifact.directory)
-    plain = reference_answers(artifact, judging, threads=usable_cores())
-    with ProbeProcess(
-        changed, threads=usable_cores(), environment=lever.environment, options=lever.options, deadline_s=DEADLINE_S
-    ) as probe:
-        return task(artifact.task).fidelity(plain, probe.answers(judging, "alone"))
+def changes(artifact: Artifact, levers: Sequence[Lever], texts: int) -> dict[str, dict[str, float]]:
+    """How far the answers with each lever are from those without; a fixed shape takes no texts."""
+    judging, threads = shipped_texts("judging")[:texts], usable_cores()
+    plain = reference_answers(artifact, judging, threads=threads)
+    found = {}
+    for lever in levers:
+        if not lever.static:
+            with ProbeProcess(
+                artifact, threads=threads, environment=lever.environment, options=lever.options, deadline_s=DEADLINE_S
+            ) as probe:
+                found[lever.name] = task(artifact.task).fidelity(plain, probe.answers(judging, "alone"))
+    return found
 
 
 def by_kind(artifact: Artifact, shape: Shape) -> dict[str, float]:

@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from growth_plots import plots
 from growth_results import RESULT as GROWTH
@@ -22,7 +24,7 @@ from trimaran.benchmarks.report import REFERENCE, Report
 from trimaran.benchmarks.report_files import read_report
 from trimaran.benchmarks.results import Shape
 from trimaran.benchmarks.stats import median
-from trimaran.benchmarks.wording import count, interval, megabytes, milliseconds, times
+from trimaran.benchmarks.wording import count, interval, megabytes, milliseconds, number, times
 
 PAGE = ROOT / "docs" / "performance.md"
 # Wanted speed-ups over eager PyTorch at the three shapes.
@@ -146,7 +148,38 @@ def _served(found: Growth) -> list[str]:
     ]
 
 
-BLOCKS: dict[str, Callable[[], str]] = {"engines": engine_block, "base-size": base_block, "growth": growth_block}
+def levers_block() -> str:
+    """What single settings of an engine do to its speed and its answers, for each artifact that was tried."""
+    found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("levers*.json"))]
+    if not found:
+        return "Not measured yet: `python benchmarks/levers.py ARTIFACT -o benchmarks/results/levers-NAME.json`."
+    return "\n\n".join("\n".join(_levers(result)) for result in found)
+
+
+def _levers(result: dict[str, Any]) -> list[str]:
+    shapes = list(dict.fromkeys(row["shape"] for row in result["ratios"]))
+    names = list(dict.fromkeys(row["lever"] for row in result["ratios"]))
+    lines = [
+        markdown_line([f"`{result['candidate']}`, speed-up by", *shapes, "answers moved, mean 1−cos"]),
+        markdown_line(["---", *["---:"] * (len(shapes) + 1)]),
+    ]
+    for name in names:
+        rows = {row["shape"]: row for row in result["ratios"] if row["lever"] == name}
+        cells = [
+            f"{row['ratio']:.2f} ({row['low']:.2f}–{row['high']:.2f}), {row['is']}" if (row := rows.get(shape)) else "–"
+            for shape in shapes
+        ]
+        moved = result["answers"].get(name, {}).get("mean_cosine_distance")
+        lines.append(markdown_line([name, *cells, number(max(0.0, moved)) if moved is not None else "–"]))
+    return [*lines, "", f"{result['environment']['cpu']}, {count(result['threads'], 'thread')}."]
+
+
+BLOCKS: dict[str, Callable[[], str]] = {
+    "engines": engine_block,
+    "base-size": base_block,
+    "growth": growth_block,
+    "levers": levers_block,
+}
 
 
 if __name__ == "__main__":

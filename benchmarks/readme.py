@@ -14,7 +14,7 @@ from trimaran.benchmarks.limits import shares
 from trimaran.benchmarks.plots import speedup_bars
 from trimaran.benchmarks.report import Report
 from trimaran.benchmarks.report_files import read_report
-from trimaran.benchmarks.wording import count, interval, megabytes, metric_name, number, times
+from trimaran.benchmarks.wording import count, interval, megabytes, metric_name, metric_words, number, times
 from trimaran.tasks import task
 
 ROOT = Path(__file__).parent.parent
@@ -149,7 +149,6 @@ def write_figures() -> None:
 def _cells(report: Report, name: str) -> list[str]:
     row = report.row(name)
     ratios = speedups(report.measurements, name, reference=report.reference.name)
-    metrics = row.quality.metrics if row.quality else {}
     speeds = [
         f"{times(ratio)} ({interval(ratio)})" if (ratio := ratios.get(shape)) else "–"
         for shape in shapes_of(report.measurements)
@@ -157,7 +156,7 @@ def _cells(report: Report, name: str) -> list[str]:
     return [
         f"`{name}`",
         *speeds,
-        number(metrics.get(task(report.task).headline)),
+        metric_words(row.quality, task(report.task).headline),
         megabytes(row.size_bytes),
         f"**{row.verdict}**" if row.verdict == "chosen" else row.verdict,
     ]

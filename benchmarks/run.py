@@ -19,6 +19,8 @@ from pathlib import Path
 import performance
 from readme import RESULTS, write_figures
 
+from trimaran.benchmarks import harness
+from trimaran.benchmarks.report_files import read_report
 from trimaran.benchmarks.suite_state import FILE
 from trimaran.candidates import candidates
 from trimaran.store import default_home
@@ -53,6 +55,10 @@ def main() -> None:
     if asked.results == RESULTS:
         write_figures()
         performance.write_page()
+    for level in asked.level:
+        check = read_report(asked.results / f"minilm-{level}").harness
+        for sentence in harness.warnings(check) if check else ():
+            print(f"{level}: {sentence}", file=sys.stderr)
     said = ", ".join(f"{level} ({RUNS[level]} suite) {seconds / 60:.1f} min" for level, seconds in spent_s.items())
     print(f"Where the time went: {said}.", file=sys.stderr)
 

@@ -43,7 +43,8 @@ def in_process(folder: Path) -> None:
     from trimaran.runtime.answers import ANSWERS
     from trimaran.runtime.triton_text_model import opened
 
-    engine, answering, settings = opened(folder)
+    # All CPUs, however many the served processes were tuned to have each.
+    engine, answering, settings = opened(folder, threads=len(os.sched_getaffinity(0)))
     texts = shipped_texts("judging")[:TEXTS]
     answer = ANSWERS[settings["task"]]
 

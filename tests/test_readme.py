@@ -31,6 +31,18 @@ def test_the_picture_is_that_of_the_committed_report(readme: ModuleType) -> None
     assert path.read_text(encoding="utf-8") == readme.picture(readme.read_report(readme.RESULTS / readme.SHOWN))
 
 
+@pytest.mark.parametrize("level", ["strict", "balanced"])
+def test_the_harness_of_a_committed_report_cost_little_and_saw_no_difference_in_none(
+    readme: ModuleType, level: str
+) -> None:
+    from trimaran.benchmarks.harness import warnings
+
+    check = readme.read_report(readme.RESULTS / f"minilm-{level}").harness
+    if check is None:
+        pytest.skip("this report is of a suite that did not check the harness")
+    assert warnings(check) == ()
+
+
 def test_every_figure_of_the_readme_and_the_docs_is_held_by_a_committed_result(readme: ModuleType) -> None:
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
     held = readme.held_figures()

@@ -164,6 +164,9 @@ def quantize(
     budget: BudgetOption = None,
     data: DataOption = None,
     metric: MetricOption = None,
+    half_outputs: Annotated[
+        bool, typer.Option("--half-outputs", help="Of onnx-fp16: answers in FP16 too; by default they stay FP32.")
+    ] = False,
     threads: ThreadsOption = None,
     store: StoreOption = None,
     force: ForceOption = False,
@@ -187,6 +190,7 @@ def quantize(
         budget_s=budget or BUDGET_S,
         data=Path(data) if data else None,
         metric=metric,
+        half_outputs=half_outputs,
         store=shelf_at(store, force=force),
         progress=progress_now(),
     )

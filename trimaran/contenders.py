@@ -50,6 +50,7 @@ class Wanted:
     gates: Sequence[Gate]
     budget_s: float
     threads: int
+    half_outputs: bool = False
 
 
 def try_candidates(
@@ -101,6 +102,7 @@ def candidate_stage(
     budget_s: float = BUDGET_S,
     data: Path | None = None,
     metric: str | None = None,
+    half_outputs: bool = False,
     store: Store,
     progress: Progress,
 ) -> Artifact:
@@ -116,6 +118,7 @@ def candidate_stage(
         gates=gates_for(parent.task, fidelity, gates or {}),
         budget_s=budget_s,
         threads=threads or usable_cores(),
+        half_outputs=half_outputs,
     )
     with progress.stage(row.name) as step:
         artifact, restriction = isolation.first_restriction_that_runs(
@@ -165,6 +168,7 @@ def _make(
     row: Candidate, parent: Artifact, wanted: Wanted, *, restriction: dict[str, str], store: Store, step: Step
 ) -> Artifact:
     settings: dict[str, Any] = {"threads": wanted.threads, "execution_environment": restriction}
+    settings["half_outputs"] = wanted.half_outputs
     if row.calibrated:
         settings["calibration"] = list(wanted.calibration)
     if row.searched:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from importlib import import_module
@@ -100,6 +101,23 @@ def test_a_result_that_is_not_there_is_said_to_be_missing(
     monkeypatch.setattr(scripts.performance, "GROWTH", tmp_path / "none.json")
     assert "Not measured yet" in scripts.performance.growth_block()
     assert scripts.performance.drawings() == {}
+
+
+def test_a_lever_is_told_with_what_it_does_to_the_answers(
+    scripts: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scripts.performance, "RESULTS", tmp_path)
+    assert "Not measured yet" in scripts.performance.levers_block()
+    ratio = {"lever": "bf16", "shape": "1x128", "ratio": 1.3, "low": 1.25, "high": 1.35, "is": "faster"}
+    result = {
+        "candidate": "mixed",
+        "threads": 2,
+        "ratios": [ratio],
+        "answers": {"bf16": {"mean_cosine_distance": 1.5e-5}},
+        "environment": {"cpu": "A CPU"},
+    }
+    (tmp_path / "levers-mixed.json").write_text(json.dumps(result))
+    assert "| bf16 | 1.30 (1.25–1.35), faster | 1.5e-5 |" in scripts.performance.levers_block()
 
 
 def test_an_engine_stands_beside_what_is_wanted_and_the_ceiling(scripts: SimpleNamespace) -> None:

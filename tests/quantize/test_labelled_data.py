@@ -9,9 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.commands import trimaran_json
 from tests.quantize.engines import World
 from trimaran.artifact import Artifact
 from trimaran.backends import open_session
+from trimaran.benchmarks.report_files import read_report
 from trimaran.cli import main
 from trimaran.corpus import encoder_of, shipped_pairs, shipped_texts
 from trimaran.labelled import LabelledData
@@ -37,6 +39,13 @@ def scored_pairs(artifact: Artifact) -> Columns:
     return ("sentence1", "sentence2", "score"), [
         (TEXTS[a], TEXTS[b], f"{rank}.0") for (a, b), rank in zip(pairs, ranks, strict=True)
     ]
+
+
+def easily_moved(artifact: Artifact) -> Columns:
+    """Scores that are the similarities themselves, of pairs that are all nearly alike: they change places easily."""
+    vectors = unit(answers(artifact, list(TEXTS))["embedding"])
+    pairs = sorted((float(vectors[a] @ vectors[b]), a, b) for a in range(48) for b in range(a))
+    return ("sentence1", "sentence2", "score"), [(TEXTS[a], TEXTS[b], str(score)) for score, a, b in pairs[500:600]]
 
 
 def labelled_texts(artifact: Artifact) -> Columns:
@@ -104,12 +113,8 @@ def test_int8_that_keeps_the_users_metric_is_made(
 def test_int8_that_loses_more_than_a_tenth_of_a_point_is_refused_and_says_where_it_is(
     world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Scores that are the similarities themselves, of pairs that are all nearly alike: they change places easily."""
     artifact = world.exported("bert", "embedding")
-    vectors = unit(answers(artifact, list(TEXTS))["embedding"])
-    pairs = sorted((float(vectors[a] @ vectors[b]), a, b) for a in range(48) for b in range(a))
-    rows = [(TEXTS[a], TEXTS[b], str(score)) for score, a, b in pairs[500:600]]
-    data = written(tmp_path / "data.jsonl", (("sentence1", "sentence2", "score"), rows))
+    data = written(tmp_path / "data.jsonl", easily_moved(artifact))
     assert quantised(world, artifact, data, "spearman") == 4
     said = capsys.readouterr().err
     assert "openvino-int8-weights loses too much on" in said and "It was made all the same" in said
@@ -136,3 +141,25 @@ def test_exact_match_counts_spans_as_texts(world: World) -> None:
         artifact, {"start_logits": start, "end_logits": end}, {"start_logits": start, "end_logits": other}
     )
     assert lost.value == 0.0 and not lost.check().holds
+
+
+@pytest.mark.slow
+def test_a_deployment_holds_every_candidate_against_the_users_data(world: World, tmp_path: Path) -> None:
+    """Pairs that change places easily: what is exact keeps the correlation, INT8 is rejected with its number."""
+    graph = world.exported("bert", "embedding")
+    data = written(tmp_path / "data.jsonl", easily_moved(graph))
+    said = trimaran_json(
+        "deploy", "-m", world.root / "bert-embedding", "--name", "tiny", "--candidates",
+        "onnxruntime-fp32,openvino-int8-weights", "--sequence", 1, 16, 48, "--batch", 1, 2, 4,
+        "--data", data, "--metric", "spearman", "--no-serve-check",
+        home=tmp_path / "home", cwd=tmp_path,
+    )  # fmt: skip
+    assert said["winner"] == "onnxruntime-fp32"
+    report = read_report(tmp_path / said["report"]["json"])
+    rows = {row.name: row for row in report.candidates}
+    for row in rows.values():
+        assert row.quality is not None
+        (check,) = (check for check in row.quality.checks if check.name == "data_spearman_change_low_points")
+        assert check.limit == -0.1
+        assert check.holds == (row.name == "onnxruntime-fp32")
+    assert "spearman" in rows["openvino-int8-weights"].reason.lower()

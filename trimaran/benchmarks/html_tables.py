@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 
 from trimaran.benchmarks.figures import shapes_of, speedups
-from trimaran.benchmarks.report import WIDEST_FIRST, CandidateRow, Report
+from trimaran.benchmarks.report import WIDEST_FIRST, CandidateRow, Quality, Report
 from trimaran.benchmarks.wording import (
     VERDICT_MARKS,
     interval,
@@ -81,7 +81,7 @@ def _quality_cells(report: Report, row: CandidateRow) -> list[str]:
     cells = []
     for gate in report.gates:
         check = checks.get(gate.metric)
-        small = served if gate.metric == "batch_change" else ""
+        small = served if gate.metric == "batch_change" else _interval(row.quality, gate.metric)
         if check is None:
             cells.append("<td>–</td>")
         elif check.holds:
@@ -89,6 +89,11 @@ def _quality_cells(report: Report, row: CandidateRow) -> list[str]:
         else:
             cells.append(f'<td class="broken">✕ {escape(number(check.observed))}{small}</td>')
     return cells
+
+
+def _interval(quality: Quality | None, metric: str) -> str:
+    low, high = quality.intervals.get(metric, (None, None)) if quality else (None, None)
+    return f"<small>{number(low)}–{number(high)}</small>" if low is not None else ""
 
 
 def invariance_table(report: Report) -> str:

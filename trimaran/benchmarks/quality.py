@@ -7,10 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+from trimaran.answer_agreement import answer_agreement
 from trimaran.artifact import Artifact, Check
 from trimaran.backends import Array
 from trimaran.benchmarks.invariance import NEIGHBOURS
 from trimaran.benchmarks.probe_process import ProbeProcess
+from trimaran.benchmarks.quality_intervals import intervals
 from trimaran.benchmarks.report import WIDEST_FIRST, Quality
 from trimaran.corpus import digest_of_texts
 from trimaran.errors import UsageError
@@ -82,6 +84,7 @@ def assess(
         advance(0, 3, "each text alone")
         alone = probe.answers(texts, "alone")
         metrics = row.fidelity(reference_answers, alone)
+        metrics |= answer_agreement(artifact, texts, reference_answers, alone)
         for done, policy in enumerate(WIDEST_FIRST[:-1], start=1):
             advance(done, 3, f"rows {policy}")
             indices, answers = probe.among_neighbours(texts, policy, _SEED)
@@ -114,6 +117,7 @@ def assess(
         n_batched=counts[rows],
         texts=digest_of_texts(texts),
         peak_memory_bytes=peak,
+        intervals=intervals(row.fidelity, reference_answers, alone),
     )
 
 

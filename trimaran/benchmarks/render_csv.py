@@ -57,7 +57,8 @@ def _shares(report: Report, row: CandidateRow) -> Iterator[Line]:
 def _judged(row: CandidateRow) -> Iterator[Line]:
     if row.quality:
         for name, value in row.quality.metrics.items():
-            yield ("quality", row.quality.rows, name, value, "", "", "", row.quality.n, "")
+            low, high = row.quality.intervals.get(name, ("", ""))
+            yield ("quality", row.quality.rows, name, value, low, high, "", row.quality.n, "")
 
 
 def _footprint(row: CandidateRow) -> Iterator[Line]:

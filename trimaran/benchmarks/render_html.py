@@ -28,6 +28,7 @@ from trimaran.benchmarks.wording import (
     interval,
     megabytes,
     metric_name,
+    metric_words,
     milliseconds,
     number,
     times,
@@ -156,7 +157,7 @@ def _fidelity(report: Report) -> str:
     shape = decisive(report.profile, report.objective)[0]
     names = list(dict.fromkeys(name for row in report.candidates if row.quality for name in row.quality.metrics))
     rows = [
-        [row.name, *(number(row.quality.metrics.get(name), digits=5) for name in names), str(row.quality.n)]
+        [row.name, *(metric_words(row.quality, name, digits=5) for name in names), str(row.quality.n)]
         for row in report.candidates
         if row.quality
     ]

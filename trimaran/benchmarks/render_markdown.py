@@ -21,6 +21,7 @@ from trimaran.benchmarks.wording import (
     interval,
     megabytes,
     metric_name,
+    metric_words,
     number,
     times,
 )
@@ -124,7 +125,7 @@ def _cells(report: Report, row: CandidateRow) -> list[str]:
         f"`{_code(row.name)}`",
         f"{VERDICT_MARKS[row.verdict]} {row.verdict}",
         *speeds,
-        number(metrics.get(task(report.task).headline)),
+        metric_words(row.quality, task(report.task).headline),
         number(metrics.get("batch_change")),
         megabytes(row.size_bytes),
         megabytes(row.peak_memory_bytes),

@@ -64,6 +64,8 @@ class Quality(Frozen):
     n_batched: int
     texts: str
     peak_memory_bytes: int
+    # 95 % intervals of the metrics that are means over texts.
+    intervals: dict[str, tuple[float, float]] = {}
 
     @property
     def holds(self) -> bool:

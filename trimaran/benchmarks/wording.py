@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from trimaran.artifact import Check
 from trimaran.benchmarks.finals import Figure
+from trimaran.benchmarks.report import Quality
 from trimaran.benchmarks.stats import Ratio
 from trimaran.tasks import Gate
 
@@ -115,6 +116,15 @@ def broken_words(check: Check) -> str:
     if isinstance(check.observed, str):
         return f"{metric_name(check.name)} is {observed}, its limit is {limit}"
     return f"{metric_name(check.name)} {observed} is {relation} its limit {limit}"
+
+
+def metric_words(quality: Quality | None, name: str, *, digits: int = 3) -> str:
+    """`0.979 (0.972–0.985)`: the metric with its interval, where it has one."""
+    value = quality.metrics.get(name) if quality else None
+    if quality is None or value is None or name not in quality.intervals:
+        return number(value, digits=digits)
+    low, high = quality.intervals[name]
+    return f"{number(value, digits=digits)} ({number(low, digits=digits)}–{number(high, digits=digits)})"
 
 
 def times(ratio: Ratio | float) -> str:

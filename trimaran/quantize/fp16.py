@@ -62,7 +62,7 @@ def _make(parent: Artifact, folder: Path, settings: Settings, half: HalfType) ->
     inputs = calibration_inputs(parent, texts, samples=SAMPLES)
     model, prepared = prepare(parent, half, inputs, threads=settings.threads)
     kept = overflowing(model, half, inputs, threads=settings.threads)
-    to_half(model, half, keep=kept)
+    to_half(model, half, keep=kept, half_outputs=settings.half_outputs)
     check_types(model)
     save_graph(model, folder / ENTRY)
     return Made(
@@ -72,7 +72,16 @@ def _make(parent: Artifact, folder: Path, settings: Settings, half: HalfType) ->
             "half": half_facts(model, half.name, kept),
             "calibration": {"texts": len(texts), "digest": digest_of_texts(texts)},
         },
+        output_types=dict.fromkeys(half_outputs(model), "float16") if settings.half_outputs else {},
     )
+
+
+def half_outputs(model: Any) -> list[str]:
+    """Outputs in FP16; one whose node overflows stays in fp32 even where halves were asked for."""
+    import onnx
+
+    half = onnx.TensorProto.FLOAT16
+    return [output.name for output in model.graph.output if output.type.tensor_type.elem_type == half]
 
 
 def prepare(parent: Artifact, half: HalfType, inputs: Sequence[Inputs], *, threads: int) -> tuple[Any, Check]:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from trimaran.artifact import Check
 from trimaran.config import BUDGET_S
 from trimaran.runtime.text import Text
-from trimaran.spec import Frozen
+from trimaran.spec import DType, Frozen
 from trimaran.tasks import Gate
 
 
@@ -15,7 +15,8 @@ class Settings(Frozen):
     """`calibration` is empty for candidates that need none, so that their recipes do not depend on it.
 
     For candidates that are searched: the `gates` to keep as (metric, comparison, limit), and seconds to search in.
-    `weight_levels` is the largest whole number of a weight: 63 where this CPU's products would saturate.
+    `weight_levels` is the largest whole number of a weight: 63 where this CPU's products would saturate. With
+    `half_outputs`, an FP16 graph gives its answers in FP16, too.
     """
 
     calibration: tuple[Text, ...] = ()
@@ -24,6 +25,7 @@ class Settings(Frozen):
     gates: tuple[tuple[str, Literal["<=", ">="], float], ...] = ()
     budget_s: float = BUDGET_S
     weight_levels: int = 127
+    half_outputs: bool = False
 
     @property
     def limits(self) -> tuple[Gate, ...]:
@@ -31,6 +33,9 @@ class Settings(Frozen):
 
 
 class Made(Frozen):
+    """`output_types` are those of outputs whose type is another than the parent's."""
+
     entry: str
     checks: tuple[Check, ...] = ()
     details: dict[str, Any] = {}
+    output_types: dict[str, DType] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 from trimaran.artifact import Artifact, Draft, Recipe
@@ -16,6 +17,7 @@ from trimaran.progress import Progress
 from trimaran.quantize.optimize import ATOL
 from trimaran.quantize.proof import prove_against_parent
 from trimaran.quantize.settings import Made, Settings
+from trimaran.spec import DType, Signature
 from trimaran.store import Store
 
 _SEARCHED = {"gates", "budget_s", "weight_levels"}
@@ -28,6 +30,8 @@ def to_precision(parent: Artifact, row: Candidate, settings: Settings, *, store:
     if row.fused != (parent.recipe.step == "fused"):
         wanted = "fused graph (`trimaran optimize`)" if row.fused else "plain exported graph"
         raise UsageError(f"{row.name} is made from the {wanted}, found one of step {parent.recipe.step!r}.")
+    if settings.half_outputs and row.precision != "fp16":
+        raise UsageError(f"Half outputs are an FP16 graph's; {row.name} is {row.precision}.", hint="Use onnx-fp16.")
     if reason := backend(row.backend).available():
         raise UnavailableError(f"{row.name} cannot be made here: {reason}.", hint=backend(row.backend).hint())
 
@@ -42,6 +46,7 @@ def to_precision(parent: Artifact, row: Candidate, settings: Settings, *, store:
                 "precision": row.precision,
                 "backend": row.backend,
                 "entry": made.entry,
+                "signature": _retyped(parent.signature, made.output_types),
                 "engine_options": dict(row.engine_options),
                 "execution_environment": settings.execution_environment,
                 "details": {**parent.details, "candidate": row.name, **made.details},
@@ -57,6 +62,11 @@ def to_precision(parent: Artifact, row: Candidate, settings: Settings, *, store:
     return artifact
 
 
+def _retyped(signature: Signature, types: Mapping[str, DType]) -> Signature:
+    outputs = tuple(spec.model_copy(update={"dtype": types.get(spec.name, spec.dtype)}) for spec in signature.outputs)
+    return signature.model_copy(update={"outputs": outputs})
+
+
 def recipe_of(parent: Artifact, row: Candidate, settings: Settings) -> Recipe:
     return Recipe(
         step=row.name,
@@ -65,6 +75,7 @@ def recipe_of(parent: Artifact, row: Candidate, settings: Settings) -> Recipe:
             "engine_options": dict(row.engine_options),
             "calibration": digest_of_texts(settings.calibration) if row.calibrated else None,
             "execution_environment": settings.execution_environment,
+            **({"half_outputs": True} if settings.half_outputs else {}),
             **(settings.model_dump(mode="json", include=_SEARCHED) if row.searched else {}),
         },
         tools=tools("onnxruntime", "openvino", "nncf"),

@@ -25,13 +25,16 @@ class Asked(NamedTuple):
     keywords: str
 
 
-def opened(folder: Path) -> tuple[Any, Answering, dict[str, Any]]:
-    """The engine of a version's folder, with all that stands around it, and the settings that it was opened with."""
+def opened(folder: Path, *, threads: int | None = None) -> tuple[Any, Answering, dict[str, Any]]:
+    """The engine of a version's folder, with all that stands around it, and the settings that it was opened with.
+
+    `threads` takes the place of what the settings say.
+    """
     settings = json.loads((folder / "serving.json").read_text(encoding="utf-8"))
     # The engine's library and the tokenizer's thread pool read these once, when they are first imported.
     os.environ.update(settings["execution_environment"])
     # Where the server was given fewer CPUs than it was measured on, more threads would only wait for each other.
-    threads = min(settings["threads"], len(os.sched_getaffinity(0)))
+    threads = min(threads or settings["threads"], len(os.sched_getaffinity(0)))
     os.environ.setdefault("RAYON_NUM_THREADS", str(threads))
     module = importlib.import_module(f".{settings['backend']}_engine", __package__)
     engine = module.Engine(str(folder / settings["entry"]), threads=threads, options=settings["engine_options"])

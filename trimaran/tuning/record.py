@@ -44,7 +44,10 @@ class Tried(Frozen):
 
 
 class Tuning(Frozen):
-    """`tuning.json`: every setting that was tried of one version of a model, and why one of them is served."""
+    """`tuning.json`: every setting that was tried of one version of a model, and why one of them is served.
+
+    `others_share` is the part of the CPUs that other processes took meanwhile; None where the system does not say.
+    """
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
     model: str
@@ -56,6 +59,7 @@ class Tuning(Frozen):
     texts: int
     budget_s: float
     spent_s: float
+    others_share: float | None
     present: Setting
     chosen: Setting
     reason: str

@@ -11,6 +11,7 @@ from trimaran.benchmarks.html_script import SCRIPT, policy
 from trimaran.benchmarks.html_style import STYLE
 from trimaran.benchmarks.html_tables import scrolling, table
 from trimaran.benchmarks.plots import WIDTH
+from trimaran.benchmarks.quiet import noticed
 from trimaran.benchmarks.render_markdown import markdown_line, markdown_text
 from trimaran.benchmarks.svg import Scale, element, label, line, picture, round_ticks
 from trimaran.store import write_atomically
@@ -114,8 +115,13 @@ def _how(tuning: Tuning) -> str:
     return (
         f"Each setting was served by a real Triton on {tuning.cpus} CPUs, held to {tuning.texts} golden requests "
         f"and asked by one caller, then by {tuning.callers}, over gRPC; caller and server shared the machine. Losing "
-        f"settings were stopped early. {tuning.spent_s:.0f} s of {tuning.budget_s:g} s."
+        f"settings were stopped early. {tuning.spent_s:.0f} s of {tuning.budget_s:g} s. {busy(tuning)}".rstrip()
     )
+
+
+def busy(tuning: Tuning) -> str:
+    """A sentence when others used the machine too much for the figures to be trusted."""
+    return noticed(tuning.others_share, during="the search")
 
 
 def _machine(tuning: Tuning) -> str:
@@ -140,7 +146,7 @@ def summary(tuning: Tuning) -> str:
     rows = [f"{tuning.model} version {tuning.version}: {tuning.chosen}", tuning.reason]
     shown: list[Setting] = [tried.setting for tried in tuning.tried if tried.verdict in ("chosen", "finalist")]
     rows += ["\t".join((_MARKS[t.verdict], str(t.setting), *_figures(t))) for t in map(tuning.of, shown)]
-    return "\n".join(rows)
+    return "\n".join([*rows, *filter(None, [busy(tuning)])])
 
 
 FORMATS: dict[str, Callable[[Tuning], str]] = {

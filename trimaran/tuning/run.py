@@ -7,6 +7,7 @@ import os
 from datetime import UTC, datetime
 from pathlib import Path
 
+from trimaran.benchmarks.quiet import CpuWatch
 from trimaran.environment import capture
 from trimaran.errors import RepositoryError, ServerError
 from trimaran.model_repository.check import problems_of_version
@@ -40,6 +41,7 @@ def tune(
     """
     found = tunable(repository.absolute(), name)
     cpus = len(os.sched_getaffinity(0))
+    watch = CpuWatch(sorted(os.sched_getaffinity(0)))
     with progress.stage("tune") as step, Trials(found, callers=callers) as trials:
         search = Search(
             present=found.setting,
@@ -55,6 +57,7 @@ def tune(
         search.wave(lambda setting: waits(setting, found.largest))
         search.wave(lambda setting: groupings(setting, found.largest, found.serving.rows))
         finalists = search.finals()
+        others_share = watch.others_share()
         chosen, reason = search.choice(finalists)
         step.outcome(reason)
     return Tuning(
@@ -67,6 +70,7 @@ def tune(
         texts=len(found.golden.rows),
         budget_s=budget_s,
         spent_s=search.spent_s,
+        others_share=others_share,
         present=found.setting,
         chosen=chosen,
         reason=reason,

@@ -62,16 +62,16 @@ class Search:
 
     def wave(self, vary: Callable[[Setting], Iterable[Setting]]) -> None:
         """A glance at what `vary` makes of the best so far."""
-        best = best_first(self.figures, self.present, self.objective)[:_CARRIED]
+        best = self._best()[:_CARRIED]
         fresh = different((new for setting in best for new in vary(setting)), than=self.rounds)
         self._planned += len(fresh)
         self._measure_each(fresh, self.glance_s, within_s=_SHARE_OF_WAVES * self.budget_s)
-        kept = best_first(self.figures, self.present, self.objective)[: max(_CARRIED, len(fresh) // 2)]
+        kept = self._best()[: max(_CARRIED, len(fresh) // 2)]
         self._stop(kept, "lost at first sight")
 
     def finals(self) -> list[Setting]:
         """The best few and the present setting in turns, for ever longer; each round halves them. The finalists."""
-        kept = best_first(self.figures, self.present, self.objective)[:_FINALISTS]
+        kept = self._best()[:_FINALISTS]
         self._stop(kept, "not among the best few")
         seconds = self.glance_s
         for number in range(_FINAL_ROUNDS):
@@ -79,7 +79,7 @@ class Search:
             turn = different([self.present, *kept])
             self._planned += len(turn)
             self._measure_each(turn, seconds, within_s=self.budget_s)
-            kept = best_first(self.figures, self.present, self.objective, among=kept)[: max(2, len(kept) // 2)]
+            kept = self._best()[: max(2, len(kept) // 2)]
             self._stop(kept, f"lost in final round {number + 1}")
         return kept
 
@@ -123,6 +123,12 @@ class Search:
             f"(before {1e3 * before.alone_s:.2f}), many callers {after.crowd_per_s:.0f} answers/s "
             f"(before {before.crowd_per_s:.0f})."
         )
+
+    def _best(self) -> list[Setting]:
+        """Those that are still in the running."""
+        found = self.figures
+        running = [setting for setting in found if setting not in self.stopped]
+        return best_first(found, self.present, self.objective, among=running)
 
     def _measure_each(self, settings: Iterable[Setting], seconds: float, *, within_s: float) -> None:
         for setting in settings:

