@@ -38,6 +38,10 @@ PUBLISHED = (
 
 
 def main() -> None:
+    """`--page` only makes the page anew, from the result that is there."""
+    if sys.argv[1:] == ["--page"]:
+        PAGE.write_text(page(json.loads(RESULT.read_text(encoding="utf-8"))), encoding="utf-8")
+        return
     with tempfile.TemporaryDirectory() as scratch:
         bert = Path(scratch) / "bert-base"
         export_cost.save("bert-base", str(bert))

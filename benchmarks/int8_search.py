@@ -19,6 +19,7 @@ from typing import Any
 RESULTS = Path(__file__).parent / "results"
 CANDIDATES = ("openvino-int8-mixed", "onnxruntime-int8-static")
 MOST_SEARCH_S, LEAST_SHARE = 180.0, 0.999
+DEADLINE_S = 1800.0
 
 
 def main() -> None:
@@ -54,7 +55,7 @@ def searched(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
     ref = find_model(config)
     eager, graph = export_stage(ref, config.profile_for(ref), store=store, progress=progress)
     data = read_labelled(scored_pairs(given.sts, folder / "sts.jsonl"), "spearman", task=ref.task, labels=())
-    wanted = reference_answers(eager, data.texts, threads=threads)
+    wanted = reference_answers(eager, data.texts, threads=threads, deadline_s=DEADLINE_S)
     fused = optimize(graph, store=store, progress=progress)
     rows = {}
     for name in given.candidates:
@@ -64,7 +65,7 @@ def searched(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
             str(parent.directory), name, None, threads, fidelity=given.fidelity, store=store, progress=progress
         )
         whole_s = time.monotonic() - begun_s
-        score = data.score(made, wanted, reference_answers(made, data.texts, threads=threads))
+        score = data.score(made, wanted, reference_answers(made, data.texts, threads=threads, deadline_s=DEADLINE_S))
         rows[name] = {
             **facts_of(made, eager, given.fidelity, threads),
             "command_s": round(whole_s, 1),

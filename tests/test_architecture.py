@@ -16,6 +16,7 @@ ABOVE_THE_PARTS = (
     "promotion",
     "planning",
     "contenders",
+    "chances",
     "measuring",
     "benching",
     "suite_server",

@@ -14,7 +14,9 @@ from trimaran.spec import Format, Precision
 class Candidate:
     """`maker` is `module:function(parent, folder, settings) -> (entry, checks, details)`; `fused` asks for the
     graph with com.microsoft fusions as parent, which only ONNX Runtime can read; `default` rows compete unasked;
-    `searched` ones are made to keep the gates asked for, within a budget of time.
+    `searched` ones are made to keep the gates asked for, within a budget of time; `bound` is
+    `module:function(parent, rival, sequences, weight_levels) -> ratios`, the time that such a one takes at best over
+    that of a rival: where the rival keeps the gates and is no slower, the search is spared.
     """
 
     name: str
@@ -25,6 +27,7 @@ class Candidate:
     fused: bool = False
     calibrated: bool = False
     searched: bool = False
+    bound: str = ""
     engine_options: tuple[tuple[str, str], ...] = ()
     describe: str = ""
     default: bool = True
@@ -49,6 +52,7 @@ CANDIDATES: dict[str, Candidate] = {
         Candidate(
             "onnxruntime-int8-static", "onnxruntime", "int8-static", "onnx",
             "trimaran.quantize.int8_mixed:onnxruntime_static", fused=True, calibrated=True, searched=True,
+            bound="trimaran.quantize.integer_bound:onnxruntime_bound",
             describe="INT8 weights and activations in integer kernels; in float what the gates ask for",
         ),
         Candidate(
@@ -59,6 +63,7 @@ CANDIDATES: dict[str, Candidate] = {
             "openvino-int8-static", "openvino", "int8-static", "openvino",
             "trimaran.quantize.int8_static:openvino_static", calibrated=True,
             describe="INT8 weights and activations as NNCF makes them: SmoothQuant, calibrated on real text",
+            default=False,
         ),
         Candidate(
             "openvino-int8-mixed", "openvino", "int8-static", "openvino",

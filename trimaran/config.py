@@ -18,7 +18,7 @@ from trimaran.tasks import Level
 
 LONGEST_BY_DEFAULT = 256
 # Seconds to search for the layers that must stay in float; a small encoder needs less.
-BUDGET_S = 150.0
+BUDGET_S = 90.0
 
 
 class DeployConfig(Frozen):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from trimaran.backends import Array
 from trimaran.benchmarks.quality import assess, reference_answers
 from trimaran.benchmarks.report import Quality
 from trimaran.candidates import Candidate, candidate
+from trimaran.chances import Rival, largest_weight, no_chance
 from trimaran.config import BUDGET_S
 from trimaran.corpus import digest_of_texts
 from trimaran.environment import capture, tools, usable_cores
@@ -28,18 +28,20 @@ from trimaran.tasks import Gate, Level, gates_for
 
 MAKE_DEADLINE_S = 1800.0
 ASSESS_DEADLINE_S = 900.0
-PROBE_DEADLINE_S = 60.0
 
 
 @dataclass
 class Contender:
-    """A candidate on its way: what was made of it, how true it is, or why it fell out."""
+    """A candidate on its way: what was made of it, how true it is, or why it fell out. `stopped` is why it was not
+    made: it could not have won.
+    """
 
     row: Candidate
     artifact: Artifact | None = None
     quality: Quality | None = None
     failure: TrimaranError | None = None
     environment: dict[str, str] = field(default_factory=dict)
+    stopped: str = ""
 
 
 @dataclass(frozen=True)
@@ -65,8 +67,10 @@ def try_candidates(
     """Makes and judges every candidate in child processes; one that dies is a rejection, never the end.
 
     Nothing is timed here, so two candidates are worked on at once, each with half of the threads. Those that are
-    searched take longest and begin, so that the lanes end together.
+    searched take longest and begin, so that the lanes end together; but one whose best time can be told beforehand
+    waits for all others, of which a faster one may be proven then.
     """
+    proven: list[Contender] = []
     fused: Artifact | TrimaranError | None = None
     if any(row.fused for row in plan.candidates):
         fused = _fuse(plan, graph, store=store, progress=progress)
@@ -77,18 +81,31 @@ def try_candidates(
             return Contender(row, failure=parent)
         assert parent is not None
         with progress.stage(row.name) as step:
-            contender = _try(plan, row, parent, answers, store=store, step=step, on_data=on_data)
+            if reason := no_chance(plan, row, parent, _rivals(proven), store=store):
+                contender = Contender(row, stopped=reason)
+            else:
+                contender = _try(plan, row, parent, answers, store=store, step=step, on_data=on_data)
             step.outcome(outcome_words(contender))
+        if contender.quality and contender.quality.holds:
+            proven.append(contender)
         return contender
 
     order = sorted(plan.candidates, key=lambda row: not row.searched)
+    turns = [[row for row in order if not row.bound], [row for row in order if row.bound]]
     with ThreadPoolExecutor(LANES) as lanes:
         try:
-            done = dict(zip(order, lanes.map(work, order), strict=True))
+            done = {
+                row: contender for turn in turns for row, contender in zip(turn, lanes.map(work, turn), strict=True)
+            }
             return [done[row] for row in plan.candidates]
         except BaseException:  # Ctrl-C too: what waits in the queue is not begun any more
             lanes.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+def _rivals(proven: Sequence[Contender]) -> list[Rival]:
+    """Those that run on the instructions this CPU advertises: a bound is taken with the same."""
+    return [(one.row, one.artifact) for one in proven if one.artifact and not one.environment]
 
 
 def candidate_stage(
@@ -174,7 +191,7 @@ def _make(
     if row.searched:
         settings["gates"] = [[gate.metric, gate.comparison, gate.limit] for gate in wanted.gates]
         settings["budget_s"] = wanted.budget_s
-        settings["weight_levels"] = _largest_weight(row.backend, tuple(sorted(restriction.items())))
+        settings["weight_levels"] = largest_weight(row.backend, tuple(sorted(restriction.items())))
     folder = isolation.run(
         "trimaran.stages:make_candidate",
         deadline_s=MAKE_DEADLINE_S,
@@ -187,19 +204,6 @@ def _make(
         settings=settings,
     )
     return load_artifact(Path(folder))
-
-
-@cache
-def _largest_weight(backend: str, restriction: tuple[tuple[str, str], ...]) -> int:
-    """Asked once for each engine and instruction set: a CPU does not change."""
-    return int(
-        isolation.run(
-            "trimaran.quantize.saturation:largest_weight",
-            deadline_s=PROBE_DEADLINE_S,
-            environment=dict(restriction),
-            backend=backend,
-        )
-    )
 
 
 def _try(
@@ -284,6 +288,8 @@ def judge(
 
 
 def outcome_words(contender: Contender) -> str:
+    if contender.stopped:
+        return f"stopped: {contender.stopped}"
     if contender.failure:
         return f"failed: {contender.failure}"
     assert contender.quality is not None

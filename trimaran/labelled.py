@@ -22,6 +22,8 @@ from trimaran.tables import LABEL, SECOND, TEXT, Table, read_table
 Metric = Literal["spearman", "accuracy", "f1", "exact-match"]
 METRICS: tuple[Metric, ...] = get_args(Metric)
 MOST_LOST_POINTS = 0.1
+# Where `_texts` puts the context of a question, whatever the family was trained with.
+_CONTEXT = 1
 Items = npt.NDArray[Any]
 
 
@@ -175,14 +177,14 @@ def _spans(data: LabelledData, artifact: Artifact, outputs: Outputs) -> Items:
     encoder = encoder_of(artifact)
     right = []
     for index, (found, text) in enumerate(zip(encoder.encodings(data.texts), data.texts, strict=True)):
-        inside = np.asarray([part == encoder.context_id for part in found.sequence_ids])
+        inside = np.asarray([part == _CONTEXT for part in found.sequence_ids])
         size = len(inside)
         start, end = (
             np.where(inside, outputs[name][index][:size].astype(np.float64), -np.inf)
             for name in ("start_logits", "end_logits")
         )
         first, last = best_span(start, end)
-        context = text[encoder.context_id]
+        context = text[_CONTEXT]
         said = context[found.offsets[first][0] : found.offsets[last][1]]
         right.append(" ".join(said.lower().split()) == " ".join(data.gold[index].lower().split()))
     return np.asarray(right, np.float64)

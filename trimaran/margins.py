@@ -62,10 +62,15 @@ def foreseen_changes(reference: Outputs, candidate: Outputs, draws: Draws) -> Co
     margins, moves = found[0][near][:, None], found[1][near][None, :]
     narrowed, either = (margins + moves < 0).astype(np.float64), (margins < np.abs(moves)).astype(np.float64) / 2
     texts = len(reference[next(iter(reference))])
-    pairs = zip(draws(len(near), 0), draws(len(near), 1), strict=True)
-    drawn = [np.ix_(rows, columns) for rows, columns in pairs]
-    shares = [max(float(narrowed[draw].mean()), float(either[draw].mean())) for draw in drawn]
-    return np.asarray(shares) * (len(near) / texts)
+    rows, columns = (_times_drawn(draws(len(near), turn)) for turn in (0, 1))
+    shares = [((rows @ table) * columns).sum(axis=1) / len(near) ** 2 for table in (narrowed, either)]
+    return np.asarray(np.maximum(*shares) * len(near) / texts)
+
+
+def _times_drawn(draws: npt.NDArray[np.intp]) -> Column:
+    """Of each resample, how often it has each item."""
+    size = draws.shape[1]
+    return np.asarray([np.bincount(draw, minlength=size) for draw in draws], np.float64)
 
 
 def _nearest(margins: Column) -> npt.NDArray[np.intp]:

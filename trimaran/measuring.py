@@ -13,7 +13,7 @@ import trimaran
 from trimaran.artifact import Artifact, Recipe
 from trimaran.backends import Array
 from trimaran.benchmarks.baselines import Baseline, baseline_entries, baseline_row, runs_as
-from trimaran.benchmarks.choice import choose, failed_row, judged_row
+from trimaran.benchmarks.choice import choose, failed_row, judged_row, stopped_row
 from trimaran.benchmarks.figures import decisive
 from trimaran.benchmarks.pinning import cores_for
 from trimaran.benchmarks.probe_process import ProbeProcess
@@ -208,6 +208,8 @@ def write_up(
 
 
 def _row(contender: Contender, measured: Measured) -> CandidateRow:
+    if contender.stopped:
+        return stopped_row(contender.row.name, contender.row.backend, contender.row.precision, contender.stopped)
     if contender.artifact is None:
         reason = contender.failure or "It was not made."
         return failed_row(contender.row.name, contender.row.backend, contender.row.precision, reason)

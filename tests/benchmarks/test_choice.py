@@ -6,10 +6,14 @@ import pytest
 
 from tests.benchmarks.fakes import EAGER, FAILED, FAITHFUL, measurement, report, row, usual_report
 from tests.tiny import PROFILE, tiny_artifact
-from trimaran.benchmarks.choice import choose, failed_row, judged_row
+from trimaran.benchmarks.choice import choose, failed_row, judged_row, stopped_row
 from trimaran.benchmarks.figures import decisive, grid
+from trimaran.benchmarks.junit import render_junit
+from trimaran.benchmarks.render_html import render_html
+from trimaran.benchmarks.render_markdown import render_markdown
 from trimaran.benchmarks.report import Report
 from trimaran.benchmarks.runner import Outcome
+from trimaran.benchmarks.summary import summary_reasons
 from trimaran.errors import ChildError, ToolError
 from trimaran.spec import Range, ShapeProfile
 from trimaran.tasks import gates_for
@@ -26,6 +30,16 @@ def test_the_fastest_that_keeps_its_gates_is_chosen_over_a_faster_wrong_one() ->
     assert found.verdict.difference == "faster"
     assert "3.0" in found.verdict.speed
     assert "1 passed and slower, 1 rejected and 1 failed" in found.verdict.truth
+
+
+def test_who_was_stopped_early_is_counted_and_its_reason_is_in_every_format() -> None:
+    stopped = stopped_row("vain", "onnxruntime", "int8-static", "It was not searched: it could not have won")
+    found = report([row("quick"), stopped], {"quick": 3.0})
+    assert verdicts(found) == {"quick": "chosen", "vain": "stopped"}
+    assert "of the others, 1 stopped early" in found.verdict.truth
+    for render in (render_markdown, render_html, render_junit):
+        assert "It was not searched: it could not have won." in render(found)
+    assert any("vain stopped: It was not searched" in line for line in summary_reasons(found))
 
 
 def test_the_slower_one_is_told_by_whom_it_was_beaten() -> None:

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.benchmarks.fakes import row
+from tests.benchmarks.scripts import scripts_in
 from tests.tiny import tiny_artifact
 from trimaran.benchmarks.results import Shape
 from trimaran.benchmarks.runner import Effort
@@ -30,13 +30,8 @@ TEXTS = ("the cat sat", "the dog ran", "good dog", "bad cat sat the dog ran")
 
 @pytest.fixture(scope="module")
 def peers() -> Iterator[SimpleNamespace]:
-    sys.path.insert(0, str(FOLDER))
-    try:
-        yield SimpleNamespace(**{name: import_module(name) for name in MODULES})
-    finally:
-        sys.path.remove(str(FOLDER))
-        for name in MODULES:
-            sys.modules.pop(name, None)
+    with scripts_in(FOLDER, MODULES) as found:
+        yield found
 
 
 def test_every_peer_has_a_script_and_an_environment(peers: SimpleNamespace) -> None:

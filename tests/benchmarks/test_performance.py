@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from xml.etree import ElementTree
@@ -14,6 +13,7 @@ import pytest
 
 from tests.benchmarks.fakes import measurement, usual_report
 from tests.benchmarks.report_worlds import ceiling_at
+from tests.benchmarks.scripts import scripts_in
 from trimaran.benchmarks.figures import shapes_of
 from trimaran.benchmarks.report_files import write_reports
 from trimaran.benchmarks.results import Shape
@@ -26,13 +26,8 @@ MODULES = ("readme", "growth_results", "growth_plots", "performance", "run", "si
 
 @pytest.fixture(scope="module")
 def scripts() -> Iterator[SimpleNamespace]:
-    sys.path.insert(0, str(FOLDER))
-    try:
-        yield SimpleNamespace(**{name: import_module(name) for name in MODULES})
-    finally:
-        sys.path.remove(str(FOLDER))
-        for name in MODULES:
-            sys.modules.pop(name, None)
+    with scripts_in(FOLDER, MODULES) as found:
+        yield found
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from trimaran.bulk.worker import bulk_options
 
 # Each width is a kind of kernel of its own, made for every shape.
 WIDTHS = tuple(range(48, 144, 8))
-FEW, MANY = 100, 400
+FEW, MANY = 250, 600
 
 
 def growth(folder: str, bounded: bool) -> int:
@@ -24,7 +24,7 @@ def growth(folder: str, bounded: bool) -> int:
     artifact = tiny_artifact(Path(folder), backend="openvino")
     write_layers(artifact.entry_path)
     opened = bulk_options(artifact, 1) if bounded else artifact
-    shapes = [(rows, length) for length in range(4, 24) for rows in range(1, 21)]
+    shapes = [(rows, length) for length in range(4, 36) for rows in range(1, 21)]
     order = np.random.default_rng(0).permutation(len(shapes))[:MANY]
     with open_session(opened, threads=1) as session:
         session.infer(_inputs(*shapes[-1]))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from trimaran.parity import Outputs
-from trimaran.quantize.mixed_precision import Question, search
+from trimaran.quantize.mixed_precision import Answer, Question, search
 from trimaran.sensitivity import Sensitivity
 from trimaran.tasks import Gate
 
@@ -23,13 +23,15 @@ def answer(kept: frozenset[str]) -> Outputs:
     return {"score": (SCORE[:, 0] + loss * SPREAD)[:, None]}
 
 
-def found(limit: float, *, budget_s: float = 1e9, tick_s: float = 1.0) -> tuple[frozenset[str], Sensitivity]:
+def found(
+    limit: float, *, budget_s: float = 1e9, tick_s: float = 1.0, answer_with: Answer = answer
+) -> tuple[frozenset[str], Sensitivity]:
     ticks = itertools.count()
     question = Question(
         task="rerank",
         gates=[Gate("mean_score_change", "<=", limit)],
         reference={"score": SCORE},
-        answer=answer,
+        answer=answer_with,
         quick_reference={"score": SCORE},
         quick_answer=answer,
         work=WORK,
@@ -71,3 +73,21 @@ def test_the_budget_ends_the_search_and_says_so() -> None:
     _, sensitivity = found(0.0015, budget_s=3.0)
     assert sensitivity.stopped == "budget"
     assert [layer.cost for layer in sensitivity.layers].count(None) > 0
+
+
+def test_no_set_of_layers_is_tried_twice() -> None:
+    asked: list[frozenset[str]] = []
+
+    def counted(kept: frozenset[str]) -> Outputs:
+        asked.append(kept)
+        return answer(kept)
+
+    for limit in (0.02, 0.005, 0.0015):
+        asked.clear()
+        found(limit, answer_with=counted)
+        assert len(asked) == len(set(asked))
+
+
+def test_one_layer_at_least_stays_in_int8() -> None:
+    kept, _ = found(-1.0)
+    assert len(kept) == len(WORK) - 1

@@ -171,17 +171,29 @@ def test_a_wrong_request_is_refused_and_the_next_is_answered(
 
 @pytest.mark.parametrize("name", ["vectors_onnxruntime", "vectors-ov_openvino"])
 def test_callers_who_tokenise_get_the_engines_own_tensors(server: Server, name: str) -> None:
+    ids = np.array([[2, 4, 5, 3], [2, 6, 3, 0]], np.int64)
+    np.testing.assert_allclose(_tensors(server, name, ids, ids != 0), by_hand(["the cat", "dog"]), atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["vectors_onnxruntime", "vectors-ov_openvino"])
+def test_tensors_that_do_not_fit_each_other_are_refused_and_spoil_no_later_request(server: Server, name: str) -> None:
+    ids = np.array([[2, 4, 5, 3]], np.int64)
+    for _ in range(2):
+        with pytest.raises(Exception, match=r"have one shape, found \(1, 2\), \(1, 4\)"):
+            _tensors(server, name, ids, ids[:, :2] != 0)
+        np.testing.assert_allclose(_tensors(server, name, ids, ids != 0), by_hand(["the cat"]), atol=1e-6)
+
+
+def _tensors(server: Server, name: str, ids: Any, mask: Any) -> Any:
     import tritonclient.http as triton
 
-    ids = np.array([[2, 4, 5, 3], [2, 6, 3, 0]], np.int64)
     inputs = []
-    for tensor, data in (("input_ids", ids), ("attention_mask", (ids != 0).astype(np.int64))):
+    for tensor, data in (("input_ids", ids), ("attention_mask", mask.astype(np.int64))):
         entry = triton.InferInput(tensor, data.shape, "INT64")
         entry.set_data_from_numpy(data)
         inputs.append(entry)
     with triton.InferenceServerClient(server.http_url) as plain:
-        found = plain.infer(name, inputs).as_numpy("embedding")
-    np.testing.assert_allclose(found, by_hand(["the cat", "dog"]), atol=1e-6)
+        return plain.infer(name, inputs).as_numpy("embedding")
 
 
 def test_a_token_beyond_the_vocabulary_is_an_error_and_the_stage_lives(server: Server) -> None:

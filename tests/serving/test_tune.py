@@ -29,12 +29,12 @@ from trimaran.tuning.trials import Trials
 
 pytestmark = [pytest.mark.usefixtures("triton"), pytest.mark.timeout(240)]
 QUIET = SilentProgress()
-OTHER = Setting(instances=2, threads=1, delay_us=300, preferred=(2, 4), rows_a_call=2)
+OTHER = Setting(instances=2, threads=2, delay_us=300, preferred=(2, 4), rows_a_call=2, streams=2)
 
 
 def laid_out(root: Path) -> Path:
     lay_out(
-        tiny_artifact(root / "s"),
+        tiny_artifact(root / "s", backend="openvino"),
         repository=root / "model_repository",
         name="m",
         rows="equal-length",
@@ -76,7 +76,7 @@ def test_a_live_server_takes_the_setting_over(found: tuple[Path, Tuning], reposi
         assert run.apply(repository, tuning, progress=QUIET) == (state.http_port,)
         with Client(f"127.0.0.1:{state.grpc_port}") as client:
             np.testing.assert_allclose(client.embed("m", TEXTS), by_hand(TEXTS), atol=1e-6)
-            assert "2 × 1 thread" in client.model("m").parameters["tuned"]
+            assert "2 × 2 threads" in client.model("m").parameters["tuned"]
     finally:
         daemon.stop(repository)
     assert problems(repository) == ()
@@ -87,7 +87,8 @@ def test_a_live_server_takes_the_setting_over(found: tuple[Path, Tuning], reposi
         assert (config.instance_group.count, config.dynamic_batching.max_queue_delay_us) == (2, 300)
         assert config.dynamic_batching.preferred_batch_sizes == (2, 4)
         assert config.dynamic_batching.queue is not None, "what was not tuned stays"
-    assert Serving.model_validate_json((repository / "m" / "1" / SERVING_FILE).read_bytes()).rows_a_call == 2
+    serving = Serving.model_validate_json((repository / "m" / "1" / SERVING_FILE).read_bytes())
+    assert (serving.rows_a_call, serving.streams) == (2, 2)
     assert Tuning.model_validate_json((repository / "m" / "1" / TUNING_FILE).read_bytes()).chosen == OTHER
 
 
@@ -115,9 +116,15 @@ def test_a_server_that_dies_in_a_trial_is_started_again(repository: Path) -> Non
 
 def test_what_cannot_be_tuned_is_refused_in_words(repository: Path, tmp_path: Path) -> None:
     done = trimaran("tune", "nobody", "-r", repository, home=tmp_path / "home")
-    assert (done.returncode, "There are: m, m_onnxruntime" in done.stderr) == (2, True)
+    assert (done.returncode, "There are: m, m_openvino" in done.stderr) == (2, True)
     with pytest.raises(UsageError, match="not one stage with its engine inside"):
-        tunable(repository, "m_onnxruntime")
+        tunable(repository, "m_openvino")
+    stage = repository / "m" / "1" / "text.py"
+    text = stage.read_text()
+    stage.write_text(text + "\n# older\n")
+    with pytest.raises(UsageError, match="was laid out by another trimaran"):
+        tunable(repository, "m")
+    stage.write_text(text)
     (repository / "m" / "1" / "golden.json").unlink()
     with pytest.raises(UsageError, match="has no golden bundle"):
         tunable(repository, "m")

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from trimaran.artifact import Artifact
 from trimaran.benchmarks.figures import decisive, find, rows_per_second, score, speedups
-from trimaran.benchmarks.report import CandidateRow, Measurement, Objective, Quality, Verdict
+from trimaran.benchmarks.report import UNSERVED, CandidateRow, Measurement, Objective, Quality, Verdict
 from trimaran.benchmarks.results import Shape
 from trimaran.benchmarks.runner import Outcome
 from trimaran.benchmarks.stats import Ratio, separated, speedup
@@ -69,6 +69,11 @@ def broken_sentence(quality: Quality) -> str:
 def failed_row(name: str, backend: str, precision: Precision, error: Exception | str) -> CandidateRow:
     """A candidate that could not be made or run; the reason carries the signal's or the limit's name."""
     return CandidateRow(name=name, backend=backend, precision=precision, verdict="failed", reason=_sentence(str(error)))
+
+
+def stopped_row(name: str, backend: str, precision: Precision, reason: str) -> CandidateRow:
+    """A candidate that was not made to the end, because it could not have won."""
+    return CandidateRow(name=name, backend=backend, precision=precision, verdict="stopped", reason=_sentence(reason))
 
 
 def choose(
@@ -176,9 +181,9 @@ def _truth_sentence(rows: Sequence[CandidateRow], best: str, level: Level) -> st
 
 
 def _others(rows: Sequence[CandidateRow]) -> str:
-    counts = {verdict: sum(row.verdict == verdict for row in rows) for verdict in ("passed", "rejected", "failed")}
-    words = {"passed": "passed and slower", "rejected": "rejected", "failed": "failed"}
-    parts = [f"{found} {words[verdict]}" for verdict, found in counts.items() if found]
+    counts = {verdict: sum(row.verdict == verdict for row in rows) for verdict in ("passed", *UNSERVED)}
+    words = {"passed": "passed and slower", "stopped": "stopped early"}
+    parts = [f"{found} {words.get(verdict, verdict)}" for verdict, found in counts.items() if found]
     return f"of the others, {listed(parts)}" if parts else "there were no others"
 
 

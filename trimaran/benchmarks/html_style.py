@@ -72,7 +72,7 @@ tbody.chosen { background: var(--accent-soft); }
   border: 1px solid currentColor;
 }
 .tag.chosen { background: var(--accent); border-color: var(--accent); color: var(--card); }
-.tag.passed, .tag.reference, .tag.baseline { color: var(--muted); }
+.tag.passed, .tag.stopped, .tag.reference, .tag.baseline { color: var(--muted); }
 .tag.rejected { color: var(--warn); }
 .tag.failed { color: var(--bad); }
 .panels {

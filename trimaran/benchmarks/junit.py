@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 from xml.sax.saxutils import escape, quoteattr
 
-from trimaran.benchmarks.report import Report
+from trimaran.benchmarks.report import UNSERVED, Report
 from trimaran.benchmarks.wording import gate_words
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def render_junit(report: Report) -> str:
     if report.verdict.chosen is None:
         cases.append(Case("verdict", "something to deploy", failure=str(report.verdict)))
     for row in report.candidates:
-        if row.verdict in ("rejected", "failed"):
+        if row.verdict in UNSERVED:
             cases.append(Case(row.name, "served", skipped=f"{row.verdict}: {row.reason}"))
             continue
         checks = row.quality.checks if row.quality else ()

@@ -15,7 +15,7 @@ from trimaran.benchmarks.html_script import SCRIPT, policy
 from trimaran.benchmarks.html_style import STYLE
 from trimaran.benchmarks.html_tables import candidates_table, invariance_table, table
 from trimaran.benchmarks.plots import drawn_rows, latency_ecdf, series_class, speed_against_fidelity, speedup_bars
-from trimaran.benchmarks.report import Report
+from trimaran.benchmarks.report import UNSERVED, Report
 from trimaran.benchmarks.stats import CONFIDENCE, MARGIN
 from trimaran.benchmarks.svg import element
 from trimaran.benchmarks.wording import (
@@ -183,7 +183,7 @@ def _invariance(report: Report) -> str:
 
 
 def _rejections(report: Report) -> str:
-    rows = [row for row in report.candidates if row.verdict in ("rejected", "failed")]
+    rows = [row for row in report.candidates if row.verdict in UNSERVED]
     if not rows:
         return "<h2>What was rejected</h2><p>Nothing: every candidate ran and kept its gates.</p>"
     items = "".join(

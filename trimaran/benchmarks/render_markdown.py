@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from trimaran.benchmarks.figures import shapes_of, speedups, unsteady
 from trimaran.benchmarks.finals import READINGS, final, scenario_of, uneven
 from trimaran.benchmarks.limits import shares
-from trimaran.benchmarks.report import CandidateRow, Report
+from trimaran.benchmarks.report import UNSERVED, CandidateRow, Report
 from trimaran.benchmarks.stats import CONFIDENCE, MARGIN
 from trimaran.benchmarks.wording import (
     ROWS_WORDS,
@@ -70,7 +70,7 @@ def _verdict(report: Report) -> list[str]:
 
 
 def _reasons(report: Report) -> list[str]:
-    unserved = [row for row in report.candidates if row.verdict in ("rejected", "failed")]
+    unserved = [row for row in report.candidates if row.verdict in UNSERVED]
     if not unserved:
         return []
     reasons = [f"- `{_code(row.name)}` {row.verdict}: {markdown_text(row.reason)}" for row in unserved]

@@ -21,6 +21,8 @@ REFERENCE = "eager"
 # 1: candidates and their measurements. 2: baselines, scenarios, the harness's own figures, the suite.
 SCHEMA = 2
 _SERIES = re.compile(r"\[\s*(-?\d[-\d.eE+,\s]*?)\s*\]")
+# Verdicts of candidates that nobody would serve: broken gates, no chance to win, or broken down.
+UNSERVED = ("rejected", "stopped", "failed")
 WIDEST_FIRST: tuple[Rows, ...] = ("padded", "equal-length", "alone")
 
 
@@ -80,7 +82,7 @@ class CandidateRow(Frozen):
     name: str
     backend: str
     precision: Precision
-    verdict: Literal["reference", "baseline", "chosen", "passed", "rejected", "failed"]
+    verdict: Literal["reference", "baseline", "chosen", "passed", "rejected", "stopped", "failed"]
     reason: str
     artifact: str | None = None
     quality: Quality | None = None

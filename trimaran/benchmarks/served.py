@@ -16,6 +16,7 @@ from trimaran.benchmarks.finals import highest_rate, holds
 from trimaran.benchmarks.loadgen import Load, driver
 from trimaran.benchmarks.results import ClosedPoint, OpenPoint, Result, Round, ServerTime, TextsUsed, Wire
 from trimaran.benchmarks.scenarios import AskedClosedLoop, AskedOffline, AskedOpenLoop, AskedSingleStream, Unit
+from trimaran.benchmarks.stats import median
 from trimaran.errors import TrimaranError
 from trimaran.isolation import Worker
 from trimaran.progress import Step
@@ -204,7 +205,8 @@ def _open_loop(asked: AskedOpenLoop, facts: Head, load: Driver, target: Target, 
     result = results.OpenLoop(**facts, driver=driver(), budget_ms=asked.budget_ms, share=asked.share, points=())
     if alone.dead or not alone.latencies_ns:
         return result.model_copy(update=cut_of(alone, 1, asked.limit_s, "before the first rate"))
-    one_caller = len(alone.latencies_ns) * 1e9 / sum(alone.latencies_ns)
+    # The median: a first call that waits for its connection says nothing about the others.
+    one_caller = 1e9 / median(alone.latencies_ns)
     total = len(asked.shares_of_one_caller) + asked.refine
 
     def tried(result: results.OpenLoop, rate: float) -> results.OpenLoop:

@@ -6,14 +6,21 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from trimaran.benchmarks.figures import shapes_of, speedups, unsteady
-from trimaran.benchmarks.report import CandidateRow, Report
+from trimaran.benchmarks.report import UNSERVED, CandidateRow, Report
 from trimaran.benchmarks.wording import VERDICT_MARKS, megabytes, metric_name, number, times
 from trimaran.tasks import task
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-_STYLES = {"reference": "dim", "chosen": "bold green", "passed": "", "rejected": "yellow", "failed": "red"}
+_STYLES = {
+    "reference": "dim",
+    "chosen": "bold green",
+    "passed": "",
+    "rejected": "yellow",
+    "stopped": "dim",
+    "failed": "red",
+}
 
 
 def summary_json(report: Report) -> dict[str, Any]:
@@ -84,6 +91,6 @@ def summary_table(report: Report) -> Table:
 
 def summary_reasons(report: Report) -> tuple[str, ...]:
     """A line for each candidate that is not served for another cause than speed, and one if times were unsteady."""
-    unserved = [row for row in report.candidates if row.verdict in ("rejected", "failed")]
+    unserved = [row for row in report.candidates if row.verdict in UNSERVED]
     noise = unsteady(report.measurements)
     return (*(f"{row.name} {row.verdict}: {row.reason}" for row in unserved), *([noise] if noise else []))

@@ -18,7 +18,15 @@ ROWS_WORDS = {
     "alone": "each row by itself",
 }
 SIGNS = {"<=": "≤", ">=": "≥"}
-VERDICT_MARKS = {"reference": "●", "baseline": "○", "chosen": "★", "passed": "✓", "rejected": "✕", "failed": "⚠"}
+VERDICT_MARKS = {
+    "reference": "●",
+    "baseline": "○",
+    "chosen": "★",
+    "passed": "✓",
+    "rejected": "✕",
+    "stopped": "–",
+    "failed": "⚠",
+}
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,7 @@ from trimaran.store import locked, publish, temporary_sibling, write_atomically
 
 CONFIG_FILE = "config.pbtxt"
 REPORT_FILE = "report.json"
+TEXT_STAGE = "triton_text_model.py"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _RUNTIME = Path(trimaran.runtime.__file__).parent
 
@@ -123,7 +124,7 @@ def _parts(artifact: Artifact, name: str, *, rows: Rows, threads: int, separate:
         _Part(
             text_stage(name, artifact, calls=apart),
             serving,
-            stage="triton_text_model.py",
+            stage=TEXT_STAGE,
             imports=(*TEXT_FILES, f"{serving.backend}_engine.py"),
             weights=not apart,
             tokenizer=True,
@@ -145,6 +146,15 @@ def copy_version(model: Path, version: int, target: Path) -> None:
     for path in (model / "warmup").glob("*"):
         _link(path, target / "warmup" / path.name)
     shutil.copyfile(model / str(version) / CONFIG_FILE, target / CONFIG_FILE)
+
+
+def stage_is_current(folder: Path, serving: Serving) -> bool:
+    """Whether a version's text stage is the one that this trimaran lays out; an older one may not know a setting."""
+    sources = {"model.py": TEXT_STAGE, **{name: name for name in (*TEXT_FILES, f"{serving.backend}_engine.py")}}
+    return all(
+        (folder / name).is_file() and (folder / name).read_bytes() == (_RUNTIME / source).read_bytes()
+        for name, source in sources.items()
+    )
 
 
 def versions_of(model: Path) -> tuple[int, ...]:

@@ -90,7 +90,8 @@ class Serving(Frozen):
     """`serving.json`: what a stage must know at run time, as it was proven.
 
     `rows_a_call` and `stretch` say how the text stage groups rows for its engine, where `trimaran tune` measured that:
-    at most so many (0 is the largest batch), the longest at most so many times as long as the shortest.
+    at most so many (0 is the largest batch), the longest at most so many times as long as the shortest. So many groups
+    go through it side by side as there are `streams`.
     """
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
@@ -107,6 +108,7 @@ class Serving(Frozen):
     execution_environment: dict[str, str]
     rows_a_call: int = Field(default=0, ge=0)
     stretch: float = Field(default=STRETCH, ge=1.0)
+    streams: int = Field(default=1, ge=1)
 
     @classmethod
     def of(cls, artifact: Artifact, *, rows: Rows, threads: int) -> Serving:

@@ -50,6 +50,7 @@ class _Search:
     mean: float = 0.0
     costs: dict[str, tuple[float, float, float]] = field(default_factory=dict)
     steps: list[SearchStep] = field(default_factory=list)
+    tried: set[frozenset[str]] = field(default_factory=set)
 
     @property
     def late(self) -> bool:
@@ -60,6 +61,7 @@ class _Search:
         return text_losses(question.task, question.quick_reference, question.quick_answer(kept))
 
     def attempt(self, kept: frozenset[str]) -> tuple[Evidence, ...]:
+        self.tried.add(kept)
         found = self.question.answer(kept)
         losses = text_losses(self.question.task, self.question.reference, found)
         evidence = evidence_for(self.question.gates, self.question.reference, found)
@@ -179,8 +181,10 @@ def _shrink(
     for name in sorted(kept, key=lambda name: found.costs[name][0] / work[name]):
         if found.late or len(found.steps) >= MOST_STEPS or len(kept) == 1 or refused == MOST_REFUSED:
             break
-        found.advance(len(found.steps), MOST_STEPS, f"without {name}")
         fewer = kept - {name}
+        if fewer in found.tried:
+            continue
+        found.advance(len(found.steps), MOST_STEPS, f"without {name}")
         tried = found.attempt(fewer)
         if all(one.holds for one in tried):
             kept, evidence = fewer, tried

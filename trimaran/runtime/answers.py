@@ -16,7 +16,7 @@ import numpy as np
 
 from .entities import entities_of, merged_windows
 from .spans import Window, best_spans
-from .text import SEQUENCE_AXES, STRETCH, Array, Infer, Row, Text, TextEncoder, infer_rows, softmax
+from .text import SEQUENCE_AXES, STRETCH, Array, Infer, InferMany, Row, Text, TextEncoder, infer_rows, softmax
 
 Answer = Any
 STRIDE = 128
@@ -73,6 +73,7 @@ class Answering:
     policy: str = "alone"
     maximum_batch: int = 1
     stretch: float = STRETCH
+    infer_many: InferMany | None = None
 
     def outputs(self, rows: Sequence[Row]) -> dict[str, Array]:
         return infer_rows(
@@ -82,6 +83,7 @@ class Answering:
             policy=self.policy,
             maximum_batch=self.maximum_batch,
             stretch=self.stretch,
+            infer_many=self.infer_many,
         )
 
     def encoded(self, texts: Sequence[Text]) -> tuple[list[Any], dict[str, Array]]:

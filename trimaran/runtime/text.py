@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 Infer = Callable[[Mapping[str, Array]], Mapping[str, Array]]
+InferMany = Callable[[Sequence[Mapping[str, Array]]], Sequence[Mapping[str, Array]]]
 Text = str | tuple[str, str]
 
 # On a CPU a padded token costs as much as a real one, and a call little.
@@ -151,17 +152,20 @@ def infer_rows(
     policy: str,
     maximum_batch: int,
     stretch: float = STRETCH,
+    infer_many: InferMany | None = None,
 ) -> dict[str, Array]:
-    """Outputs in the order of `rows`, whatever groups the engine saw.
+    """Outputs in the order of `rows`, whatever groups the engine saw; `infer_many` may run groups side by side.
 
     Outputs with an axis of tokens begin at each row's first token and are filled up to the longest row with NaN,
     integers with -1.
     """
     results: dict[str, Array] = {}
     widest = max((len(row.ids) for row in rows), default=0)
-    for group in groups_of([len(row.ids) for row in rows], policy, maximum_batch, stretch):
-        inputs = encoder.batch([rows[index] for index in group])
-        for name, array in infer(inputs).items():
+    groups = list(groups_of([len(row.ids) for row in rows], policy, maximum_batch, stretch))
+    calls = [encoder.batch([rows[index] for index in group]) for group in groups]
+    answers = infer_many(calls) if infer_many else map(infer, calls)
+    for group, inputs, outputs in zip(groups, calls, answers, strict=True):
+        for name, array in outputs.items():
             axes = SEQUENCE_AXES.get(name, ())
             if name not in results:
                 results[name] = _room(array, axes, len(rows), widest)

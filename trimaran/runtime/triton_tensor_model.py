@@ -35,6 +35,7 @@ class TritonPythonModel:
             threads=min(settings["threads"], len(os.sched_getaffinity(0))),
             options=settings["engine_options"],
         )
+        self._encoder = "tokenizer" in settings
         self._inputs = [tensor["name"] for tensor in config["input"]]
         self._outputs = [tensor["name"] for tensor in config["output"]]
 
@@ -47,8 +48,16 @@ class TritonPythonModel:
 
     def _respond(self, request: Any) -> Any:
         find = self._triton.get_input_tensor_by_name
+        inputs = {name: find(request, name).as_numpy() for name in self._inputs}
+        shapes = {array.shape for array in inputs.values()}
+        # OpenVINO 2026 refuses a right request of the same shape after one whose inputs do not fit each other.
+        if self._encoder and len(shapes) > 1:
+            said = f"The inputs of an encoder have one shape, found {', '.join(map(str, sorted(shapes)))}."
+            return self._triton.InferenceResponse(
+                error=self._triton.TritonError(said, self._triton.TritonError.INVALID_ARG)
+            )
         try:
-            outputs = self._engine.infer({name: find(request, name).as_numpy() for name in self._inputs})
+            outputs = self._engine.infer(inputs)
         except Exception as error:  # whatever the engine says of this request's values, the others are answered
             return self._triton.InferenceResponse(error=self._triton.TritonError(str(error)))
         tensors = [self._triton.Tensor(name, outputs[name]) for name in self._outputs]

@@ -37,7 +37,9 @@ def opened(folder: Path, *, threads: int | None = None) -> tuple[Any, Answering,
     threads = min(threads or settings["threads"], len(os.sched_getaffinity(0)))
     os.environ.setdefault("RAYON_NUM_THREADS", str(threads))
     module = importlib.import_module(f".{settings['backend']}_engine", __package__)
-    engine = module.Engine(str(folder / settings["entry"]), threads=threads, options=settings["engine_options"])
+    streams = min(settings.get("streams", 1), threads)
+    more = {"streams": streams} if streams > 1 else {}
+    engine = module.Engine(str(folder / settings["entry"]), threads=threads, options=settings["engine_options"], **more)
     sequence = settings["profile"]["sequence"]
     tokenizer = str(folder / "tokenizer.json")
     answering = Answering(
@@ -51,6 +53,7 @@ def opened(folder: Path, *, threads: int | None = None) -> tuple[Any, Answering,
         policy=settings["rows"],
         maximum_batch=settings.get("rows_a_call") or settings["profile"]["batch"]["maximum"],
         stretch=settings.get("stretch", STRETCH),
+        infer_many=engine.infer_many if more else None,
     )
     return engine, answering, settings
 

@@ -10,7 +10,7 @@ from pydantic import ValidationError as SchemaError
 
 from trimaran.errors import IntegrityError, UsageError, first_line
 from trimaran.golden import GOLDEN_FILE, Golden, read_golden
-from trimaran.model_repository.layout import CONFIG_FILE, copy_version
+from trimaran.model_repository.layout import CONFIG_FILE, copy_version, stage_is_current
 from trimaran.model_repository.model_config import DynamicBatching, InstanceGroup, ModelConfig
 from trimaran.model_repository.pbtxt import config_from_pbtxt, pbtxt_from_config
 from trimaran.model_repository.stages import ON_DEMAND, SERVING_FILE, Serving
@@ -49,6 +49,7 @@ class Tunable:
             preferred=batching.preferred_batch_sizes if batching else (),
             rows_a_call=1 if self.serving.rows == "alone" else self.serving.rows_a_call or self.largest,
             stretch=self.serving.stretch,
+            streams=self.serving.streams,
         )
 
 
@@ -71,6 +72,11 @@ def tunable(repository: Path, name: str) -> Tunable:
         raise UsageError(
             f"{name} is not one stage with its engine inside, and only such a stage is tuned.",
             hint="Tune the model that callers ask with text; an engine on a GPU is tuned by Triton's own analyzer.",
+        )
+    if not stage_is_current(model / str(version), serving):
+        raise UsageError(
+            f"Version {version} of {name} was laid out by another trimaran, whose stage may not know what is tuned.",
+            hint="`trimaran deploy` lays it out again, from the store.",
         )
     golden = model / str(version) / GOLDEN_FILE
     if not golden.is_file():
@@ -153,7 +159,12 @@ def _set(config: ModelConfig, serving: Serving, setting: Setting) -> tuple[Model
             }
         ),
         serving.model_copy(
-            update={"threads": setting.threads, "rows_a_call": setting.rows_a_call, "stretch": setting.stretch}
+            update={
+                "threads": setting.threads,
+                "rows_a_call": setting.rows_a_call,
+                "stretch": setting.stretch,
+                "streams": setting.streams,
+            }
         ),
     )
 

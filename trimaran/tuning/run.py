@@ -22,6 +22,8 @@ from trimaran.tuning.settings import Objective, groupings, shapes, waits
 from trimaran.tuning.trials import Trials
 
 CALLERS = 8
+# Backends whose engine runs several calls at once.
+SIDE_BY_SIDE = {"openvino"}
 # Of the budget: a glance must be long enough for a few dozen requests, short enough that all settings get one.
 _GLANCE_SHARE, _SHORTEST_S, _LONGEST_S = 1 / 120, 0.3, 2.0
 
@@ -53,7 +55,7 @@ def tune(
             glance_s=min(_LONGEST_S, max(_SHORTEST_S, _GLANCE_SHARE * budget_s)),
         )
         search.begin()
-        search.wave(lambda setting: shapes(setting, cpus))
+        search.wave(lambda setting: shapes(setting, cpus, side_by_side=found.serving.backend in SIDE_BY_SIDE))
         search.wave(lambda setting: waits(setting, found.largest))
         search.wave(lambda setting: groupings(setting, found.largest, found.serving.rows))
         finalists = search.finals()

@@ -17,7 +17,7 @@ _STRETCHES = (1.0, STRETCH, 1.3)
 
 
 class Setting(Frozen):
-    """`rows_a_call` and `stretch` are those of `serving.json`; the others go into `config.pbtxt` and its engine."""
+    """`rows_a_call`, `stretch` and `streams` are those of `serving.json`; the others go into `config.pbtxt` too."""
 
     instances: int = Field(ge=1)
     threads: int = Field(ge=1)
@@ -25,20 +25,23 @@ class Setting(Frozen):
     preferred: tuple[int, ...] = ()
     rows_a_call: int = Field(ge=1)
     stretch: float = STRETCH
+    streams: int = Field(default=1, ge=1)
 
     def __str__(self) -> str:
         threads = f"{self.threads} thread{'s' if self.threads > 1 else ''}"
         waits = f"waits {self.delay_us} µs for {'/'.join(map(str, self.preferred)) or 'others'}"
         stretch = "" if self.stretch == STRETCH else f", stretch {self.stretch:g}"
+        streams = f", {self.streams} calls side by side" if self.streams > 1 else ""
         return (
             f"{self.instances} × {threads}, {waits if self.delay_us else 'no waiting'}, "
-            f"≤ {self.rows_a_call} row{'s' if self.rows_a_call > 1 else ''} a call{stretch}"
+            f"≤ {self.rows_a_call} row{'s' if self.rows_a_call > 1 else ''} a call{stretch}{streams}"
         )
 
     @property
     def slug(self) -> str:
         sizes = "-".join(map(str, self.preferred))
-        return f"i{self.instances}-t{self.threads}-d{self.delay_us}-p{sizes}-r{self.rows_a_call}-s{self.stretch:g}"
+        rows = f"r{self.rows_a_call}-s{self.stretch:g}-n{self.streams}"
+        return f"i{self.instances}-t{self.threads}-d{self.delay_us}-p{sizes}-{rows}"
 
 
 class Figures(Frozen):
@@ -48,12 +51,16 @@ class Figures(Frozen):
     crowd_per_s: float
 
 
-def shapes(setting: Setting, cpus: int) -> Iterator[Setting]:
-    """Processes by threads, from one with every CPU to one a CPU; half and double the threads of an even share too."""
+def shapes(setting: Setting, cpus: int, *, side_by_side: bool = False) -> Iterator[Setting]:
+    """Processes by threads, from one with every CPU to one a CPU; half and double the threads of an even share too.
+
+    Where the engine runs calls `side_by_side`, also with a thread for each call of a batch.
+    """
     for instances in _powers(cpus):
         even = max(1, cpus // instances)
         for threads in sorted({max(1, even // 2), even, min(cpus, 2 * even)}):
-            yield setting.model_copy(update={"instances": instances, "threads": threads})
+            for streams in sorted({1, threads if side_by_side else 1}):
+                yield setting.model_copy(update={"instances": instances, "threads": threads, "streams": streams})
 
 
 def waits(setting: Setting, largest: int) -> Iterator[Setting]:

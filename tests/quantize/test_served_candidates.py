@@ -1,0 +1,71 @@
+"""What a report and a repository say of candidates that need more than a file: fewer instructions, a cache."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.quantize.engines import QUIET, World
+from tests.tiny import tiny_artifact
+from trimaran import isolation
+from trimaran.benchmarks.choice import failed_row, judged_row
+from trimaran.candidates import candidate
+from trimaran.contenders import Contender, candidate_stage
+from trimaran.errors import ChildError
+from trimaran.measuring import _restriction_notes
+from trimaran.model_repository.pbtxt import config_from_pbtxt, pbtxt_from_config
+from trimaran.model_repository.stages import tensor_stage
+
+FEWER = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI"}
+
+
+@pytest.fixture
+def advertising(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, str]]:
+    """A machine where every child dies of SIGILL unless it is told to use fewer instructions."""
+    run, tried = isolation.run, list[dict[str, str]]()
+
+    def dying(target: str, *, deadline_s: float, environment: Any = None, **arguments: Any) -> Any:
+        tried.append(dict(environment or {}))
+        run("tests.children:advertise_too_much", deadline_s=60.0, environment=environment)
+        return run(target, deadline_s=deadline_s, environment=environment, **arguments)
+
+    monkeypatch.setattr(isolation, "run", dying)
+    return tried
+
+
+def test_a_candidate_that_dies_of_sigill_is_made_with_fewer_instructions_and_says_so(
+    world: World, advertising: list[dict[str, str]]
+) -> None:
+    parent = world.exported("bert")
+    made = candidate_stage(str(parent.directory), "openvino-fp32", None, 1, store=world.store, progress=QUIET)
+    assert [found.get("ONEDNN_MAX_CPU_ISA") for found in advertising] == [None, "AVX512_CORE_FP16", "AVX512_CORE_VNNI"]
+    assert made.execution_environment == FEWER
+    assert judged_row("openvino-fp32", made, None, environment=FEWER).execution_environment == FEWER
+
+
+def test_the_report_tells_plainly_which_candidate_died_and_how_it_runs_now() -> None:
+    contenders = [Contender(candidate("openvino-fp32")), Contender(candidate("openvino-int8-mixed"), environment=FEWER)]
+    (note,) = _restriction_notes(contenders)
+    assert note.startswith("openvino-int8-mixed died of SIGILL with the instructions this CPU advertises")
+    assert note.endswith("will be served with ONEDNN_MAX_CPU_ISA=AVX512_CORE_VNNI.")
+
+
+def test_a_candidate_that_dies_whatever_it_is_told_is_rejected_with_the_signal() -> None:
+    with pytest.raises(ChildError) as ended:
+        isolation.first_restriction_that_runs(
+            lambda restriction: isolation.run("tests.children:die", deadline_s=60.0, environment=restriction, number=4)
+        )
+    row = failed_row("openvino-bf16", "openvino", "bf16", ended.value)
+    assert (row.verdict, "SIGILL" in row.reason) == ("failed", True)
+
+
+def test_tensorrt_inside_onnx_runtime_keeps_its_engines_on_the_server(tmp_path: Path) -> None:
+    artifact = tiny_artifact(tmp_path, backend="onnxruntime_tensorrt")
+    text = pbtxt_from_config(tensor_stage("m", artifact, rows="padded", threads=2))
+    (accelerator,) = config_from_pbtxt(text).accelerators
+    assert "execution_accelerators" in text and "gpu_execution_accelerator" in text
+    assert accelerator.name == "tensorrt"
+    assert accelerator.parameters["trt_engine_cache_enable"] == "true"
+    assert accelerator.parameters["trt_engine_cache_path"]

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.suite import bounds
+from tests.tiny import PROFILE, tiny_artifact
+from trimaran.artifact import Artifact
+from trimaran.candidates import CANDIDATES, Candidate, candidate
+from trimaran.chances import no_chance
+from trimaran.spec import Range
+from trimaran.store import Store
+
+PROVEN = candidate("openvino-int8-mixed")
+PLAN: Any = SimpleNamespace(profile=PROFILE, config=SimpleNamespace(objective="latency"))
+
+
+def bounded(function: str) -> Candidate:
+    return replace(candidate("onnxruntime-int8-static"), bound=f"{bounds.__name__}:{function}")
+
+
+@pytest.fixture
+def artifact(tmp_path: Path) -> Artifact:
+    return tiny_artifact(tmp_path / "store")
+
+
+def test_who_is_no_faster_at_best_is_not_searched_and_the_reason_has_the_numbers(artifact: Artifact) -> None:
+    store = Store(artifact.directory.parent)
+    said = no_chance(PLAN, bounded("slower"), artifact, [(PROVEN, artifact)], store=store)
+    assert said == (
+        "It was not searched: with every layer in INT8 it would take 1.08 times as long as openvino-int8-mixed, "
+        "which keeps every gate (1.30 at 1x8, 0.90 at 1x4; processor time on one thread)."
+    )
+    again = no_chance(PLAN, bounded("faster"), artifact, [(PROVEN, artifact)], store=store)
+    assert again == said, "a second run has the same contenders as the first"
+
+
+@pytest.mark.parametrize("function", ["faster", "broken"])
+def test_who_may_win_or_cannot_be_told_is_searched(artifact: Artifact, function: str) -> None:
+    store = Store(artifact.directory.parent)
+    assert no_chance(PLAN, bounded(function), artifact, [(PROVEN, artifact)], store=store) == ""
+
+
+def test_nothing_is_spared_without_a_searched_rival_or_for_whole_batches(artifact: Artifact) -> None:
+    store, row = Store(artifact.directory.parent), bounded("slower")
+    assert no_chance(PLAN, row, artifact, [], store=store) == ""
+    assert no_chance(PLAN, row, artifact, [(candidate("openvino-int8-weights"), artifact)], store=store) == ""
+    wide = PROFILE.model_copy(update={"batch": Range(minimum=1, typical=2, maximum=4)})
+    plan: Any = SimpleNamespace(profile=wide, config=PLAN.config)
+    assert no_chance(plan, row, artifact, [(PROVEN, artifact)], store=store) == ""
+    assert no_chance(PLAN, PROVEN, artifact, [(PROVEN, artifact)], store=store) == "", "it has no bound"
+
+
+def test_only_searched_candidates_have_a_bound() -> None:
+    assert all(row.searched for row in CANDIDATES.values() if row.bound)

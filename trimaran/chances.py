@@ -1,0 +1,81 @@
+"""What a candidate can be at best, asked in a child process before much time is spent on it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from trimaran import isolation
+from trimaran.artifact import Artifact, Recipe
+from trimaran.benchmarks.figures import decisive
+from trimaran.candidates import Candidate
+from trimaran.environment import capture, tools
+from trimaran.errors import TrimaranError
+from trimaran.planning import Plan
+from trimaran.spec import Frozen
+from trimaran.store import Store
+
+PROBE_DEADLINE_S = 60.0
+Rival = tuple[Candidate, Artifact]
+
+
+class Bound(Frozen):
+    """At each shape that the choice rests on: the time that a candidate takes at best, over a rival's."""
+
+    ratios: tuple[float, ...]
+
+
+def no_chance(plan: Plan, row: Candidate, parent: Artifact, proven: Sequence[Rival], *, store: Store) -> str:
+    """Why a search would be in vain: at best the candidate is no faster than a searched one that keeps every gate.
+
+    What was found is remembered, so that a second run has the same contenders.
+    """
+    shapes = decisive(plan.profile, plan.config.objective)
+    rivals = [(one, artifact) for one, artifact in proven if one.searched]
+    if not row.bound or not rivals or any(shape.batch != 1 for shape in shapes):
+        return ""
+    rival, faster = rivals[0]
+    asked: dict[str, Any] = {
+        "sequences": [shape.sequence for shape in shapes],
+        "weight_levels": largest_weight(row.backend, ()),
+    }
+
+    def measured() -> Bound:
+        folders: dict[str, Any] = {"parent": str(parent.directory), "rival": str(faster.directory)}
+        return Bound(ratios=isolation.run(row.bound, deadline_s=PROBE_DEADLINE_S, **folders, **asked))
+
+    recipe = Recipe(
+        step="bound",
+        parents=(parent.digest, faster.digest),
+        parameters={**asked, "candidate": row.name, "cpu": capture().cpu},
+        tools=tools("onnxruntime", "openvino"),
+    )
+    try:
+        ratios = store.remember(recipe, Bound, measured)[0].ratios
+    except TrimaranError:
+        # It is then made and judged as any other, and says itself what is wrong.
+        return ""
+    # As the choice does: one figure for all shapes that it rests on.
+    overall = math.prod(ratios) ** (1 / len(ratios))
+    if overall < 1:
+        return ""
+    where = ", ".join(f"{ratio:.2f} at {shape}" for ratio, shape in zip(ratios, shapes, strict=True))
+    return (
+        f"It was not searched: with every layer in INT8 it would take {overall:.2f} times as long as {rival.name}, "
+        f"which keeps every gate ({where}; processor time on one thread)."
+    )
+
+
+@cache
+def largest_weight(backend: str, restriction: tuple[tuple[str, str], ...]) -> int:
+    """Asked once for each engine and instruction set: a CPU does not change."""
+    return int(
+        isolation.run(
+            "trimaran.quantize.saturation:largest_weight",
+            deadline_s=PROBE_DEADLINE_S,
+            environment=dict(restriction),
+            backend=backend,
+        )
+    )
