@@ -90,7 +90,7 @@ BudgetOption = Annotated[
         "--budget",
         min=1.0,
         help="Seconds in which a searched INT8 candidate may look for the layers that must stay in float.",
-        show_default="150",
+        show_default="90",
     ),
 ]
 

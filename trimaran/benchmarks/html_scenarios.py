@@ -177,8 +177,8 @@ def layers(report: Report) -> str:
         heads = ["layer", "cost in INT8", "low", "high", "runs in"]
         parts.append(panels(drawings) + numbers(f"layers of {name}", table(heads, rows, caption=caption)))
     return (
-        "<h2>Layer by layer</h2><p>How much truer the answers become when one layer alone runs in float instead of "
-        "INT8, with the interval over texts. Green layers were kept in float.</p>" + joined(parts)
+        "<h2>Layer by layer</h2><p>How much of the loss each layer brings: it alone runs in INT8, all others in float. "
+        "With the interval over texts. Green layers were kept in float.</p>" + joined(parts)
     )
 
 

@@ -35,7 +35,7 @@ def layer_bars(found: Sensitivity) -> str:
         parts.append(element("rect", x=begin, y=top + 14, width=max(1.0, end - begin), height=9, rx=2, class_=style))
         if layer.low is not None and layer.high is not None:
             parts.append(line(scale(layer.low), top + 18.5, scale(layer.high), top + 18.5, class_="whisker"))
-    title = f"How much {metric_name(found.metric)} falls when one layer is back in float"
+    title = f"How much {metric_name(found.metric)} one layer alone in INT8 adds"
     return picture(WIDTH, bottom + 20, title, *parts)
 
 
