@@ -8,6 +8,9 @@ from typing import Any
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
+# Kernels are kept for each shape that was met, and every shape costs half a megabyte: OpenVINO's own limit of 5,000
+# would let a server grow for hours.
+KEPT_KERNELS = 1024
 
 
 class Engine:
@@ -24,6 +27,7 @@ class Engine:
             "NUM_STREAMS": 1,
             "PERFORMANCE_HINT": "LATENCY",
             "INFERENCE_PRECISION_HINT": "f32",
+            "CPU_RUNTIME_CACHE_CAPACITY": KEPT_KERNELS,
             **(options or {}),
         }
         compiled = ov.Core().compile_model(path, "CPU", settings)
