@@ -16,7 +16,7 @@ from trimaran.artifact import Artifact
 from trimaran.serving.server import Server, launch
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def server(tmp_path_factory: pytest.TempPathFactory, triton: None) -> Iterator[Server]:  # noqa: F811
     folder = tmp_path_factory.mktemp("triton")
     with home_at(folder / "home"):
@@ -24,7 +24,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, triton: None) -> Iterator[S
             yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def running(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     folder = tmp_path_factory.mktemp("gateway")
     with gateway(server.repository, server.grpc_url, folder) as started:
@@ -40,7 +40,7 @@ class Tasks:
     gateway: Running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def tasks(tmp_path_factory: pytest.TempPathFactory, triton: None) -> Iterator[Tasks]:  # noqa: F811
     folder = tmp_path_factory.mktemp("tasks")
     with home_at(folder / "home"):

@@ -97,7 +97,7 @@ def gateway(repository: Path, triton_url: str, folder: Path, *options: object, a
         process.send_signal(signal.SIGTERM)
         code = process.wait(timeout=60)
         process.stdout.close()
-    assert code in (0, -signal.SIGTERM), (folder / "stderr").read_text()
+    assert code in (0, -signal.SIGTERM), f"{code}: {(folder / 'stderr').read_text()}"
 
 
 def slow_world(root: Path) -> Path:

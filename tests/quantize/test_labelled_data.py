@@ -57,19 +57,25 @@ def labelled_texts(artifact: Artifact) -> Columns:
 
 
 def answered_questions(artifact: Artifact) -> Columns:
-    """The graph's own spans, as `exact-match` reads them; every fourth item has another answer."""
-    pairs = [(context, question) for context, question in shipped_pairs("calibration")][:24]
+    """The graph's own spans where no other comes near, as `exact-match` reads them; a quarter has another answer."""
+    pairs = list(shipped_pairs("calibration"))[:96]
     texts: list[Text] = [(question, context) for context, question in pairs]
     found, encoder = answers(artifact, texts), encoder_of(artifact)
-    rows = []
+    items = []
     for index, (encoding, (context, question)) in enumerate(zip(encoder.encodings(texts), pairs, strict=True)):
         inside = [place for place, part in enumerate(encoding.sequence_ids) if part == 1]
         start, end = (found[name][index].astype(np.float64) for name in ("start_logits", "end_logits"))
-        spans = [(a, b) for a in inside for b in inside if 0 <= b - a < 30]
-        first, last = max(spans, key=lambda span: start[span[0]] + end[span[1]])
+        spans = sorted(
+            ((start[a] + end[b], a, b) for a in inside for b in inside if 0 <= b - a < 30), reverse=True
+        )  # fmt: skip
+        (best, first, last), (second, _, _) = spans[:2]
         said = context[encoding.offsets[first][0] : encoding.offsets[last][1]]
-        rows.append((context, question, said if index % 4 else "something else"))
-    return ("context", "question", "answer"), rows
+        items.append((best - second, context, question, said))
+    clear = sorted(items, reverse=True)[:24]
+    return ("context", "question", "answer"), [
+        (context, question, said if index % 4 else "something else")
+        for index, (_, context, question, said) in enumerate(clear)
+    ]
 
 
 def written(path: Path, columns: Columns) -> Path:

@@ -26,9 +26,9 @@ def test_a_stub_is_known_by_its_models_folder_and_its_instances_name(tmp_path: P
     model.parent.mkdir(parents=True)
     model.write_text("input()\n", encoding="utf-8")
     with stub(str(model), "region", "1", "1", "7", "/opt", "0", "m_0_0", "DEFAULT") as pid:
-        assert stubs_of(os.getpid()) == {pid: Stub("m", "3")}
+        assert stubs_of(os.getpid())[pid] == Stub("m", "3")
 
 
 def test_a_stub_that_is_only_asked_for_its_version_serves_nothing() -> None:
-    with stub():
-        assert stubs_of(os.getpid()) == {}
+    with stub() as pid:
+        assert pid not in stubs_of(os.getpid())
