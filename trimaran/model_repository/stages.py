@@ -37,9 +37,6 @@ _SERVED_ENTRY = {"onnx": "model.onnx", "openvino": "model.xml", "tensorrt": "mod
 # An idle engine starts at once: while it works the queue fills by itself, so waiting for company would only add
 # latency. Requests beyond the queue, or older than the timeout, are refused rather than answered too late.
 _QUEUE_DELAY_US = 0
-# Two, though each has every thread: Triton 24.10 does not wake the batcher of a bounded queue for a request that comes
-# while the only instance is about to end its last one, and the request then waits half a second.
-_TEXT_STAGES = 2
 _QUEUE_TIMEOUT_US = 10_000_000
 _QUEUED_BATCHES = 8
 _SMALLEST_QUEUE = 64
@@ -174,7 +171,6 @@ def text_stage(name: str, artifact: Artifact, *, calls: bool = False) -> ModelCo
         inputs=inputs,
         outputs=outputs,
         dynamic_batching=_batching(artifact.profile),
-        instance_group=InstanceGroup(count=_TEXT_STAGES),
         warmups=() if calls else text_warmups(artifact),
         parameters=text_parameters(artifact),
     )
