@@ -20,6 +20,8 @@ from typing import Any
 
 from export_cost import summed_pss
 
+from trimaran.store import Store, default_home
+
 SIZES = (20_000, 200_000)
 LEAST_SHARE = 0.90
 MOST_MEMORY_BYTES = 2_000_000_000
@@ -44,7 +46,6 @@ def engine_alone(reference: str, texts_file: str, rows: str, threads: int, secon
     from trimaran.bulk.run import PART_ROWS
     from trimaran.corpus import encoder_of
     from trimaran.runtime.text import groups_of
-    from trimaran.store import Store, default_home
 
     artifact = Store(default_home() / "store").open(reference)
     os.environ.update(artifact.execution_environment)
