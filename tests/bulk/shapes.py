@@ -16,15 +16,17 @@ from trimaran.bulk.worker import bulk_options
 
 # Each width is a kind of kernel of its own, made for every shape.
 WIDTHS = tuple(range(48, 144, 8))
-FEW, MANY = 250, 600
+FEW, MANY = 400, 900
+UNBOUNDED = 1_000_000
 
 
 def growth(folder: str, bounded: bool) -> int:
     """Bytes by which the process grew from the first `FEW` shapes to all `MANY`."""
     artifact = tiny_artifact(Path(folder), backend="openvino")
     write_layers(artifact.entry_path)
-    opened = bulk_options(artifact, 1) if bounded else artifact
-    shapes = [(rows, length) for length in range(4, 36) for rows in range(1, 21)]
+    unbounded = artifact.model_copy(update={"engine_options": {"CPU_RUNTIME_CACHE_CAPACITY": UNBOUNDED}})
+    opened = bulk_options(artifact, 1) if bounded else unbounded
+    shapes = [(rows, length) for length in range(4, 36) for rows in range(1, 31)]
     order = np.random.default_rng(0).permutation(len(shapes))[:MANY]
     with open_session(opened, threads=1) as session:
         session.infer(_inputs(*shapes[-1]))

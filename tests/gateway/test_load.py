@@ -17,13 +17,14 @@ ROOT = Path(__file__).parent.parent.parent
 CLAIMS = ("no wrong answer", "no lost answer", "every refusal a proper status")
 
 
+# A capacity measured in a busy moment is too low: thirty times that is too much for any machine.
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ["gateway", "triton"])
 def test_overload_loses_nothing(server: Server, tmp_path: Path, target: str) -> None:
     command = [
         sys.executable, str(ROOT / "benchmarks" / "load.py"), str(server.repository), "vectors", "--target", target,
         "--callers", "60", "--seconds", "6", "--capacity-seconds", "3", "--in-flight", "2", "--queue", "2",
-        "--factor", "3", "-o", str(tmp_path / "result.json"),
+        "--factor", "30", "-o", str(tmp_path / "result.json"),
     ]  # fmt: skip
     done = subprocess.run(command, env=environment(tmp_path / "home"), capture_output=True, text=True, check=False)
     assert (tmp_path / "result.json").is_file(), done.stderr

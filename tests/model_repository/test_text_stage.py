@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.model_repository.worlds import changed
 from tests.tiny import tiny_artifact
 from trimaran.model_repository.layout import lay_out
@@ -60,7 +62,10 @@ print(engine.Engine.calls)
 """
 
 
-def test_a_stage_sets_its_environment_first_and_keeps_requests_apart(tmp_path: Path) -> None:
+def test_a_stage_sets_its_environment_first_and_keeps_requests_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RAYON_NUM_THREADS", raising=False)
     artifact = changed(
         tiny_artifact(tmp_path / "s"),
         tmp_path / "s",

@@ -128,10 +128,11 @@ def test_a_builder_that_crashes_takes_only_its_own_process(world: World, monkeyp
     def crash(worker: Any, target: str, **arguments: Any) -> Any:
         return call(worker, "tests.children:die", deadline_s=DEADLINE_S, number=int(signal.SIGSEGV))
 
+    graph = world.graph("bert", "onnx-fp16")
     monkeypatch.setattr(engine_module.Worker, "call", crash)
     before = sorted(path.name for path in world.store.root.iterdir())
     with pytest.raises(ChildError, match="SIGSEGV"):
-        world.build(world.graph("bert", "onnx-fp16"), compute_capabilities=("8.0",))
+        world.build(graph, compute_capabilities=("8.0",))
     assert sorted(path.name for path in world.store.root.iterdir()) == before, "nothing half-made is left"
 
 

@@ -18,6 +18,7 @@ from trimaran.client import Client
 from trimaran.errors import UsageError
 from trimaran.model_repository.layout import lay_out
 from trimaran.serving import daemon
+from trimaran.serving.watchdog import ServerGone
 
 pytestmark = pytest.mark.usefixtures("triton")
 
@@ -107,3 +108,14 @@ def test_a_killed_supervisor_leaves_nothing_and_is_forgotten(repository: Path) -
     os.kill(started.pid, signal.SIGKILL)
     assert eventually(lambda: nothing_left_of(started.pid))
     assert daemon.running() == ()
+
+
+@pytest.mark.parametrize("meanwhile", [None, ServerGone("it ended by itself")])
+def test_a_signal_in_a_tick_ends_the_server_after_the_tick(meanwhile: Exception | None) -> None:
+    reached = False
+    with pytest.raises(daemon._Ended), daemon._signals_as_exceptions() as signals, signals.deferred():
+        os.kill(os.getpid(), signal.SIGTERM)
+        reached = True
+        if meanwhile:
+            raise meanwhile
+    assert reached

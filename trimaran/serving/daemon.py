@@ -48,26 +48,27 @@ def serve_forever(
     A model that stops answering is loaded again, a server that dies is started again on the same ports; both are
     counted in the state file and logged. Raises what the first start raises, or when it cannot be started again.
     """
-    with contextlib.suppress(_Ended), _signals_as_exceptions():
+    with contextlib.suppress(_Ended), _signals_as_exceptions() as signals:
         server = launch(repository, **options)
         http, grpc, metrics = server.ports
         again: LaunchOptions = {**options, "http_port": http, "grpc_port": grpc, "metrics_port": metrics}
         with _announced(server) as state:
             on_ready(state.running)
             while True:
-                reason = _watched(server, care, state)
+                reason = _watched(server, care, state, signals)
                 log.warning("Triton is started again: %s.", reason)
                 server = _started_again(lambda: launch(repository, **again))
                 state.count(restarts=1)
 
 
-def _watched(server: Server, care: Care, state: State) -> str:
+def _watched(server: Server, care: Care, state: State, signals: _Signals) -> str:
     """Looks after a server until it must be started again; returns why. However this ends, the server ends with it."""
     with server:
         watchdog = Watchdog(server, care, on_reload=lambda model, reason: state.count(reloads=1))
         try:
             while True:
-                watchdog.tick()
+                with signals.deferred():
+                    watchdog.tick()
                 time.sleep(_WATCH_S)
         except ServerGone as gone:
             return str(gone)
@@ -169,18 +170,39 @@ def _announced(server: Server) -> Iterator[State]:
         server.close()
 
 
-@contextlib.contextmanager
-def _signals_as_exceptions() -> Iterator[None]:
-    """The first SIGINT or SIGTERM raises; while the server drains, further ones change nothing."""
+class _Signals:
+    """The first SIGINT or SIGTERM raises _Ended; while the server drains, further ones change nothing."""
 
-    def end(number: int, frame: FrameType | None) -> None:
+    def __init__(self) -> None:
+        self._held = self._came = False
+
+    def end(self, number: int, frame: FrameType | None) -> None:
         for one in (signal.SIGINT, signal.SIGTERM):
             signal.signal(one, signal.SIG_IGN)
-        raise _Ended
+        self._came = True
+        if not self._held:
+            raise _Ended
 
-    before = {one: signal.signal(one, end) for one in (signal.SIGINT, signal.SIGTERM)}
+    @contextlib.contextmanager
+    def deferred(self) -> Iterator[None]:
+        """Raises at the end of the block: an exception that strikes inside a pool of threads can leave a lock of the
+        whole process taken, and the interpreter then waits for it for ever when it exits.
+        """
+        self._held = True
+        try:
+            yield
+        finally:
+            self._held = False
+            if self._came:
+                raise _Ended
+
+
+@contextlib.contextmanager
+def _signals_as_exceptions() -> Iterator[_Signals]:
+    signals = _Signals()
+    before = {one: signal.signal(one, signals.end) for one in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield
+        yield signals
     finally:
         for one, handler in before.items():
             signal.signal(one, handler)
