@@ -23,7 +23,7 @@ from trimaran.bulk.readers import Columns
 from trimaran.bulk.run import Work, settings_for
 from trimaran.bulk.run_folder import read_manifest
 from trimaran.bulk.vectors import VectorFolder
-from trimaran.bulk.worker import ENGINE_ENVIRONMENT, KEPT_KERNELS, How, Worker, bulk_options, few_sizes, lanes_for
+from trimaran.bulk.worker import ENGINE_ENVIRONMENT, KEPT_KERNELS, How, Worker, bulk_options, lanes_for
 from trimaran.errors import UsageError, ValidationError
 
 
@@ -209,16 +209,6 @@ def test_two_workers_write_what_one_writes(artifact: Artifact, texts: list[str],
 def test_a_shape_says_what_every_part_is(artifact: Artifact) -> None:
     shape = settings_for(artifact, columns=Columns(), how=How()).shape
     assert shape == Shape(artifact=artifact.digest, task="embedding", format="parquet", dtype="fp32", width=HIDDEN)
-
-
-def test_whatever_is_left_of_a_length_goes_through_in_few_sizes() -> None:
-    for maximum in (4, 24, 32):
-        sizes = {len(call) for left in range(1, 3 * maximum) for call in few_sizes([list(range(left))], maximum)}
-        assert sizes == {maximum, *(1 << power for power in range(5) if 1 << power < maximum)}
-    groups = [[5, 3, 9], [1], list(range(10, 80))]
-    calls = list(few_sizes(groups, 32))
-    assert [index for call in calls for index in call] == [index for group in groups for index in group]
-    assert [len(call) for call in calls] == [2, 1, 1, 32, 32, 4, 2]
 
 
 def test_ever_new_shapes_take_no_more_memory(tmp_path: Path) -> None:

@@ -95,8 +95,8 @@ def state_of(running: daemon.Running) -> daemon.Running:
 
 
 def stub_of(running: daemon.Running) -> int:
-    (stub,) = processes.stubs_of(running.pid)
-    return stub
+    """One of the model's stubs."""
+    return min(processes.stubs_of(running.pid))
 
 
 def triton_of(running: daemon.Running) -> int:
@@ -116,12 +116,29 @@ def test_a_killed_stub_is_replaced_under_load(repository: Path, serve: Callable[
     assert state_of(running).restarts == 0
 
 
-def test_a_hung_stub_is_replaced(repository: Path, serve: Callable[..., daemon.Running]) -> None:
-    running = serve(repository, care=Care(canary_s=0.2, canary_timeout_s=0.5, hang_s=2.0))
+@pytest.mark.parametrize("hung", [1, 2])
+def test_hung_stubs_are_replaced(repository: Path, serve: Callable[..., daemon.Running], hung: int) -> None:
+    """Where one of two hangs, the other goes on answering, the canaries too."""
+    running = serve(repository, care=Care(canary_s=0.2, canary_timeout_s=0.5, hang_s=4.0))
+    stubs = sorted(processes.stubs_of(running.pid))
+    assert len(stubs) == 2
     with Load(running) as load:
-        os.kill(stub_of(running), signal.SIGSTOP)
+        for stub in stubs[:hung]:
+            os.kill(stub, signal.SIGSTOP)
         assert eventually(lambda: state_of(running).reloads == 1)
         assert load.right_again()
+    assert load.wrong == 0
+    assert not set(stubs[:hung]) & set(processes.stubs_of(running.pid))
+
+
+def test_a_stub_that_hangs_before_anybody_asks_is_replaced(
+    repository: Path, serve: Callable[..., daemon.Running]
+) -> None:
+    running = serve(repository, care=Care(canary_s=0.2, canary_timeout_s=0.5, hang_s=4.0))
+    os.kill(stub_of(running), signal.SIGSTOP)
+    assert eventually(lambda: state_of(running).reloads == 1)
+    with Load(running) as load:
+        pass
     assert load.wrong == 0
 
 

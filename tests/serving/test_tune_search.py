@@ -150,7 +150,8 @@ def test_the_front_is_what_no_other_beats_in_both() -> None:
 
 def test_rows_share_a_call_while_the_longest_is_at_most_so_much_longer() -> None:
     lengths = [10, 11, 13, 20]
-    assert list(groups_of(lengths, "padded", 8, 1.3)) == [[0, 1, 2], [3]]
+    assert list(groups_of(lengths, "padded", 8, 1.3)) == [[0, 1], [2], [3]]
+    assert list(groups_of(lengths, "padded", 3, 1.3)) == [[0, 1, 2], [3]]
     assert list(groups_of(lengths, "padded", 2, 1.3)) == [[0, 1], [2], [3]]
     assert list(groups_of(lengths, "equal-length", 8, 1.3)) == [[0], [1], [2], [3]]
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from trimaran.errors import NotReady, RequestFailed
+from trimaran.runtime.pulse import Sign
 from trimaran.serving import control, processes, readiness, watchdog
 from trimaran.serving.processes import Stub
 from trimaran.serving.watchdog import Care, ServerGone, Watchdog
@@ -20,6 +22,7 @@ class World:
 
     def __init__(self, patch: pytest.MonkeyPatch, care: Care | None = None) -> None:
         self.stubs: dict[int, Stub] = {10: FIRST}
+        self.signs: dict[int, Sign] = {}
         self.ready: dict[str, str] = {"1": "READY"}
         self.canary: Exception | None = None
         self.finished, self.instances = 0, 1
@@ -29,6 +32,7 @@ class World:
         self.now_s = 1000.0
         patch.setattr(watchdog, "time", SimpleNamespace(monotonic=lambda: self.now_s))
         patch.setattr(processes, "stubs_of", lambda keeper: dict(self.stubs))
+        patch.setattr(watchdog, "sign_of", lambda folder, pid: self.signs.get(pid))
         patch.setattr(processes, "kill_stubs", lambda keeper, model: self.calls.append("kill"))
         patch.setattr(processes, "memory_bytes", lambda keeper: self.memory)
         patch.setattr(control, "index", lambda address: [control.Entry("m", v, s, "") for v, s in self.ready.items()])
@@ -41,6 +45,7 @@ class World:
             host="127.0.0.1",
             ports=SimpleNamespace(http=1),
             keeper_pid=1,
+            pulses=Path("pulses"),
             models=("m",),
             alive=lambda: self.alive,
         )
@@ -121,6 +126,31 @@ def test_silence_is_a_death_only_when_nothing_is_finished(monkeypatch: pytest.Mo
     for _ in range(11):
         world.tick()
     assert world.reloads == ["it finished nothing for 10 s"]
+
+
+@pytest.mark.parametrize("canary", [None, NotReady("no answer in time")], ids=["the other answers", "silence"])
+def test_one_of_two_stubs_that_does_not_move_is_missed(world: World, canary: Exception | None) -> None:
+    world.stubs, world.instances, world.canary = {10: FIRST, 11: FIRST}, 2, canary
+    begun_s = world.now_s
+    for world.finished in range(29):
+        world.signs = {10: Sign(begun_s, True), 11: Sign(world.now_s, False)}
+        world.tick()
+    assert world.reloads == []
+    for _ in range(2):
+        world.tick()
+    assert world.reloads == ["one of its python stubs did not move for 30 s"]
+
+
+def test_a_stub_that_works_on_something_long_is_left_alone(world: World) -> None:
+    world.canary = NotReady("no answer in time")
+    for _ in range(60):
+        world.signs = {10: Sign(world.now_s, True)}
+        world.tick()
+    assert world.reloads == []
+    for _ in range(32):
+        world.signs = {10: Sign(world.now_s, False)}
+        world.tick()
+    assert world.reloads == ["it finished nothing for 30 s"]
 
 
 def test_a_model_that_will_not_load_is_tried_again_and_ever_more_rarely(

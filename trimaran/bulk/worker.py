@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from trimaran.spec import Frozen, Rows
 Vectors = npt.NDArray[np.float32]
 EMBEDDING = "embedding"
 # OpenVINO keeps what it prepared for every shape it meets (5,000 of them), and so does oneDNN below it (1,024): about
-# half a megabyte a shape. A run meets few shapes (`few_sizes`), and these many parts of a graph are more than it needs.
+# half a megabyte a shape. A run meets few shapes (`groups_of`), and these many parts of a graph are more than it needs.
 KEPT_KERNELS = 768
 ENGINE_ENVIRONMENT = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": str(KEPT_KERNELS)}
 # Outputs with an axis of tokens are padded to the longest of a window, so a window is small.
@@ -175,7 +175,7 @@ class Worker:
             work.vectors = np.zeros((len(work.texts), self.width), np.float32)
             lengths = [len(work.tokens[index].ids) for index in good]
             maximum = self.artifact.profile.batch.maximum
-            calls = few_sizes(groups_of(lengths, self._how.rows, maximum), maximum)
+            calls = groups_of(lengths, self._how.rows, maximum)
             groups = [[good[place] for place in group] for group in calls][::-1]
         work.waiting = len(groups)
         if not groups:
@@ -257,18 +257,6 @@ class _Answers:
         for index, answer in zip(group, found, strict=True):
             work.answers[index] = answer
         return tokens
-
-
-def few_sizes(groups: Iterable[list[int]], maximum: int) -> Iterator[list[int]]:
-    """The groups in calls of the largest size or a power of two: what is left of a length in a part has any size, and
-    an engine would prepare itself for every size of every length, 3 ms and half a megabyte each for a small encoder.
-    """
-    for group in groups:
-        begin = 0
-        while left := len(group) - begin:
-            size = maximum if left >= maximum else 1 << (left.bit_length() - 1)
-            yield group[begin : begin + size]
-            begin += size
 
 
 def lanes_for(artifact: Artifact, cores: int, memory_bytes: int) -> tuple[int, int]:

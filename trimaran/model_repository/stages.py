@@ -31,12 +31,15 @@ from trimaran.spec import Frozen, Rows, ShapeProfile, TokenizerSpec
 SERVING_FILE = "serving.json"
 ON_DEMAND = "on demand"
 # What the text stage imports of `trimaran/runtime`, beside its engine.
-TEXT_FILES = ("text.py", "answers.py", "entities.py", "spans.py", "wire.py")
+TEXT_FILES = ("text.py", "answers.py", "entities.py", "spans.py", "wire.py", "pulse.py")
 _SERVED_ENTRY = {"onnx": "model.onnx", "openvino": "model.xml", "tensorrt": "model.plan"}
 
 # An idle engine starts at once: while it works the queue fills by itself, so waiting for company would only add
 # latency. Requests beyond the queue, or older than the timeout, are refused rather than answered too late.
 _QUEUE_DELAY_US = 0
+# Two, though each has every thread: Triton 24.10 does not wake the batcher of a bounded queue for a request that comes
+# while the only instance is about to end its last one, and the request then waits half a second.
+_TEXT_STAGES = 2
 _QUEUE_TIMEOUT_US = 10_000_000
 _QUEUED_BATCHES = 8
 _SMALLEST_QUEUE = 64
@@ -170,6 +173,7 @@ def text_stage(name: str, artifact: Artifact, *, calls: bool = False) -> ModelCo
         max_batch_size=artifact.profile.batch.maximum,
         inputs=inputs,
         outputs=outputs,
+        instance_group=InstanceGroup(count=_TEXT_STAGES),
         dynamic_batching=_batching(artifact.profile),
         warmups=() if calls else text_warmups(artifact),
         parameters=text_parameters(artifact),

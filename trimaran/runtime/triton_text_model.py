@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .answers import ANSWERS, Answering, Reader
+from .pulse import Pulse
 from .text import STRETCH, TextEncoder
 from .wire import MOST_ENTRIES, OPTIONS, WIRES, Tensors, parsed_options
 
@@ -25,11 +26,14 @@ class Asked(NamedTuple):
     keywords: str
 
 
-def opened(folder: Path, *, threads: int | None = None) -> tuple[Any, Answering, dict[str, Any]]:
+def opened(
+    folder: Path, *, threads: int | None = None, pulse: Pulse | None = None
+) -> tuple[Any, Answering, dict[str, Any]]:
     """The engine of a version's folder, with all that stands around it, and the settings that it was opened with.
 
-    `threads` takes the place of what the settings say.
+    `threads` takes the place of what the settings say; the engine's calls show in the `pulse`.
     """
+    pulse = pulse or Pulse()
     settings = json.loads((folder / "serving.json").read_text(encoding="utf-8"))
     # The engine's library and the tokenizer's thread pool read these once, when they are first imported.
     os.environ.update(settings["execution_environment"])
@@ -43,7 +47,7 @@ def opened(folder: Path, *, threads: int | None = None) -> tuple[Any, Answering,
     sequence = settings["profile"]["sequence"]
     tokenizer = str(folder / "tokenizer.json")
     answering = Answering(
-        infer=engine.infer,
+        infer=pulse.through(engine.infer),
         encoder=TextEncoder(
             tokenizer, minimum=sequence["minimum"], maximum=sequence["maximum"], **settings["tokenizer"]
         ),
@@ -53,7 +57,7 @@ def opened(folder: Path, *, threads: int | None = None) -> tuple[Any, Answering,
         policy=settings["rows"],
         maximum_batch=settings.get("rows_a_call") or settings["profile"]["batch"]["maximum"],
         stretch=settings.get("stretch", STRETCH),
-        infer_many=engine.infer_many if more else None,
+        infer_many=pulse.through(engine.infer_many) if more else None,
     )
     return engine, answering, settings
 
@@ -63,12 +67,17 @@ class TritonPythonModel:
         import triton_python_backend_utils
 
         self._triton: Any = triton_python_backend_utils
-        self._engine, self._served, settings = opened(Path(__file__).parent)
+        self._pulse = Pulse()
+        self._engine, self._served, settings = opened(Path(__file__).parent, pulse=self._pulse)
         self._task = settings["task"]
         self._wire = WIRES[self._task]
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:
         """Answers every request of a batch; one that cannot be read or answered gets an error of its own."""
+        with self._pulse.working():
+            return self._responses(requests)
+
+    def _responses(self, requests: Sequence[Any]) -> list[Any]:
         read = [self._rows_of(request) for request in requests]
         rows = [row for found in read if isinstance(found, list) for row in found]
         try:

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import TypedDict, Unpack, cast
 
 from trimaran.errors import NotReady, ToolError, UsageError
+from trimaran.runtime.pulse import FOLDER
 from trimaran.serving import control, installation, keeper, ports, readiness
 from trimaran.serving.listing import listed_models
 from trimaran.store import default_home, sweep
@@ -37,13 +38,21 @@ class Server:
     """Made by `launch`. A context manager; closing it answers the requests in flight first."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], lifeline: int, *, repository: Path, chosen: ports.Ports, log_file: Path
+        self,
+        process: subprocess.Popen[bytes],
+        lifeline: int,
+        *,
+        repository: Path,
+        chosen: ports.Ports,
+        log_file: Path,
+        pulses: Path,
     ) -> None:
         self._process = process
         self._lifeline: int | None = lifeline
         self.repository = repository
         self.ports = chosen
         self.log = log_file
+        self.pulses = pulses
         self.models: tuple[str, ...] = ()
 
     @property
@@ -179,11 +188,13 @@ def _start(
     folder = Path(tempfile.mkdtemp(prefix="trimaran-triton-"))
     try:
         found.place_backends(folder / "backends")
+        pulses = folder / "pulses"
+        pulses.mkdir()
         process, lifeline = _spawn(found, chosen, log_file, folder, flags, cpus)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    return Server(process, lifeline, repository=repository, chosen=chosen, log_file=log_file)
+    return Server(process, lifeline, repository=repository, chosen=chosen, log_file=log_file, pulses=pulses)
 
 
 def _spawn(
@@ -216,7 +227,7 @@ def _spawn(
         with log_file.open("ab") as stream:
             process = subprocess.Popen(
                 [*guard, str(folder), *command],
-                env=found.environment(),
+                env=found.environment() | {FOLDER: str(folder / "pulses")},
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=subprocess.STDOUT,

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from trimaran.errors import NotReady, ServerError
+from trimaran.runtime.pulse import Sign, sign_of
 from trimaran.serving import control, processes, readiness
 from trimaran.serving.server import Server
 
@@ -23,8 +24,8 @@ Health = Literal["well", "dead", "busy", "absent"]
 
 @dataclass(frozen=True)
 class Care:
-    """`canary_s` is the time between canaries of a model, `hang_s` how long nothing may be finished by one that is
-    asked; `memory_limit_bytes` is for the server with all its stubs.
+    """`canary_s` is the time between canaries of a model; `hang_s` how long one that is asked may finish nothing, or
+    one of its stubs not move; `memory_limit_bytes` is for the server with all its stubs.
     """
 
     canary_s: float = 1.0
@@ -142,18 +143,30 @@ class Watchdog:
             one.progressed_s, one.finished = time.monotonic(), -1
         elif health == "dead":
             self._reload(model, "it answers a canary with nonsense or an error")
-        elif self._hangs(model):
+        if health in ("well", "busy") and self._stuck(model):
+            self._reload(model, f"one of its python stubs did not move for {self._care.hang_s:g} s")
+        elif health == "busy" and self._hangs(model):
             self._reload(model, f"it finished nothing for {self._care.hang_s:g} s")
 
+    def _stuck(self, model: str) -> bool:
+        """One of several stubs can hang while the others answer the canaries."""
+        return any(time.monotonic() - sign.moved_s > self._care.hang_s for sign in self._signs(model))
+
+    def _signs(self, model: str) -> list[Sign]:
+        found = [sign_of(self._server.pulses, pid) for pid, stub in self._stubs.items() if stub.model == model]
+        return [sign for sign in found if sign is not None]
+
     def _hangs(self, model: str) -> bool:
-        """No answer to a canary may mean much to do; a model that hangs finishes nothing at all."""
+        """No answer to a canary may mean much to do; a model that hangs finishes nothing at all, and none of its stubs
+        works on something long.
+        """
         one, now = self._watched[model], time.monotonic()
         try:
             finished = control.finished(self._address, model)
         except ServerError:
             return False
         self._answered_s = now
-        if finished != one.finished:
+        if finished != one.finished or any(sign.working for sign in self._signs(model)):
             one.finished, one.progressed_s = finished, now
         return now - one.progressed_s > self._care.hang_s
 

@@ -1,0 +1,21 @@
+"""Which rows of a request go through the engine together."""
+
+from __future__ import annotations
+
+import pytest
+
+from trimaran.runtime.text import groups_of
+
+
+@pytest.mark.parametrize("maximum", [4, 24, 32])
+def test_calls_of_one_length_have_few_sizes(maximum: int) -> None:
+    sizes = {len(call) for rows in range(1, 3 * maximum) for call in groups_of([7] * rows, "equal-length", maximum)}
+    assert sizes == {maximum, *(1 << power for power in range(5) if 1 << power < maximum)}
+
+
+def test_every_row_goes_through_once_with_its_equals() -> None:
+    lengths = [5, 3, 5, 9, *[4] * 70, 5]
+    calls = list(groups_of(lengths, "equal-length", 32))
+    assert sorted(index for call in calls for index in call) == list(range(len(lengths)))
+    assert all(len({lengths[index] for index in call}) == 1 for call in calls)
+    assert [len(call) for call in calls] == [1, 32, 32, 4, 2, 2, 1, 1]
