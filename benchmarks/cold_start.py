@@ -9,7 +9,6 @@ is the one that the golden bundle (or, without one, a server that was started be
 from __future__ import annotations
 
 import argparse
-import contextlib
 import http.client
 import json
 import os
@@ -89,8 +88,11 @@ def one_start(repository: Path, model: str, text: str, wanted: np.ndarray, home:
         announced = time.perf_counter() - begun
     finally:
         process.send_signal(signal.SIGTERM)
-        with contextlib.suppress(subprocess.TimeoutExpired):
+        try:
             process.wait(timeout=60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
     return {"first_answer_s": answered, "announced_s": announced, "distance": distance(found, wanted)}
 
 

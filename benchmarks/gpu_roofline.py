@@ -7,13 +7,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import export_cost
+from sized_models import made
 
 from trimaran.artifact import load_artifact
 from trimaran.benchmarks.products import products_of
@@ -53,13 +53,13 @@ def main() -> None:
 
 
 def model_rows(name: str, source: str, store: Path) -> list[dict[str, Any]]:
-    graph = said("export", "-m", source, "--task", "embedding", "--store", str(store))
+    graph = str(made("export", "-m", source, "--task", "embedding", "--store", str(store)))
     products = {shape: products_of(Path(graph) / "model.onnx", shape) for shape in SHAPES}
     rows = []
     for precision in PRECISIONS:
-        typed = said("quantize", graph, "--to", precision, "--store", str(store))
+        typed = str(made("quantize", graph, "--to", precision, "--store", str(store)))
         build = ("build-engine", typed, "--runtime", "tensorrt-rtx", "--store", str(store), "--compute-capability")
-        engines = {capability: load_artifact(Path(said(*build, capability))) for capability in CAPABILITIES}
+        engines = {capability: load_artifact(made(*build, capability)) for capability in CAPABILITIES}
         receipts = {
             capability: Receipt.of(engine.details["engine"]["kernels"][0]) for capability, engine in engines.items()
         }
@@ -72,13 +72,6 @@ def model_rows(name: str, source: str, store: Path) -> list[dict[str, Any]]:
                     "receipt": receipts[capability].model_dump(), **expected.model_dump(),
                 })  # fmt: skip
     return rows
-
-
-def said(*arguments: str) -> str:
-    """Runs a stage of trimaran and gives the folder of the artifact that it made."""
-    command = [sys.executable, "-m", "trimaran", *arguments, "--json"]
-    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
-    return str(json.loads(done.stdout)["artifact"])
 
 
 def page(result: dict[str, Any]) -> str:

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable
 from html import escape
 
+from trimaran.benchmarks.html_script import SCRIPT, policy
+from trimaran.benchmarks.html_style import STYLE
 from trimaran.benchmarks.html_tables import scrolling
 
 
@@ -39,3 +41,14 @@ def unbroken(sentence: str) -> str:
 
 def joined(parts: Iterable[str]) -> str:
     return "\n".join(part for part in parts if part)
+
+
+def page(title: str, sections: Iterable[str]) -> str:
+    """One self-contained file that asks nothing of any network."""
+    return (
+        f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{escape(title)}</title>\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{escape(policy())}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<style>{STYLE}</style>\n</head>\n<body>\n<main>\n{joined(sections)}\n</main>\n"
+        f"<script>{SCRIPT}</script>\n</body>\n</html>\n"
+    )

@@ -9,10 +9,8 @@ from trimaran.benchmarks.figures import decisive, find, percentiles, rows_per_se
 from trimaran.benchmarks.finals import uneven
 from trimaran.benchmarks.harness import floor_ns, overhead, twins_verdicts
 from trimaran.benchmarks.html_limits import limits
-from trimaran.benchmarks.html_parts import figure, joined, legend, numbers, panels, unbroken
+from trimaran.benchmarks.html_parts import figure, legend, numbers, page, panels, unbroken
 from trimaran.benchmarks.html_scenarios import final_numbers, layers, load, shapes, where_time_goes
-from trimaran.benchmarks.html_script import SCRIPT, policy
-from trimaran.benchmarks.html_style import STYLE
 from trimaran.benchmarks.html_tables import candidates_table, invariance_table, table
 from trimaran.benchmarks.plots import drawn_rows, latency_ecdf, series_class, speed_against_fidelity, speedup_bars
 from trimaran.benchmarks.report import UNSERVED, Report
@@ -37,7 +35,6 @@ from trimaran.tasks import task
 
 
 def render_html(report: Report) -> str:
-    title = escape(f"{report.model}: Trimaran report")
     sections = (
         _opening(report),
         _candidates(report),
@@ -56,12 +53,7 @@ def render_html(report: Report) -> str:
         _harness(report),
         _reproduce(report),
     )
-    return (
-        f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{title}</title>\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{escape(policy())}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<style>{STYLE}</style>\n</head>\n<body>\n<main>\n{joined(sections)}\n</main>\n<script>{SCRIPT}</script>\n</body>\n</html>\n"
-    )
+    return page(f"{report.model}: Trimaran report", sections)
 
 
 def _opening(report: Report) -> str:

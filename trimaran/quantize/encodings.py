@@ -50,8 +50,8 @@ class _Choice:
 
 
 @dataclass(frozen=True)
-class Encoding:
-    """The integer is round((x[channels]·factors + offsets) / step), from 0 to 255.
+class Integers:
+    """What an integer graph is written from: round((x[channels]·factors + offsets) / step), from 0 to 255.
 
     `weights` are the whole numbers of the layer's matrix, with one scale an output channel; `correction` is what is
     added to the result by output channel, for the offsets and for the mean error.
@@ -64,12 +64,19 @@ class Encoding:
     weights: Array
     scales: Array
     correction: Array
-    choice: _Choice
-    lost: float
 
     @property
     def copies(self) -> int:
-        return self.choice.copies
+        """How many places more than channels there are."""
+        return len(self.channels) - int(self.channels.max()) - 1
+
+
+@dataclass(frozen=True)
+class Encoding(Integers):
+    """Integers that a search chose, and what they lose of each token's energy."""
+
+    choice: _Choice
+    lost: float
 
     def facts(self) -> dict[str, Any]:
         return {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy.typing as npt
 from trimaran.artifact import Artifact, load_artifact
 from trimaran.backends import engine_class, open_session
 from trimaran.onnx_graph import save_graph
+from trimaran.quantize.encodings import Integers
 from trimaran.quantize.integer_graph import integer_graph, name_nodes
 from trimaran.quantize.linear_layers import linear_layers
 
@@ -46,32 +46,18 @@ def all_integer(parent: Artifact, weight_levels: int) -> Any:
     model = name_nodes(onnx.load(str(parent.entry_path)))
     layers = linear_layers(model)
     tensors = {tensor.name: tensor for tensor in model.graph.initializer}
-    encodings: dict[str, Any] = {}
+    encodings: dict[str, Integers] = {}
     for layer in layers:
         matrix = np.concatenate([onnx.numpy_helper.to_array(tensors[name]) for name in layer.weights], axis=1)
         encodings[layer.name] = _rough(matrix, weight_levels)
     return integer_graph(model, layers, encodings, kept=(), style="onnxruntime")
 
 
-@dataclass(frozen=True)
-class _Rough:
-    """What a graph is written from, as in `encodings.Encoding`, but chosen by nobody."""
-
-    channels: Array
-    factors: Array
-    offsets: Array
-    step: float
-    weights: Array
-    scales: Array
-    correction: Array
-    copies: int = 0
-
-
-def _rough(matrix: Array, weight_levels: int) -> _Rough:
+def _rough(matrix: Array, weight_levels: int) -> Integers:
     """Weights by their largest, activations from -8 to 8."""
     inputs, outputs = matrix.shape
     scales = (np.maximum(np.abs(matrix).max(axis=0), 1e-9) / weight_levels).astype(np.float32)
-    return _Rough(
+    return Integers(
         channels=np.arange(inputs),
         factors=np.ones(inputs, np.float32),
         offsets=np.full(inputs, 8.0, np.float32),

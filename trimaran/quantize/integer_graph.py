@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from trimaran.quantize.encodings import Encoding
+from trimaran.quantize.encodings import Integers
 from trimaran.quantize.linear_layers import Layer, Product
 
 Array = npt.NDArray[Any]
@@ -30,7 +30,7 @@ def name_nodes(model: Any) -> Any:
 def integer_graph(
     model: Any,
     layers: Sequence[Layer],
-    encodings: Mapping[str, Encoding],
+    encodings: Mapping[str, Integers],
     *,
     kept: Collection[str],
     style: Style,
@@ -64,7 +64,7 @@ class _ColumnChange:
     offsets: Array
 
 
-def _columns(model: Any, integer: Sequence[Layer], encodings: Mapping[str, Encoding]) -> dict[str, _ColumnChange]:
+def _columns(model: Any, integer: Sequence[Layer], encodings: Mapping[str, Integers]) -> dict[str, _ColumnChange]:
     widths = {tensor.name: tensor.dims[1] for tensor in model.graph.initializer if len(tensor.dims) == 2}
     changes: dict[str, _ColumnChange] = {}
     for layer in integer:
@@ -95,7 +95,7 @@ class _Writer:
         self._after: dict[str, list[Any]] = {}
         self.columns: dict[str, _ColumnChange] = {}
 
-    def weights_of(self, layer: Layer, encoding: Encoding | None) -> None:
+    def weights_of(self, layer: Layer, encoding: Integers | None) -> None:
         """Puts the layer's weights and biases in place: whole numbers, or floats where only channels changed."""
         ends = np.cumsum([self._tensors[name].dims[1] for name in layer.weights])
         places = {
@@ -118,7 +118,7 @@ class _Writer:
             if encoding is None:
                 self._nodes[product.node].input[1] = f"{product.weight}_changed"
 
-    def rewrite_nodes(self, integer: Sequence[Layer], encodings: Mapping[str, Encoding]) -> None:
+    def rewrite_nodes(self, integer: Sequence[Layer], encodings: Mapping[str, Integers]) -> None:
         """Before the first reader of an activation comes what makes it integer; products read that and their weight."""
         places = {product.node: (layer, product) for layer in integer for product in layer.products}
         made: dict[str, str] = {}
@@ -196,7 +196,7 @@ class _Writer:
         assert product.bias is not None
         return str(self._nodes[product.bias[0]].input[product.bias[1]])
 
-    def _encoded(self, tensor: str, layer: Layer, found: Encoding) -> tuple[list[Any], str]:
+    def _encoded(self, tensor: str, layer: Layer, found: Integers) -> tuple[list[Any], str]:
         nodes, name = [], tensor
         if not layer.values:
             self._put(f"{layer.name}_factors", found.factors)

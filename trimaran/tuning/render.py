@@ -6,9 +6,7 @@ from collections.abc import Callable
 from html import escape
 from pathlib import Path
 
-from trimaran.benchmarks.html_parts import figure, joined, panels
-from trimaran.benchmarks.html_script import SCRIPT, policy
-from trimaran.benchmarks.html_style import STYLE
+from trimaran.benchmarks.html_parts import figure, page, panels
 from trimaran.benchmarks.html_tables import scrolling, table
 from trimaran.benchmarks.plots import WIDTH
 from trimaran.benchmarks.quiet import noticed
@@ -46,29 +44,19 @@ def render_markdown(tuning: Tuning) -> str:
 
 
 def render_html(tuning: Tuning) -> str:
-    title = escape(f"{tuning.model}: how it is served")
-    body = joined(
-        (
-            f'<header><p class="kicker">Trimaran tuning</p><h1>{escape(tuning.model)}</h1>'
-            f'<p class="facts">version {tuning.version} · {escape(tuning.task)} · for {tuning.objective} · '
-            f"{escape(tuning.created)}</p></header>",
-            f'<section class="verdict" aria-label="Verdict"><p class="speed">{escape(str(tuning.chosen))}</p>'
-            f'<p class="truth">{escape(tuning.reason)}</p></section>',
-            f"<h2>Latency against throughput</h2><p>{escape(_how(tuning))}</p>",
-            panels(
-                [figure("Up and left is better; the line joins what no other setting beats", pareto(tuning))], one=True
-            ),
-            "<h2>Every setting</h2>",
-            scrolling(table(_HEADS, [_cells(tuning, tried) for tried in tuning.tried]), "settings"),
-            f'<p class="facts">{escape(_machine(tuning))}</p>',
-        )
+    sections = (
+        f'<header><p class="kicker">Trimaran tuning</p><h1>{escape(tuning.model)}</h1>'
+        f'<p class="facts">version {tuning.version} · {escape(tuning.task)} · for {tuning.objective} · '
+        f"{escape(tuning.created)}</p></header>",
+        f'<section class="verdict" aria-label="Verdict"><p class="speed">{escape(str(tuning.chosen))}</p>'
+        f'<p class="truth">{escape(tuning.reason)}</p></section>',
+        f"<h2>Latency against throughput</h2><p>{escape(_how(tuning))}</p>",
+        panels([figure("Up and left is better; the line joins what no other setting beats", pareto(tuning))], one=True),
+        "<h2>Every setting</h2>",
+        scrolling(table(_HEADS, [_cells(tuning, tried) for tried in tuning.tried]), "settings"),
+        f'<p class="facts">{escape(_machine(tuning))}</p>',
     )
-    return (
-        f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{title}</title>\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{escape(policy())}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<style>{STYLE}</style>\n</head>\n<body>\n<main>\n{body}\n</main>\n<script>{SCRIPT}</script>\n</body>\n</html>\n"
-    )
+    return page(f"{tuning.model}: how it is served", sections)
 
 
 def pareto(tuning: Tuning) -> str:
