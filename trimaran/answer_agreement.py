@@ -20,8 +20,8 @@ from trimaran.runtime.text import Text, softmax
 
 Place = tuple[str, int, int]
 _LONGEST_SPAN = 15
-# Pairs that judge and calibrate have the context first.
-_CONTEXT = 0
+# Pairs that judge have the question first.
+_CONTEXT = 1
 
 
 def answer_agreement(

@@ -120,7 +120,7 @@ def make_golden(
 
 
 def golden_rows(task: str, texts: Sequence[Text], *, mask_token: str = "") -> tuple[Row, ...]:
-    """Requests made of judging texts (or pairs, for the tasks that want them), spread evenly over them."""
+    """Requests made of judging texts (or pairs as the models of a task read them), spread evenly over them."""
     count = min(len(texts), _FEWER_ROWS.get(task, _ROWS))
     chosen = [texts[place * len(texts) // count] for place in range(count)]
     return tuple(_ROW_MAKERS.get(task, _plain)(chosen, mask_token))
@@ -158,14 +158,14 @@ def _masked(texts: Sequence[Text], mask_token: str) -> list[Row]:
 
 
 def _questions(texts: Sequence[Text], mask_token: str) -> list[Row]:
-    return [{"QUESTION": _second(text), "CONTEXT": _first(text)} for text in texts]
+    return [{"QUESTION": _first(text), "CONTEXT": _second(text)} for text in texts]
 
 
 def _queries(texts: Sequence[Text], mask_token: str) -> list[Row]:
     """Each query with its own document and those of its neighbours."""
-    firsts = [_first(text) for text in texts]
+    documents = [_second(text) for text in texts]
     return [
-        {"QUERY": _second(text), "DOCUMENTS": [firsts[(place + step) % len(texts)] for step in range(_DOCUMENTS)]}
+        {"QUERY": _first(text), "DOCUMENTS": [documents[(place + step) % len(texts)] for step in range(_DOCUMENTS)]}
         for place, text in enumerate(texts)
     ]
 

@@ -18,6 +18,7 @@ from trimaran.parity import Outputs, best_span, label_probabilities, spearman, u
 from trimaran.runtime.text import Text
 from trimaran.spec import Frozen
 from trimaran.tables import LABEL, SECOND, TEXT, Table, read_table
+from trimaran.tasks import task as task_of
 
 Metric = Literal["spearman", "accuracy", "f1", "exact-match"]
 METRICS: tuple[Metric, ...] = get_args(Metric)
@@ -126,9 +127,7 @@ def _texts(table: Table, task: str, metric: Metric) -> tuple[Text, ...]:
     seconds = table.column(SECOND, what="second texts", place=1)
     if task == "embedding":
         return (*firsts, *seconds)
-    # A question is asked of a context, a query of a document: models were trained with what is asked first.
-    asked = task in ("question-answering", "rerank")
-    return tuple((b, a) if asked else (a, b) for a, b in zip(firsts, seconds, strict=True))
+    return tuple((b, a) if task_of(task).asks else (a, b) for a, b in zip(firsts, seconds, strict=True))
 
 
 def _refuse_words(path: Path, gold: Sequence[str]) -> None:

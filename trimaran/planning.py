@@ -54,7 +54,7 @@ def plan_deployment(config: DeployConfig) -> Plan:
     check_profile(ref, profile)
     calibration = texts_for(ref.task, "calibration", Path(config.calibration) if config.calibration else None)
     judging = texts_for(ref.task, "judging", Path(config.judging) if config.judging else None)
-    refuse_shared(calibration, judging)
+    refuse_shared(calibration, judging, place=1 if task(ref.task).asks else 0)
     name = config.name or ref.name
     return Plan(
         config=config,
@@ -73,12 +73,16 @@ def plan_deployment(config: DeployConfig) -> Plan:
 
 
 def texts_for(task_name: str, part: Part, path: Path | None) -> tuple[Text, ...]:
-    """What candidates are calibrated or judged on: pairs for a task that reads two texts, else single texts."""
-    pairs = task(task_name).texts == "pair"
-    if path is None:
-        return shipped_pairs(part) if pairs else shipped_texts(part)
-    texts: tuple[Text, ...] = read_pairs(path) if pairs else read_texts(path)
-    if part == "calibration":
+    """What candidates are calibrated or judged on, as their models read it: pairs for a task that takes two texts, else
+    single texts.
+    """
+    row = task(task_name)
+    if row.texts != "pair":
+        texts: tuple[Text, ...] = shipped_texts(part) if path is None else read_texts(path)
+    else:
+        pairs = shipped_pairs(part) if path is None else read_pairs(path)
+        texts = tuple((asked, about) for about, asked in pairs) if row.asks else pairs
+    if path is not None and part == "calibration":
         require_useful(texts, path)
     return texts
 
@@ -92,18 +96,19 @@ def labelled_data(config: DeployConfig, ref: ModelRef) -> LabelledData | None:
     return read_labelled(Path(config.data), config.metric, task=ref.task, labels=ref.labels)
 
 
-def refuse_shared(calibration: Sequence[Text], judging: Sequence[Text]) -> None:
-    """Nothing may be judged on what it was calibrated on, neither whole nor as one side of a pair."""
-    if shared := _sides(calibration) & _sides(judging):
+def refuse_shared(calibration: Sequence[Text], judging: Sequence[Text], *, place: int = 0) -> None:
+    """Nothing may be judged on what it was calibrated on. Of a pair the text counts, at `place`: what is asked or
+    supposed of it may well be one of a few things that everyone asks.
+    """
+    if shared := _sides(calibration, place) & _sides(judging, place):
         raise UsageError(
             f"{len(shared)} texts are in both the calibration and the judging set, such as {min(shared)[:40]!r}.",
             hint="Nothing may be judged on what it was calibrated on: take them out of one of the two.",
         )
 
 
-def _sides(texts: Sequence[Text]) -> set[str]:
-    """First texts: second ones (hypotheses, queries) may well be a few that everyone asks."""
-    return {text if isinstance(text, str) else text[0] for text in texts}
+def _sides(texts: Sequence[Text], place: int) -> set[str]:
+    return {text if isinstance(text, str) else text[place] for text in texts}
 
 
 def find_model(config: DeployConfig) -> ModelRef:

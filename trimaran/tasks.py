@@ -43,7 +43,8 @@ class Task:
 
     `outputs(hidden, labels)` gives the usual outputs; `outputs_of(ref)` those of one model. `bare` tasks need no
     head; `labelled` ones have names for their logits; `automatic` ones may be inferred from an architecture.
-    `texts` is what one row is made of, `in_graph` and `on_server` say where the answer is finished.
+    `texts` is what one row is made of; a task that `asks` is given a text and what is asked of it, and its models read
+    what is asked first. `in_graph` and `on_server` say where the answer is finished.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Task:
     labelled: bool = False
     automatic: bool = True
     texts: Literal["single", "pair", "either"] = "single"
+    asks: bool = False
     in_graph: str = ""
     on_server: str = ""
 
@@ -177,6 +179,7 @@ TASKS: dict[str, Task] = {
             headline="span_agreement",
             describe="the best spans of a context, with scores and character offsets",
             texts="pair",
+            asks=True,
             in_graph="the head",
             on_server="long contexts by stride, best spans, no answer",
         ),
@@ -210,6 +213,7 @@ TASKS: dict[str, Task] = {
             labelled=True,
             automatic=False,
             texts="pair",
+            asks=True,
             in_graph="the head and its activation",
             on_server="documents in order",
         ),

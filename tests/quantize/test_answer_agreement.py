@@ -13,9 +13,10 @@ from trimaran.artifact import Artifact
 from trimaran.backends import open_session
 from trimaran.benchmarks.quality import assess, reference_answers
 from trimaran.candidates import candidate
-from trimaran.corpus import encoder_of, shipped_pairs, shipped_texts
+from trimaran.corpus import encoder_of
 from trimaran.final_answers import final_answers
 from trimaran.golden import golden_rows
+from trimaran.planning import texts_for
 from trimaran.quantize.settings import Settings
 from trimaran.quantize.stage import to_precision
 from trimaran.runtime.text import Text, infer_rows
@@ -23,8 +24,12 @@ from trimaran.tasks import gates_for
 from trimaran.wire_fidelity import wire_fidelity
 
 JUDGED: dict[str, tuple[Text, ...]] = {
-    "token-classification": shipped_texts("judging")[:24],
-    "question-answering": shipped_pairs("judging")[:24],
+    "token-classification": texts_for("token-classification", "judging", None)[:24],
+    # Short enough for a tiny model to read whole.
+    "question-answering": tuple(
+        (" ".join(question.split()[:2]), " ".join(context.split()[:5]))
+        for question, context in texts_for("question-answering", "judging", None)[:24]
+    ),
 }
 METRIC = {"token-classification": "entity_agreement", "question-answering": "span_agreement"}
 
@@ -52,14 +57,14 @@ def test_int8_is_judged_by_its_final_answers(world: World, task: str) -> None:
     assert (check.limit, check.holds) == (0.98, found[METRIC[task]] >= 0.98)
 
 
-def test_entities_are_those_that_the_server_would_give(world: World) -> None:
+@pytest.mark.parametrize("task", JUDGED)
+def test_places_are_those_that_the_server_would_give(world: World, task: str) -> None:
     """The same by another way: asked one by one, answered by the code that a server runs, compared over the wire."""
-    task = "token-classification"
     graph, made, texts = world.exported("bert", task), int8(world, task), JUDGED[task]
     rows = golden_rows(task, texts, mask_token="")[: len(texts)]
     sides = [final_answers(artifact, rows, threads=1) for artifact in (graph, made)]
-    served = wire_fidelity(task, "token_logits", sides[0], sides[1])["entity_agreement"]
-    found = answer_agreement(made, texts, outputs(graph, texts), outputs(made, texts))["entity_agreement"]
+    served = wire_fidelity(task, graph.signature.outputs[0].name, sides[0], sides[1])[METRIC[task]]
+    found = answer_agreement(made, texts, outputs(graph, texts), outputs(made, texts))[METRIC[task]]
     assert found == pytest.approx(served, abs=1e-9)
 
 
@@ -82,9 +87,10 @@ def test_a_span_one_token_longer_is_another_answer(world: World) -> None:
     graph, texts = world.exported("bert", task), JUDGED[task][:4]
     size = max(len(row.ids) for row in encoder_of(graph).rows(texts))
     start, end = np.full((4, size), -4.0, np.float32), np.full((4, size), -4.0, np.float32)
-    start[:, 2], end[:, 3] = 4.0, 4.0
+    begins = [row.sequence_ids.index(1) for row in encoder_of(graph).encodings(texts)]
+    start[range(4), begins], end[range(4), begins] = 4.0, 4.0
     longer = end.copy()
-    longer[0, 4] = 9.0
+    longer[0, begins[0] + 1] = 9.0
     wanted = {"start_logits": start, "end_logits": end}
     assert answer_agreement(graph, texts, wanted, wanted) == {"span_agreement": 1.0}
     assert answer_agreement(graph, texts, wanted, {**wanted, "end_logits": longer}) == {"span_agreement": 0.75}

@@ -74,11 +74,11 @@ def test_a_bundle_survives_its_file_and_damage_is_said_so(tmp_path: Path) -> Non
 
 
 def test_golden_requests_are_what_each_task_is_asked() -> None:
-    pairs = [(f"text {n} of some words", f"pair {n}") for n in range(100)]
-    texts = [first for first, _ in pairs]
+    pairs = [(f"question {n}", f"text {n} of some words") for n in range(100)]
+    texts = [text for _, text in pairs]
     assert golden_rows("fill-mask", texts, mask_token="<mask>")[0] == {"TEXT": "text 0 <mask> some words"}
-    assert golden_rows("question-answering", pairs)[0] == {"QUESTION": "pair 0", "CONTEXT": pairs[0][0]}
+    assert golden_rows("question-answering", pairs)[0] == {"QUESTION": "question 0", "CONTEXT": texts[0]}
     query = golden_rows("rerank", pairs)[1]
-    assert (query["QUERY"], len(query["DOCUMENTS"]), query["DOCUMENTS"][0]) == ("pair 3", 4, pairs[3][0])
+    assert (query["QUERY"], len(query["DOCUMENTS"]), query["DOCUMENTS"][0]) == ("question 3", 4, texts[3])
     assert len(golden_rows("embedding", texts)) == 64
     assert golden_rows("embedding", texts[:3]) == tuple({"TEXT": text} for text in texts[:3])

@@ -15,15 +15,15 @@ from tests.commands import trimaran, trimaran_json
 from tests.serving.every_task import LABELS, QUESTIONS, Question, every_task, in_process
 from trimaran.artifact import Artifact
 from trimaran.client import Client
-from trimaran.corpus import shipped_pairs, shipped_texts
 from trimaran.errors import QualityError, UsageError
 from trimaran.golden import GOLDEN_FILE, Golden, GoldenTensor, golden_rows, make_golden, tensors_to_json
 from trimaran.model_repository.check import problems
+from trimaran.planning import texts_for
 from trimaran.runtime.wire import OPTIONS, WIRES
 from trimaran.serving.golden_check import verify_all
 from trimaran.serving.server import Server, launch
 from trimaran.serving.verify import require_faithful, verify
-from trimaran.tasks import TASKS, gates_for
+from trimaran.tasks import gates_for
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -169,8 +169,7 @@ def test_a_model_says_what_it_is(server: Server) -> None:
 
 def bundle_of(artifact: Artifact) -> Golden:
     """Golden requests, with the graph's own answers in process standing for eager's."""
-    pair = TASKS[artifact.task].texts == "pair"
-    texts = shipped_pairs("judging") if pair else shipped_texts("judging")
+    texts = texts_for(artifact.task, "judging", None)
     rows = golden_rows(artifact.task, texts[:40], mask_token="[MASK]")[:12]
     keywords = {keyword: rows[0][name] for name, keyword in WIRES[artifact.task].keywords.items()}
     tensors = dict(in_process(artifact, Question(rows, keywords=keywords)))
