@@ -51,7 +51,8 @@ def test_family_with_task_equals_eager_and_fuses(exports: Exports, tmp_path: Pat
     assert all(found[name] >= count for name, count in expected_fusions(graph).items())
 
 
-@pytest.mark.parametrize("family", sorted(set(FAMILIES) - {"xlnet"}))
+# A few of unlike kinds: this exporter takes its time.
+@pytest.mark.parametrize("family", ["albert", "bert", "deberta", "distilbert", "gpt2", "modernbert", "t5"])
 @pytest.mark.slow
 def test_the_other_exporter_works_when_asked(tmp_path: Path, family: str) -> None:
     folder = zoo.saved_model(tmp_path / "model", family, "embedding")
