@@ -114,7 +114,7 @@ def test_a_killed_supervisor_leaves_nothing_and_is_forgotten(repository: Path) -
 def test_a_signal_in_a_tick_ends_the_server_after_the_tick(meanwhile: Exception | None) -> None:
     reached = False
     with pytest.raises(daemon._Ended), daemon._signals_as_exceptions() as signals, signals.deferred():
-        os.kill(os.getpid(), signal.SIGTERM)
+        signals.end(signal.SIGTERM, None)
         reached = True
         if meanwhile:
             raise meanwhile
