@@ -28,6 +28,8 @@ class Engine:
             "PERFORMANCE_HINT": "LATENCY",
             "INFERENCE_PRECISION_HINT": "f32",
             "CPU_RUNTIME_CACHE_CAPACITY": KEPT_KERNELS,
+            # Threads that are tied to a CPU each wait there for whatever else runs on it, such as a second stage.
+            "ENABLE_CPU_PINNING": False,
             **(options or {}),
         }
         compiled = ov.Core().compile_model(path, "CPU", settings)
