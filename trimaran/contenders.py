@@ -71,15 +71,11 @@ def try_candidates(
     waits for all others, of which a faster one may be proven then.
     """
     proven: list[Contender] = []
-    fused: Artifact | TrimaranError | None = None
-    if any(row.fused for row in plan.candidates):
-        fused = _fuse(plan, graph, store=store, progress=progress)
 
     def work(row: Candidate) -> Contender:
-        parent = fused if row.fused else graph
+        parent = fusing.result() if fusing and row.fused else graph
         if isinstance(parent, TrimaranError):
             return Contender(row, failure=parent)
-        assert parent is not None
         with progress.stage(row.name) as step:
             if reason := no_chance(plan, row, parent, _rivals(proven), store=store):
                 contender = Contender(row, stopped=reason)
@@ -92,7 +88,10 @@ def try_candidates(
 
     order = sorted(plan.candidates, key=lambda row: not row.searched)
     turns = [[row for row in order if not row.bound], [row for row in order if row.bound]]
-    with ThreadPoolExecutor(LANES) as lanes:
+    with ThreadPoolExecutor(1) as beside, ThreadPoolExecutor(LANES) as lanes:
+        # The searched one is made from the plain graph and takes longest: it does not wait for the fused one.
+        fuse = any(row.fused for row in plan.candidates)
+        fusing = beside.submit(_fuse, plan, graph, store=store, progress=progress) if fuse else None
         try:
             done = {
                 row: contender for turn in turns for row, contender in zip(turn, lanes.map(work, turn), strict=True)

@@ -6,8 +6,8 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from trimaran import isolation
 from trimaran.artifact import Artifact, load_artifact
@@ -20,7 +20,7 @@ from trimaran.errors import QualityError, UnavailableError
 from trimaran.export.validate import ATOL
 from trimaran.families import Exporter
 from trimaran.final_answers import final_answers
-from trimaran.golden import Golden, golden_rows, make_golden
+from trimaran.golden import Golden, Row, golden_rows, make_golden
 from trimaran.measuring import eager_answers, measure_stage, write_up
 from trimaran.model_repository.layout import Deployment, lay_out
 from trimaran.planning import Plan, plan_deployment, require_writable
@@ -29,6 +29,7 @@ from trimaran.runtime.answers import Reader
 from trimaran.serving.check import serve_and_verify
 from trimaran.spec import ModelRef, ShapeProfile
 from trimaran.store import Store
+from trimaran.wire_fidelity import Tensors
 
 EXPORT_DEADLINE_S = 1800.0
 
@@ -45,7 +46,7 @@ def deploy(config: DeployConfig, *, store: Store, progress: Progress, command: S
     """Walks the whole line. Nothing is laid out unless it was proven, and served here where Triton is there."""
     plan = plan_deployment(config)
     require_writable(plan.repository, plan.report)
-    reference, graph, answers = export_beside_eager(plan, store=store, progress=progress)
+    reference, graph, answers, requests = export_beside_eager(plan, store=store, progress=progress)
     on_data = eager_on_data(plan, reference, progress)
     contenders = try_candidates(plan, graph, answers, store=store, progress=progress, on_data=on_data)
     measured = measure_stage(plan, reference, contenders, store=store, progress=progress)
@@ -56,7 +57,7 @@ def deploy(config: DeployConfig, *, store: Store, progress: Progress, command: S
         raise QualityError(
             str(report.verdict), hint=f"The report is {paths['html']}. A looser level is --fidelity balanced."
         )
-    golden = golden_stage(plan, reference, winner.artifact, progress)
+    golden = golden_stage(plan, reference, winner.artifact, requests, progress)
     served = serve_stage(plan, winner.artifact, winner.quality, golden, progress)
     with progress.stage("model repository") as step:
         deployment = lay_out(
@@ -89,17 +90,34 @@ def export_stage(
     return reference, graph
 
 
+class Requests(NamedTuple):
+    """Requests that callers might make, and eager PyTorch's final answers to them."""
+
+    rows: tuple[Row, ...]
+    answers: Tensors
+
+
 def export_beside_eager(
     plan: Plan, *, store: Store, progress: Progress
-) -> tuple[Artifact, Artifact, Mapping[str, Array]]:
-    """The same, and meanwhile eager PyTorch's answers to the judging texts: exporting keeps one core busy."""
+) -> tuple[Artifact, Artifact, Mapping[str, Array], Requests]:
+    """The same, and meanwhile eager PyTorch's answers, to the judging texts and to requests made of them: exporting
+    keeps one core busy.
+    """
     ref = plan.ref
     with isolation.Worker() as child, ThreadPoolExecutor(1) as pool, progress.stage("export") as step:
         reference = _reference(child, ref, plan.profile, store)
         answers = pool.submit(eager_answers, plan, reference, progress, threads=plan.lane_threads)
+        requests = pool.submit(_requests, plan, reference)
         graph = _graph(child, reference, store, atol=ATOL, exporter=plan.config.exporter)
         step.outcome(f"{ref.family}, {ref.task}, {graph.checks[0]}")
-    return reference, graph, answers.result()
+    return reference, graph, answers.result(), requests.result()
+
+
+def _requests(plan: Plan, reference: Artifact) -> Requests:
+    mask = reference.details.get("answers", {}).get("mask_id")
+    reader = Reader(str(reference.directory / "tokenizer.json"))
+    rows = golden_rows(plan.ref.task, plan.judging, mask_token=reader.token(mask) if mask is not None else "")
+    return Requests(rows, final_answers(reference, rows, threads=plan.lane_threads))
 
 
 def _reference(child: isolation.Worker, ref: ModelRef, profile: ShapeProfile, store: Store) -> Artifact:
@@ -129,26 +147,20 @@ def _graph(
     return load_artifact(Path(folder))
 
 
-def golden_stage(plan: Plan, reference: Artifact, artifact: Artifact, progress: Progress) -> Golden:
+def golden_stage(plan: Plan, reference: Artifact, artifact: Artifact, requests: Requests, progress: Progress) -> Golden:
     """Real requests with eager PyTorch's final answers, and what the winner keeps of them: it travels along."""
     with progress.stage("golden bundle") as step:
-        mask = artifact.details.get("answers", {}).get("mask_id")
-        reader = Reader(str(artifact.directory / "tokenizer.json"))
-        rows = golden_rows(plan.ref.task, plan.judging, mask_token=reader.token(mask) if mask is not None else "")
-        answered = partial(final_answers, rows=rows, threads=plan.config.threads)
-        with ThreadPoolExecutor(2) as pool:
-            wanted, proven = pool.map(answered, (reference, artifact))
         golden = make_golden(
             task=plan.ref.task,
             model=plan.ref.name,
             reference=reference.digest,
             numbers=artifact.signature.outputs[0].name,
-            rows=rows,
-            wanted=wanted,
-            proven=proven,
+            rows=requests.rows,
+            wanted=requests.answers,
+            proven=final_answers(artifact, requests.rows, threads=plan.config.threads),
             gates=plan.gates,
         )
-        step.outcome(f"{len(rows)} requests with eager PyTorch's answers")
+        step.outcome(f"{len(requests.rows)} requests with eager PyTorch's answers")
     return golden
 
 

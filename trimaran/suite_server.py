@@ -47,7 +47,7 @@ class SuiteServer:
             return self._given
         if self._running is None or self._running[0] != entry.name:
             self.stop()
-            self._running = entry.name, launch(self._repository(entry))
+            self._running = entry.name, launch(self._repository(entry), drain=False)
         server = self._running[1]
         return Target(
             kind="triton",
@@ -77,7 +77,7 @@ class SuiteServer:
         try:
             for _ in range(unit.asked.starts):
                 begun_ns = time.perf_counter_ns()
-                with launch(self._repository(entry)) as server, Client(server.grpc_url) as client:
+                with launch(self._repository(entry), drain=False) as server, Client(server.grpc_url) as client:
                     ready_ns = time.perf_counter_ns()
                     answer = client.query(self._plan.name, [text])
                     elapsed_ns = time.perf_counter_ns() - begun_ns

@@ -38,7 +38,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         pytest.skip(reason)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(HOME_VARIABLE, str(tmp_path_factory.mktemp("home")))
-        with launch(tiny_repository(tmp_path_factory.mktemp("served"))) as running:
+        with launch(tiny_repository(tmp_path_factory.mktemp("served")), drain=False) as running:
             yield running
 
 
@@ -120,7 +120,7 @@ def test_counters_of_a_model_that_is_not_there_are_none(server: Server) -> None:
 def test_a_server_that_dies_in_the_middle_leaves_what_it_answered(tmp_path: Path) -> None:
     if reason := installation.why_not():
         pytest.skip(reason)
-    with launch(tiny_repository(tmp_path)) as running:
+    with launch(tiny_repository(tmp_path), drain=False) as running:
         binaries = [pid for pid in processes_with(str(running.repository)) if _is_triton(pid)]
 
         def kill() -> None:

@@ -27,7 +27,10 @@ def test_a_gateway_is_asked_as_its_users_ask_it(tmp_path: Path, monkeypatch: pyt
         pytest.skip(reason)
     monkeypatch.setenv(HOME_VARIABLE, str(tmp_path / "home"))
     texts = [text for text in TEXTS if text]
-    with launch(tiny_repository(tmp_path)) as server, gateway(server.repository, server.grpc_url, tmp_path) as running:
+    with (
+        launch(tiny_repository(tmp_path), drain=False) as server,
+        gateway(server.repository, server.grpc_url, tmp_path) as running,
+    ):
         target = Target(
             kind="gateway",
             model="vectors",

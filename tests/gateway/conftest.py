@@ -20,7 +20,7 @@ from trimaran.serving.server import Server, launch
 def server(tmp_path_factory: pytest.TempPathFactory, triton: None) -> Iterator[Server]:  # noqa: F811
     folder = tmp_path_factory.mktemp("triton")
     with home_at(folder / "home"):
-        with launch(tiny_repository(folder)) as running:
+        with launch(tiny_repository(folder), drain=False) as running:
             yield running
 
 
@@ -45,5 +45,8 @@ def tasks(tmp_path_factory: pytest.TempPathFactory, triton: None) -> Iterator[Ta
     folder = tmp_path_factory.mktemp("tasks")
     with home_at(folder / "home"):
         repository, artifacts = every_task(folder)
-        with launch(repository) as server, gateway(repository, server.grpc_url, folder / "gateway") as started:
+        with (
+            launch(repository, drain=False) as server,
+            gateway(repository, server.grpc_url, folder / "gateway") as started,
+        ):
             yield Tasks(artifacts, server, started)

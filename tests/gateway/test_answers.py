@@ -122,7 +122,10 @@ def test_models_of_separate_stages_are_served_alike(triton: None, tmp_path: Path
             tiny_artifact(tmp_path / "s"), repository=tmp_path / "r", name=name, rows=rows, threads=1, separate=True
         )
     with home_at(tmp_path / "home"):
-        with launch(tmp_path / "r") as server, gateway(tmp_path / "r", server.grpc_url, tmp_path / "g") as started:
+        with (
+            launch(tmp_path / "r", drain=False) as server,
+            gateway(tmp_path / "r", server.grpc_url, tmp_path / "g") as started,
+        ):
             for name in ("together", "apart"):
                 found = started.ask("/v1/embeddings", {"model": name, "input": list(TEXTS)})
                 assert found.json["usage"]["prompt_tokens"] > 0

@@ -27,7 +27,7 @@ from trimaran.serving.server import Server, launch
 def slow(tmp_path_factory: pytest.TempPathFactory, triton: None) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("slow")
     with home_at(folder / "home"):
-        with launch(slow_world(folder)) as running:
+        with launch(slow_world(folder), drain=False) as running:
             yield running
 
 
@@ -81,7 +81,7 @@ def test_readiness_is_by_canaries_and_not_by_tritons_word(tmp_path: Path, triton
     import tritonclient.http
 
     with home_at(tmp_path / "home"):
-        with launch(slow_world(tmp_path)) as server:
+        with launch(slow_world(tmp_path), drain=False) as server:
             options = ("--queue-timeout", 1, "--canary-interval", 0.5, "--timeout", 3)
             with gateway(server.repository, server.grpc_url, tmp_path / "g", *options, auth=False) as running:
                 stubs = [pid for pid in processes_with(f"trimaran-{os.getpid()}-") if "stub" in _command(pid)]
@@ -124,7 +124,7 @@ def test_a_triton_that_is_away_gives_503_and_comes_back(slow: Server, tmp_path: 
             refused = running.ask("/v1/embeddings", {"model": "slow", "input": "dog"})
             assert refused.status in (404, 503)
             with home_at(home):
-                with launch(slow.repository, grpc_port=chosen.grpc):
+                with launch(slow.repository, grpc_port=chosen.grpc, drain=False):
                     assert eventually(lambda: running.ask("/readyz").status == 200)
                     assert running.ask("/v1/embeddings", {"input": "dog"}).status == 200
         finally:
@@ -280,7 +280,7 @@ def test_a_trace_goes_from_the_caller_through_the_gateway_to_triton(
     url, received = collector
     trace, caller = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
     with home_at(tmp_path / "home"):
-        with launch(slow_world(tmp_path), otlp=url) as server:
+        with launch(slow_world(tmp_path), otlp=url, drain=False) as server:
             with gateway(server.repository, server.grpc_url, tmp_path / "g", "--otlp", url) as running:
                 headers = {"traceparent": f"00-{trace}-{caller}-01"}
 

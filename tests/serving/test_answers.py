@@ -23,7 +23,7 @@ PLAIN = ("classes-ov_openvino", "classes_onnxruntime", "vectors-ov_openvino", "v
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, triton: None) -> Iterator[Server]:
     repository = tiny_repository(tmp_path_factory.mktemp("world"))
-    with launch(repository, everything=True) as running:
+    with launch(repository, everything=True, drain=False) as running:
         yield running
 
 

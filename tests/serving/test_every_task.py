@@ -36,7 +36,7 @@ def world(tmp_path_factory: pytest.TempPathFactory, triton: None) -> tuple[Path,
 @pytest.fixture(scope="module")
 def server(world: tuple[Path, dict[str, Artifact]]) -> Iterator[Server]:
     assert problems(world[0]) == ()
-    with launch(world[0]) as running:
+    with launch(world[0], drain=False) as running:
         yield running
 
 

@@ -33,7 +33,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, triton: None) -> Iterator[S
         lay_out(artifact, repository=root / "r", name=name, rows=rows, threads=1, separate=True)  # type: ignore[arg-type]
     cached(root / "r" / "unpadded" / "config.pbtxt")
     assert problems(root / "r") == ()
-    with launch(root / "r", response_cache_bytes=1 << 20) as running:
+    with launch(root / "r", response_cache_bytes=1 << 20, drain=False) as running:
         yield running
 
 

@@ -212,6 +212,13 @@ def test_a_killed_parent_leaves_nothing(repository: Path) -> None:
     assert eventually(lambda: not traces(parent.pid))
 
 
+def test_a_server_that_need_not_drain_leaves_nothing_either(repository: Path, already_there: set[int | str]) -> None:
+    with launch(repository, drain=False) as server:
+        assert shared_memory_with(f"trimaran-{os.getpid()}-")
+    assert not server.alive()
+    assert traces() <= already_there
+
+
 def test_a_killed_keeper_takes_the_server_along(
     repository: Path, already_there: set[int | str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

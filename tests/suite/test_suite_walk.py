@@ -247,12 +247,12 @@ def test_a_server_that_is_there_is_asked_when_it_serves_this_candidate(
     chosen = whole.row("onnxruntime-fp32").artifact
     lay_out(Store(home / "store").open(str(chosen)), repository=tmp_path / "r", name="tiny", rows="alone", threads=1)
     lay_out(tiny_artifact(tmp_path / "s"), repository=tmp_path / "other", name="tiny", rows="alone", threads=1)
-    with launch(tmp_path / "r") as server:
+    with launch(tmp_path / "r", drain=False) as server:
         target = Target(kind="triton", model="", task="", urls={"http": server.http_url}, statistics=server.http_url)
         found = run(model, suite, home, tmp_path / "report", Wanted(target=target))
     served = [result for result in found.scenarios if result.at == "served"]
     assert [(result.wire, result.cut) for result in served] == [("http", None)], "no address was given for gRPC"
-    with launch(tmp_path / "other") as server:
+    with launch(tmp_path / "other", drain=False) as server:
         target = Target(kind="triton", model="", task="", urls={"grpc": server.grpc_url})
         with pytest.raises(ValidationError, match="does not serve onnxruntime-fp32"):
             run(model, suite, home, tmp_path / "again", Wanted(target=target))

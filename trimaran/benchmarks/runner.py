@@ -17,6 +17,7 @@ from trimaran.benchmarks.probe_process import ProbeProcess
 from trimaran.benchmarks.quiet import CpuWatch
 from trimaran.benchmarks.report import Measurement
 from trimaran.benchmarks.results import Round, Shape
+from trimaran.benchmarks.stats import median
 from trimaran.errors import TrimaranError, UsageError
 from trimaran.progress import Step
 from trimaran.spec import Frozen, Rows
@@ -44,7 +45,8 @@ class Entry:
 class Effort(Frozen):
     """How much to measure. `minimum_rounds` always run; after them, a shape whose turn no longer fits the budget
     sits out, the costliest first, so that what is left of it goes to the shapes that are cheap to repeat. From
-    `losing_rounds` on, whoever is beaten beyond doubt takes no more part.
+    `losing_rounds` on, whoever is beaten beyond doubt takes no more part. A shape whose call takes `long_call_s` is
+    warmed up in the first round only: what a rest makes cold is a small part of such a call.
     """
 
     rounds: int = 7
@@ -54,7 +56,8 @@ class Effort(Frozen):
     minimum_time_s: float = 0.15
     warmup_samples: int = 1
     warmup_time_s: float = 0.05
-    budget_s: float = 36.0
+    long_call_s: float = 0.1
+    budget_s: float = 26.0
     deadline_s: float = 180.0
     seed: int = 0
 
@@ -272,14 +275,15 @@ class _Race:
         )
 
     def _turn(self, name: str, shape: Shape) -> Round:
-        effort = self._effort
+        effort, before = self._effort, self._rounds[name, shape]
+        warm = bool(before) and median(before[-1].samples_ns) >= 1e9 * effort.long_call_s
         return self._running[name].measure(
             shape,
             self._entries[name].rows,
             minimum_samples=effort.minimum_samples,
             minimum_time_s=effort.minimum_time_s,
-            warmup_samples=effort.warmup_samples,
-            warmup_time_s=effort.warmup_time_s,
+            warmup_samples=0 if warm else effort.warmup_samples,
+            warmup_time_s=0.0 if warm else effort.warmup_time_s,
             repeat=self._entries[name].repeat,
         )
 

@@ -12,7 +12,7 @@ from trimaran.serving.verify import Verification, require_faithful, verify
 
 def serve_and_verify(repository: Path, name: str, golden: Golden) -> Verification:
     """The task's metrics and `batch_change`, as seen by a client. Raises QualityError for a limit that broke."""
-    with launch(repository) as server, Client(server.grpc_url) as client:
+    with launch(repository, drain=False) as server, Client(server.grpc_url) as client:
         found = verify(client, name, golden)
     require_faithful(found)
     return found

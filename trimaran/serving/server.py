@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
@@ -16,9 +17,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import TypedDict, Unpack, cast
 
+import psutil
+
 from trimaran.errors import NotReady, ToolError, UsageError
 from trimaran.runtime.pulse import FOLDER
-from trimaran.serving import control, installation, keeper, ports, readiness
+from trimaran.serving import control, installation, keeper, ports, processes, readiness
 from trimaran.serving.listing import listed_models
 from trimaran.store import default_home, sweep
 
@@ -46,6 +49,7 @@ class Server:
         chosen: ports.Ports,
         log_file: Path,
         pulses: Path,
+        drain: bool = True,
     ) -> None:
         self._process = process
         self._lifeline: int | None = lifeline
@@ -53,6 +57,7 @@ class Server:
         self.ports = chosen
         self.log = log_file
         self.pulses = pulses
+        self._drain = drain
         self.models: tuple[str, ...] = ()
 
     @property
@@ -87,7 +92,13 @@ class Server:
         self.models = readiness.loaded_models(self.ports.http)
 
     def close(self) -> None:
-        """Drains, then ends the server with all its processes and shared memory; closing twice is harmless."""
+        """Drains if it should, then ends the server with all its processes and shared memory; closing twice is
+        harmless.
+        """
+        if not self._drain:
+            for process in processes.descendants(self.keeper_pid):
+                with contextlib.suppress(psutil.Error):
+                    process.kill()
         if self._lifeline is not None:
             os.close(self._lifeline)
             self._lifeline = None
@@ -119,7 +130,8 @@ class LaunchOptions(TypedDict, total=False):
     """A port that is not given is picked. Models that are marked as loaded on demand wait for `Server.load`, unless
     `everything` is asked for. With `cpus`, the server and its stubs run on that many of the CPUs that this process may
     use. A response cache is for the models whose configuration asks for it. `otlp` is the OpenTelemetry collector,
-    such as http://host:4318, that gets a trace of every request.
+    such as http://host:4318, that gets a trace of every request. A server that nobody else asks need not `drain`: it
+    is ended at once, where unloading its models would take seconds.
     """
 
     http_port: int | None
@@ -131,6 +143,7 @@ class LaunchOptions(TypedDict, total=False):
     cpus: int | None
     response_cache_bytes: int
     otlp: str
+    drain: bool
 
 
 def launch(repository: Path, **options: Unpack[LaunchOptions]) -> Server:
@@ -149,7 +162,7 @@ def launch(repository: Path, **options: Unpack[LaunchOptions]) -> Server:
     flags = _flags(repository, options)
     given = {kind: cast(int | None, options.get(f"{kind}_port")) for kind in ports.Ports._fields}
     for _ in range(_PORT_ATTEMPTS):
-        server = _start(found, repository, ports.choose(**given), log_file, flags, options.get("cpus"))
+        server = _start(found, repository, ports.choose(**given), log_file, flags, options)
         try:
             if _wait(server, options.get("deadline_s", DEADLINE_S)):
                 log.info("Triton serves %s on http %s, grpc %s", repository, server.http_url, server.grpc_url)
@@ -183,18 +196,26 @@ def _start(
     chosen: ports.Ports,
     log_file: Path,
     flags: Sequence[str],
-    cpus: int | None,
+    options: LaunchOptions,
 ) -> Server:
     folder = Path(tempfile.mkdtemp(prefix="trimaran-triton-"))
     try:
         found.place_backends(folder / "backends")
         pulses = folder / "pulses"
         pulses.mkdir()
-        process, lifeline = _spawn(found, chosen, log_file, folder, flags, cpus)
+        process, lifeline = _spawn(found, chosen, log_file, folder, flags, options.get("cpus"))
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    return Server(process, lifeline, repository=repository, chosen=chosen, log_file=log_file, pulses=pulses)
+    return Server(
+        process,
+        lifeline,
+        repository=repository,
+        chosen=chosen,
+        log_file=log_file,
+        pulses=pulses,
+        drain=options.get("drain", True),
+    )
 
 
 def _spawn(

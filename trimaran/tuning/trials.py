@@ -82,7 +82,7 @@ class Trials:
         if self._server is not None and not readiness.is_ready(self._server.ports.http):
             self.close()
         if self._server is None or self._worker is None:
-            self._server = launch(self._repository)
+            self._server = launch(self._repository, drain=False)
             self._worker = Worker()
             self._worker.call(
                 "trimaran.tuning.callers:Callers",
