@@ -48,3 +48,9 @@ class Counter:
     def add(self, amount: int) -> int:
         self._value += amount
         return self._value
+
+
+def telemetry_there() -> bool:
+    from openvino.tools.ovc import telemetry_utils
+
+    return bool(telemetry_utils.tm.__name__ == "openvino_telemetry")

@@ -100,3 +100,8 @@ def test_a_child_dies_with_its_parent() -> None:
         time.sleep(0.05)
     os.kill(child, signal.SIGKILL)
     pytest.fail("the child outlived its parent")
+
+
+def test_a_child_tells_nobody_what_it_converts() -> None:
+    """OpenVINO's tools would send usage data without asking."""
+    assert isolation.run("tests.children:telemetry_there", deadline_s=60.0) is False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -46,9 +46,10 @@ def deploy(config: DeployConfig, *, store: Store, progress: Progress, command: S
     """Walks the whole line. Nothing is laid out unless it was proven, and served here where Triton is there."""
     plan = plan_deployment(config)
     require_writable(plan.repository, plan.report)
-    reference, graph, answers, requests = export_beside_eager(plan, store=store, progress=progress)
-    on_data = eager_on_data(plan, reference, progress)
-    contenders = try_candidates(plan, graph, answers, store=store, progress=progress, on_data=on_data)
+    with ThreadPoolExecutor(1) as beside:
+        reference, graph, answers, requests = export_beside_eager(plan, beside, store=store, progress=progress)
+        on_data = eager_on_data(plan, reference, progress)
+        contenders = try_candidates(plan, graph, answers, store=store, progress=progress, on_data=on_data)
     measured = measure_stage(plan, reference, contenders, store=store, progress=progress)
     report = write_up(plan, reference, contenders, measured, command)
     paths = write_reports(report, plan.report)
@@ -57,7 +58,7 @@ def deploy(config: DeployConfig, *, store: Store, progress: Progress, command: S
         raise QualityError(
             str(report.verdict), hint=f"The report is {paths['html']}. A looser level is --fidelity balanced."
         )
-    golden = golden_stage(plan, reference, winner.artifact, requests, progress)
+    golden = golden_stage(plan, reference, winner.artifact, requests.result(), progress)
     served = serve_stage(plan, winner.artifact, winner.quality, golden, progress)
     with progress.stage("model repository") as step:
         deployment = lay_out(
@@ -98,19 +99,19 @@ class Requests(NamedTuple):
 
 
 def export_beside_eager(
-    plan: Plan, *, store: Store, progress: Progress
-) -> tuple[Artifact, Artifact, Mapping[str, Array], Requests]:
-    """The same, and meanwhile eager PyTorch's answers, to the judging texts and to requests made of them: exporting
-    keeps one core busy.
+    plan: Plan, beside: Executor, *, store: Store, progress: Progress
+) -> tuple[Artifact, Artifact, Mapping[str, Array], Future[Requests]]:
+    """The same, and meanwhile eager PyTorch's answers to the judging texts: exporting keeps one core busy. Its answers
+    to requests made of them come later.
     """
     ref = plan.ref
-    with isolation.Worker() as child, ThreadPoolExecutor(1) as pool, progress.stage("export") as step:
+    with isolation.Worker() as child, progress.stage("export") as step:
         reference = _reference(child, ref, plan.profile, store)
-        answers = pool.submit(eager_answers, plan, reference, progress, threads=plan.lane_threads)
-        requests = pool.submit(_requests, plan, reference)
+        answers = beside.submit(eager_answers, plan, reference, progress, threads=plan.lane_threads)
+        requests = beside.submit(_requests, plan, reference)
         graph = _graph(child, reference, store, atol=ATOL, exporter=plan.config.exporter)
         step.outcome(f"{ref.family}, {ref.task}, {graph.checks[0]}")
-    return reference, graph, answers.result(), requests.result()
+    return reference, graph, answers.result(), requests
 
 
 def _requests(plan: Plan, reference: Artifact) -> Requests:
