@@ -174,7 +174,85 @@ def _levers(result: dict[str, Any]) -> list[str]:
     return [*lines, "", f"{result['environment']['cpu']}, {count(result['threads'], 'thread')}."]
 
 
+def operation_block() -> str:
+    """What starting, deploying and serving take, from every result of theirs that is there."""
+    rows = [row for name, told in OPERATION.items() for result in _results(name) for row in told(result)]
+    heads = ["MiniLM-L6 unless it says otherwise", "found", "wanted"]
+    return "\n".join([markdown_line(heads), markdown_line(["---", "---:", "---:"]), *map(markdown_line, rows)])
+
+
+def _results(name: str) -> list[dict[str, Any]]:
+    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob(f"{name}.json"))]
+
+
+def _deployment(result: dict[str, Any]) -> list[list[str]]:
+    first, again = result["from_nothing"], result["once_more"]
+    of = "" if result["model"] == "minilm" else f" of a {result['model']} model at `balanced`"
+    most = next(claim for claim in result["claims"] if claim.startswith("from nothing"))
+    return [
+        [f"`trimaran deploy`{of} from nothing", f"{first['seconds']:.0f} s", f"≤ {most.split()[-2]} s"],
+        [f"its memory{of}, all processes", megabytes(first["peak_memory_bytes"]), "≤ 4,000 MB"],
+        [f"the same once more{of}", f"{again['seconds']:.0f} s", "less"],
+    ]
+
+
+def _start(result: dict[str, Any]) -> list[list[str]]:
+    return [["`trimaran serve` to the first correct answer", f"{result['median_s']:.2f} s", "≤ 3 s"]]
+
+
+def _recovery(result: dict[str, Any]) -> list[list[str]]:
+    return [
+        ["a killed stub under load, to the next right answer", f"{result['median_stub_s']:.2f} s", "≤ 5 s"],
+        ["a killed server under load, to the next right answer", f"{result['median_server_s']:.2f} s", "it comes back"],
+    ]
+
+
+def _serving(result: dict[str, Any]) -> list[list[str]]:
+    callers, requests = result["callers"], result["memory"][-1][0]
+    return [
+        ["one caller over gRPC, p50 above in process", f"{result['added_p50_ms']:.2f} ms", "≤ 1.2 ms"],
+        [
+            f"{callers} callers, answers beside {callers} texts a call in process",
+            f"{result['share_of_in_process']:.0%}",
+            "≥ 85 %",
+        ],
+        [f"the server's memory over {requests:,} requests", f"{100 * result['memory_growth']:+.1f} %", "≤ +2 %"],
+    ]
+
+
+def _overload(result: dict[str, Any]) -> list[list[str]]:
+    answered = result["statuses"]["200"]
+    refused = sum(number for status, number in result["statuses"].items() if status != "200")
+    where = f"{result['what']}, at {'Triton' if result['target'] == 'triton' else 'the gateway'}"
+    grown = f"{100 * result['memory']['growth']:+.1f} %"
+    return [
+        [f"{where}: answered, refused", f"{answered:,}, {refused:,}", "every one of them"],
+        [f"{where}: wrong, lost", f"{result['wrong']}, {result['lost']}", "0, 0"],
+        [f"{where}: longest answer", f"{result['latency_s']['max']:.1f} s", f"≤ {result['latency_bound_s']:.1f} s"],
+        [f"{where}: memory", grown, "≤ +5 %"],
+    ]
+
+
+def _search(result: dict[str, Any]) -> list[list[str]]:
+    found = []
+    for name, row in result["candidates"].items():
+        found += [
+            [f"`trimaran quantize --to {name}` at `{result['fidelity']}`", f"{row['command_s']:.0f} s", "≤ 180 s"],
+            ["its Spearman on STS-B's dev set, of eager's", f"{row['sts_share_of_eager']:.2%}", "≥ 99.9 %"],
+        ]
+    return found
+
+
+OPERATION: dict[str, Callable[[dict[str, Any]], list[list[str]]]] = {
+    "deployment*": _deployment,
+    "int8-search": _search,
+    "cold-start": _start,
+    "served": _serving,
+    "load-*": _overload,
+    "recovery": _recovery,
+}
 BLOCKS: dict[str, Callable[[], str]] = {
+    "operation": operation_block,
     "engines": engine_block,
     "base-size": base_block,
     "growth": growth_block,
