@@ -21,6 +21,8 @@ def group_of(item: pytest.Item) -> str:
     return f"{family}" if place.startswith("tests/export/") and family else place
 
 
+# First: xdist reads the groups in a hook of the same name.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     ranks = {folder: rank for rank, folder in enumerate(LONGEST_FIRST)}
     items.sort(key=lambda item: next((ranks[f] for f in LONGEST_FIRST if item.nodeid.startswith(f)), len(ranks)))

@@ -13,6 +13,7 @@ import urllib.request
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -164,7 +165,12 @@ def test_metrics_count_by_route_and_status_and_only_known_names_are_labels(runni
 
 def test_the_log_says_who_what_and_how_long(running: Running) -> None:
     running.ask("/v1/embeddings", {"model": "vectors", "input": ["the cat"]}, headers={"X-Request-ID": "mine-1"})
-    line = next(line for line in running.log_lines() if line["id"] == "mine-1")
+
+    def lines() -> list[dict[str, Any]]:
+        return [line for line in running.log_lines() if line["id"] == "mine-1"]
+
+    assert eventually(lines), "it is written when the answer is on its way"
+    (line,) = lines()
     assert {
         "key": "tests",
         "route": "/v1/embeddings",

@@ -37,6 +37,7 @@ _WIDEST_WORKER = 4
 # Rounds that bring no new part before a run gives up; Ray itself retries within a round.
 _ROUNDS = 3
 _KNOCK_S = 10.0
+_TRIES = 3
 
 
 def encode_on_ray(
@@ -249,6 +250,13 @@ def _chunk_source(files: Sequence[Source], settings: Settings, known: Mapping[in
     return Chunks()
 
 
+def _no_cluster(address: str | None, error: Exception) -> UnavailableError:
+    return UnavailableError(
+        f"No Ray cluster at {address or 'this machine'}: {first_line(error)}",
+        hint="`ray start --head` starts one; without --address the command starts its own.",
+    )
+
+
 @contextlib.contextmanager
 def _connected(address: str | None) -> Iterator[Any]:
     """A Ray of our own that ends with the block, or the cluster at an address, which goes on without us."""
@@ -265,14 +273,16 @@ def _connected(address: str | None) -> Iterator[Any]:
         settings |= {"address": "local", "num_cpus": usable_cores(), "include_dashboard": False}
     else:
         settings["address"] = address
-    try:
-        _knock(address)
-        ray.init(**settings)
-    except Exception as error:
-        raise UnavailableError(
-            f"No Ray cluster at {address or 'this machine'}: {first_line(error)}",
-            hint="`ray start --head` starts one; without --address the command starts its own.",
-        ) from error
+    for tries_left in reversed(range(_TRIES)):
+        try:
+            _knock(address)
+            ray.init(**settings)
+            break
+        except ConnectionAbortedError as error:  # a busy cluster that took too long to start a server for us
+            if not tries_left:
+                raise _no_cluster(address, error) from error
+        except Exception as error:
+            raise _no_cluster(address, error) from error
     try:
         yield ray
     finally:
