@@ -57,7 +57,7 @@ class Lever:
 
 LEVERS = (
     Lever("bf16 where it is float", "openvino", {"INFERENCE_PRECISION_HINT": "bf16"}, flag="avx512_bf16"),
-    Lever("threads not pinned", "openvino", {"ENABLE_CPU_PINNING": False}),
+    Lever("threads pinned", "openvino", {"ENABLE_CPU_PINNING": True}),
     Lever("hint throughput", "openvino", {"PERFORMANCE_HINT": "THROUGHPUT"}),
     Lever("weights not mapped", "openvino", {"ENABLE_MMAP": False}),
     Lever("kernels of 128 shapes kept", "openvino", {"CPU_RUNTIME_CACHE_CAPACITY": 128},

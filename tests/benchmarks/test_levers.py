@@ -26,13 +26,13 @@ def test_a_lever_is_timed_beside_the_engine_as_it_is_and_its_answers_are_compare
     levers: ModuleType, tmp_path: Path
 ) -> None:
     artifact = tiny_artifact(tmp_path / "store", backend="openvino")
-    (pinning,) = [lever for lever in levers.levers_for(artifact) if lever.name == "threads not pinned"]
+    (pinning,) = [lever for lever in levers.levers_for(artifact) if lever.name == "threads pinned"]
     shape = Shape(batch=1, sequence=8)
     with SilentProgress().stage("race") as step:
         (row,) = levers.raced(artifact, [pinning], shape, QUICK, tmp_path, step)
-    assert (row["lever"], row["shape"]) == ("threads not pinned", "1x8")
+    assert (row["lever"], row["shape"]) == ("threads pinned", "1x8")
     assert row["low"] <= row["ratio"] <= row["high"]
-    assert levers.changes(artifact, [pinning], 12)["threads not pinned"]["max_abs_difference"] == 0
+    assert levers.changes(artifact, [pinning], 12)["threads pinned"]["max_abs_difference"] == 0
 
 
 def test_only_the_levers_of_the_own_engine_are_pulled(levers: ModuleType, tmp_path: Path) -> None:

@@ -25,6 +25,8 @@ def test_every_path_is_described(tasks: Tasks) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1])
 def test_a_fuzzer_finds_nothing(tasks: Tasks, tmp_path: Path, seed: int) -> None:
+    # Two models answer here, so that a fuzzer would have to guess the name of one.
+    tasks.gateway.ask("/classify", {"model": "text-classification", "inputs": ["the cat sat"]})
     command = [
         str(Path(sys.executable).with_name("schemathesis")), "run", f"{tasks.gateway.url}/openapi.json",
         "--header", f"Authorization: Bearer {tasks.gateway.key}", "--checks", "all", "--exclude-checks", EXCLUDED,
@@ -34,5 +36,5 @@ def test_a_fuzzer_finds_nothing(tasks: Tasks, tmp_path: Path, seed: int) -> None
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     answered = {line["route"] for line in tasks.gateway.log_lines() if line["status"] == 200}
-    assert len({*ROUTES, "/metrics"} - answered) <= 1, "nearly each path was also asked something that it answers"
+    assert {*ROUTES, "/metrics"} <= answered, "each path was also asked something that it answers"
     assert not [line for line in tasks.gateway.log_lines() if line["status"] >= 500 and line["route"] != "/readyz"]
