@@ -9,6 +9,7 @@ share is counted once. Exit 1 when a limit does not hold. Run it on an otherwise
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import subprocess
@@ -37,12 +38,14 @@ def deployed(model: str, options: list[str], home: Path, folder: Path) -> dict[s
     with subprocess.Popen(command, env={**os.environ, HOME_VARIABLE: str(home)}, stdout=subprocess.DEVNULL) as process:
         while process.poll() is None:
             peak = max(peak, proportional_bytes(process.pid) + memory_bytes(process.pid))
-            time.sleep(_LOOK_S)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=_LOOK_S)
+        seconds = time.monotonic() - begun_s
     if process.returncode:
         sys.exit(process.returncode)
     report = json.loads((folder / "report" / "report.json").read_text(encoding="utf-8"))
     return {
-        "seconds": round(time.monotonic() - begun_s, 1),
+        "seconds": round(seconds, 1),
         "peak_memory_bytes": peak,
         "chosen": report["verdict"]["chosen"],
     }
