@@ -78,6 +78,7 @@ def triton_arguments(models: list[str], *, address: str) -> list[str]:
         "--model-control-mode=explicit",
         *(f"--load-model={name}" for name in models),
         "--disable-auto-complete-config",
+        "--rate-limit=execution_count",
         f"--exit-timeout-secs={EXIT_TIMEOUT_S}",
         f"--http-address={address}",
         f"--grpc-address={address}",

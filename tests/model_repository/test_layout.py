@@ -14,7 +14,7 @@ from tests.tiny import LABELS, tiny_artifact
 from trimaran.artifact import MANIFEST
 from trimaran.errors import IntegrityError, RepositoryError, UsageError
 from trimaran.model_repository.layout import Deployment, lay_out
-from trimaran.model_repository.model_config import ModelConfig
+from trimaran.model_repository.model_config import InstanceGroup, ModelConfig
 from trimaran.model_repository.pbtxt import config_from_pbtxt
 from trimaran.model_repository.stages import TEXT_FILES
 from trimaran.runtime.answers import ANSWERS
@@ -58,7 +58,7 @@ def test_the_text_stage_takes_text_and_gives_vectors_in_bounded_batches(tmp_path
     ]
     assert [(item.name, item.data_type, item.dims) for item in config.outputs] == [("EMBEDDING", "TYPE_FP32", (8,))]
     assert config.max_batch_size == 4
-    assert config.instance_group and config.instance_group.kind == "KIND_CPU"
+    assert config.instance_group == InstanceGroup(count=1, spares=1)
     assert config.dynamic_batching and config.dynamic_batching.queue
     assert config.dynamic_batching.queue.max_queue_size == 64
     assert config.dynamic_batching.queue.timeout_action == "REJECT"

@@ -47,6 +47,7 @@ configs = st.builds(
         count=counts,
         kind=st.sampled_from(typing.get_args(Kind)),
         gpus=st.lists(counts, max_size=2).map(tuple),
+        spares=counts,
     ),
     warmups=st.lists(
         st.builds(

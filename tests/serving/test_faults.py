@@ -105,6 +105,24 @@ def triton_of(running: daemon.Running) -> int:
     return found
 
 
+def test_a_lone_caller_is_answered_by_one_stage_and_the_spare_rests(
+    repository: Path, serve: Callable[..., daemon.Running]
+) -> None:
+    """Otherwise the two would take turns, each with its own copy of the weights to bring into the CPU's cache."""
+    running = serve(repository)
+    stubs = [psutil.Process(pid) for pid in processes.stubs_of(running.pid)]
+
+    def woken() -> list[int]:
+        return [stub.num_ctx_switches().voluntary for stub in stubs]
+
+    with Client(f"127.0.0.1:{running.grpc_port}") as client:
+        before = woken()
+        for _ in range(300):
+            client.embed("m", TEXTS[:1])
+    rested, worked = sorted(after - earlier for earlier, after in zip(before, woken(), strict=True))
+    assert rested < worked / 4
+
+
 def test_a_killed_stub_is_replaced_under_load(repository: Path, serve: Callable[..., daemon.Running]) -> None:
     running = serve(repository)
     with Load(running) as load:

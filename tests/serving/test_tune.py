@@ -58,7 +58,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Tuning]:
     assert _contents(root / "model_repository") == before
     assert (said["applied"], said["servers"]) == (False, [])
     for path in (said["report"]["md"], said["report"]["html"]):
-        assert "1 × 1 thread" in (root / path).read_text()
+        assert "2 × 1 thread" in (root / path).read_text(), "the present setting"
     return root, Tuning.model_validate(said["tuning"])
 
 
@@ -84,7 +84,8 @@ def test_a_live_server_takes_the_setting_over(found: tuple[Path, Tuning], reposi
     for path in (repository / "m" / CONFIG_FILE, repository / "m" / "1" / CONFIG_FILE):
         config = config_from_pbtxt(path.read_text())
         assert config.instance_group is not None and config.dynamic_batching is not None
-        assert (config.instance_group.count, config.dynamic_batching.max_queue_delay_us) == (2, 300)
+        assert (config.instance_group.count, config.instance_group.spares) == (1, 1)
+        assert config.dynamic_batching.max_queue_delay_us == 300
         assert config.dynamic_batching.preferred_batch_sizes == (2, 4)
         assert config.dynamic_batching.queue is not None, "what was not tuned stays"
     serving = Serving.model_validate_json((repository / "m" / "1" / SERVING_FILE).read_bytes())

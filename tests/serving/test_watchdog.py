@@ -107,6 +107,31 @@ def test_a_stub_that_was_let_go_is_no_death(world: World, stubs: dict[int, Stub]
     assert world.reloads == []
 
 
+def test_stubs_that_start_while_the_index_is_read_are_not_missed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The old ones have gone, and by the time Triton calls the version ready there are new ones."""
+
+    def ready_again(address: object) -> list[control.Entry]:
+        world.stubs = {12: FIRST}
+        return [control.Entry("m", "1", "READY", "")]
+
+    world.stubs = {}
+    monkeypatch.setattr(control, "index", ready_again)
+    world.tick()
+    assert world.reloads == []
+
+
+def test_a_canary_that_met_a_change_of_versions_is_sung_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    faults = [NotReady("the version goes", status=500)]
+
+    def sing(*_: object, **__: object) -> None:
+        if faults:
+            raise faults.pop()
+
+    monkeypatch.setattr(readiness, "sing", sing)
+    world.tick()
+    assert world.reloads == [] and not faults
+
+
 def test_nonsense_and_errors_mean_death_but_absence_and_overload_do_not(world: World) -> None:
     for status in (404, 400, 503):
         world.canary = NotReady("no", status=status)

@@ -47,9 +47,12 @@ class DynamicBatching(Frozen):
 
 
 class InstanceGroup(Frozen):
+    """`spares` are instances that work only while the others are busy, where the server limits rates."""
+
     count: int = 1
     kind: Kind = "KIND_CPU"
     gpus: tuple[int, ...] = ()
+    spares: int = 0
 
 
 class WarmupInput(Frozen):

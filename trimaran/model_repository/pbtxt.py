@@ -19,6 +19,9 @@ from trimaran.model_repository.model_config import (
     WarmupInput,
 )
 
+# Triton takes the idle instance with the smallest product of this and its executions; others have 1.
+_SPARE = 1_000_000
+
 
 def pbtxt_from_config(config: ModelConfig) -> str:
     from google.protobuf import text_format
@@ -50,7 +53,7 @@ def _config(pb: Any, message: Any) -> ModelConfig:
         inputs=tuple(_tensor(pb, item) for item in message.input),
         outputs=tuple(_tensor(pb, item) for item in message.output),
         default_model_filename=message.default_model_filename,
-        instance_group=_instance_group(pb, groups[0]) if groups else None,
+        instance_group=_instance_group(pb, groups) if groups else None,
         dynamic_batching=_dynamic_batching(pb, message) if message.HasField("dynamic_batching") else None,
         warmups=tuple(_warmup(pb, item) for item in message.model_warmup),
         latest_versions=message.version_policy.latest.num_versions or 1,
@@ -83,9 +86,13 @@ def _tensor(pb: Any, message: Any) -> Tensor:
     )
 
 
-def _instance_group(pb: Any, message: Any) -> InstanceGroup:
+def _instance_group(pb: Any, messages: Any) -> InstanceGroup:
+    first = messages[0]
     return InstanceGroup(
-        count=message.count, kind=pb.ModelInstanceGroup.Kind.Name(message.kind), gpus=tuple(message.gpus)
+        count=first.count,
+        kind=pb.ModelInstanceGroup.Kind.Name(first.kind),
+        gpus=tuple(first.gpus),
+        spares=sum(item.count for item in messages[1:]),
     )
 
 
@@ -148,7 +155,11 @@ def _message(config: ModelConfig) -> Any:
         parameters={key: pb.ModelParameter(string_value=value) for key, value in config.parameters.items()},
     )
     if group := config.instance_group:
-        message.instance_group.add(count=group.count, kind=group.kind, gpus=group.gpus)
+        first = message.instance_group.add(count=group.count, kind=group.kind, gpus=group.gpus)
+        if group.spares:
+            first.rate_limiter.priority = 1
+            spare = message.instance_group.add(count=group.spares, kind=group.kind, gpus=group.gpus)
+            spare.rate_limiter.priority = _SPARE
     if config.served_versions:
         message.version_policy.specific.versions.extend(config.served_versions)
     else:

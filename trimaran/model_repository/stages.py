@@ -37,9 +37,10 @@ _SERVED_ENTRY = {"onnx": "model.onnx", "openvino": "model.xml", "tensorrt": "mod
 # An idle engine starts at once: while it works the queue fills by itself, so waiting for company would only add
 # latency. Requests beyond the queue, or older than the timeout, are refused rather than answered too late.
 _QUEUE_DELAY_US = 0
-# Two, though each has every thread: Triton 24.10 does not wake the batcher of a bounded queue for a request that comes
-# while the only instance is about to end its last one, and the request then waits half a second.
-_TEXT_STAGES = 2
+# With a spare, though each has every thread: Triton 24.10 does not wake the batcher of a bounded queue for a request
+# that comes while the only instance is about to end its last one, and the request then waits half a second. If the
+# two took turns, a lone caller would wait for its copy of the weights, which the other's would push out of the cache.
+_TEXT_STAGES = InstanceGroup(count=1, spares=1)
 _QUEUE_TIMEOUT_US = 10_000_000
 _QUEUED_BATCHES = 8
 _SMALLEST_QUEUE = 64
@@ -173,7 +174,7 @@ def text_stage(name: str, artifact: Artifact, *, calls: bool = False) -> ModelCo
         max_batch_size=artifact.profile.batch.maximum,
         inputs=inputs,
         outputs=outputs,
-        instance_group=InstanceGroup(count=_TEXT_STAGES),
+        instance_group=_TEXT_STAGES,
         dynamic_batching=_batching(artifact.profile),
         warmups=() if calls else text_warmups(artifact),
         parameters=text_parameters(artifact),

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 # The folder for such signs, one file a process; where the environment names none, none is given.
 FOLDER = "TRIMARAN_PULSES"
-_BEAT_S = 1.0
+_BEAT_S = 0.25
 # When it moved, by the clock that all processes of a machine share, and whether it is at work.
 _LAYOUT = struct.Struct("=dd")
 

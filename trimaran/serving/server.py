@@ -184,6 +184,8 @@ def _flags(repository: Path, options: LaunchOptions) -> list[str]:
         *("--model-repository", str(repository)),
         # Explicit, so that one model can be unloaded and loaded again, and none is loaded that nobody calls.
         *("--model-control-mode", "explicit"),
+        # For the priorities of instances: a spare works only while the others are busy.
+        *("--rate-limit", "execution_count"),
         *(part for model in loaded for part in ("--load-model", model)),
         *(("--cache-config", f"local,size={cache}") if cache else ()),
         *(part for setting in _tracing(options.get("otlp", "")) for part in ("--trace-config", setting)),

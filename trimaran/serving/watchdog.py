@@ -20,6 +20,8 @@ from trimaran.serving.server import Server
 
 log = logging.getLogger(__name__)
 Health = Literal["well", "dead", "busy", "absent"]
+# By the status of the answer to a canary; any other is a death.
+_HEALTH: dict[object, Health] = {None: "busy", 503: "busy", 400: "absent", 404: "absent"}
 
 
 @dataclass(frozen=True)
@@ -93,9 +95,11 @@ class Watchdog:
         self._stubs = found
         if not lost:
             return set()
-        ready = self._ready()
-        suspects = {stub for stub in lost if (stub.model, stub.version) in ready and stub.model in self._watched}
-        return {stub.model for stub in suspects if now[stub] < self._wanted(stub.model)}
+        suspects = {stub for stub in lost if stub.model in self._watched} & self._ready()
+        # Counted once more: what was being loaded at the first count may have become ready since.
+        now = Counter(processes.stubs_of(self._server.keeper_pid).values())
+        suspects = {stub for stub in suspects if now[stub] < self._wanted(stub.model)}
+        return {stub.model for stub in suspects & self._ready()} if suspects else set()
 
     def _wanted(self, model: str) -> int:
         try:
@@ -103,10 +107,11 @@ class Watchdog:
         except ServerError:
             return 0
 
-    def _ready(self) -> set[tuple[str, str]]:
-        """Models and versions that Triton takes for ready; none when it does not answer."""
+    def _ready(self) -> set[processes.Stub]:
+        """What Triton takes for ready; nothing when it does not answer."""
         try:
-            return {(entry.name, entry.version) for entry in control.index(self._address) if entry.state == "READY"}
+            index = control.index(self._address)
+            return {processes.Stub(entry.name, entry.version) for entry in index if entry.state == "READY"}
         except ServerError:
             return set()
 
@@ -122,18 +127,21 @@ class Watchdog:
     def _health(self, model: str) -> Health:
         if self._watched[model].missing:
             return "dead"
+        health = self._canary(model)
+        if health != "dead":
+            return health
+        # A canary that met an unloading fails too; Triton has then said that the model goes, or another version of it
+        # answers the next one.
+        return self._canary(model) if any(stub.model == model for stub in self._ready()) else "absent"
+
+    def _canary(self, model: str) -> Health:
         try:
             readiness.sing(self._server.ports.http, model, timeout_s=self._care.canary_timeout_s, priority=1)
         except NotReady as error:
             status = error.facts.get("status")
             if status is not None:
                 self._answered_s = time.monotonic()
-            if status in (400, 404):
-                return "absent"
-            if status in (None, 503):
-                return "busy"
-            # A canary that met an unloading fails too; Triton has then said that the model goes.
-            return "dead" if any(name == model for name, _ in self._ready()) else "absent"
+            return _HEALTH.get(status, "dead")
         self._answered_s = time.monotonic()
         return "well"
 

@@ -43,7 +43,7 @@ class Tunable:
     def setting(self) -> Setting:
         group, batching = self.config.instance_group or InstanceGroup(), self.config.dynamic_batching
         return Setting(
-            instances=group.count,
+            instances=group.count + group.spares,
             threads=min(self.serving.threads, len(os.sched_getaffinity(0))),
             delay_us=batching.max_queue_delay_us if batching else 0,
             preferred=batching.preferred_batch_sizes if batching else (),
@@ -152,7 +152,7 @@ def _set(config: ModelConfig, serving: Serving, setting: Setting) -> tuple[Model
     return (
         config.model_copy(
             update={
-                "instance_group": group.model_copy(update={"count": setting.instances}),
+                "instance_group": group.model_copy(update={"count": 1, "spares": setting.instances - 1}),
                 "dynamic_batching": batching.model_copy(
                     update={"max_queue_delay_us": setting.delay_us, "preferred_batch_sizes": setting.preferred}
                 ),
