@@ -32,7 +32,7 @@ demo: $(VENV)/.installed ## Deploy the real all-MiniLM-L6-v2, serve it, ask it
 	    ; code=$$?; $(BIN)/trimaran stop model_repository; exit $$code
 
 # As many processes as cores, each with whole groups of tests (tests/conftest.py).
-PYTEST := $(BIN)/python -m pytest -n auto --dist loadgroup --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest -n auto --no-loadscope-reorder
 
 test: $(VENV)/.tested ## Run every test
 	$(PYTEST)

@@ -27,6 +27,7 @@ from trimaran.benchmarks.stats import median
 from trimaran.benchmarks.wording import count, interval, megabytes, milliseconds, number, times
 
 PAGE = ROOT / "docs" / "performance.md"
+_TOLD_SHARE = 0.01
 # Wanted speed-ups over eager PyTorch at the three shapes.
 MINILM_GOALS, BASE_GOALS = ("4.7", "3.2", "3"), ("7", "3.5", "3")
 _EXPECTED = {
@@ -171,7 +172,12 @@ def _levers(result: dict[str, Any]) -> list[str]:
         ]
         moved = result["answers"].get(name, {}).get("mean_cosine_distance")
         lines.append(markdown_line([name, *cells, number(max(0.0, moved)) if moved is not None else "–"]))
-    return [*lines, "", f"{result['environment']['cpu']}, {count(result['threads'], 'thread')}."]
+    place = f"{result['environment']['cpu']}, {count(result['threads'], 'thread')}"
+    lines += ["", f"{place}. Where its time goes, by kind of node:", ""]
+    for shape, kinds in result["time_by_kind_of_node"].items():
+        told = ", ".join(f"{kind} {share:.1%}" for kind, share in kinds.items() if share >= _TOLD_SHARE)
+        lines.append(f"- at {shape}: {told}")
+    return lines
 
 
 def operation_block() -> str:

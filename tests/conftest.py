@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
-# Folders whose tests share a server or a deployed model, or look for processes that others of the folder start.
-TOGETHER = ("tests/gateway/", "tests/bulk/test_ray")
-LONGEST_FIRST = ("tests/end_to_end/", "tests/export/", "tests/gateway/", "tests/quantize/", "tests/bulk/")
-
-
-def group_of(item: pytest.Item) -> str:
-    """Tests of one group run in one process, one after the other."""
-    place = item.nodeid.partition("::")[0]
-    for folder in TOGETHER:
-        if place.startswith(folder):
-            return folder
-    if "minilm" in getattr(item, "fixturenames", ()):
-        return "minilm"
-    family = getattr(item, "callspec", None) and item.callspec.params.get("family")  # type: ignore[attr-defined]
-    return f"{family}" if place.startswith("tests/export/") and family else place
+# Files whose tests share a server or a deployed model, or look for processes that others of them start. Elsewhere the
+# tests of one file stay together.
+TOGETHER = (
+    ("tests/end_to_end/test_callers.py", "tests/end_to_end/test_minilm.py"),
+    ("tests/gateway/",),
+    ("tests/bulk/test_ray",),
+)
+LONGEST_FIRST = ("tests/end_to_end/", "tests/export/", "tests/gateway/", "tests/quantize/", "tests/suite/", "tests/bulk/")
 
 
-# First: xdist reads the groups in a hook of the same name. (xdist 3.8 writes them where pytest 9.2 no longer looks, so
-# until one of the two changes tests are shared out singly, and costly fixtures are made in every process.)
-@pytest.hookimpl(tryfirst=True)
+class ByGroup(LoadScopeScheduling):
+    """Groups by the name of a test: xdist 3.8's own groups are written where pytest 9.2 no longer looks for them."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return next((group[0] for group in TOGETHER if nodeid.startswith(group)), nodeid.partition("::")[0])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByGroup:
+    return ByGroup(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     ranks = {folder: rank for rank, folder in enumerate(LONGEST_FIRST)}
     items.sort(key=lambda item: next((ranks[f] for f in LONGEST_FIRST if item.nodeid.startswith(f)), len(ranks)))
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(group_of(item)))

@@ -54,6 +54,13 @@ def test_nothing_stays_in_float_when_the_gates_keep_without() -> None:
     assert [round(layer.cost or 0, 6) for layer in sensitivity.layers] == list(LOSSES.values())
 
 
+def test_what_layers_cost_is_not_measured_for_long_where_it_decides_nothing() -> None:
+    kept, sensitivity = found(0.05, tick_s=11.0)
+    assert (kept, sensitivity.stopped) == (frozenset(), "gates keep")
+    costs = [layer.cost for layer in sensitivity.layers]
+    assert costs[0] is not None and costs[-1] is None
+
+
 @pytest.mark.parametrize(("limit", "expected"), [(0.02, {"b"}), (0.005, {"b", "d"}), (0.0015, {"b", "d", "c"})])
 def test_the_worst_layers_stay_in_float_until_the_gates_keep(limit: float, expected: set[str]) -> None:
     kept, sensitivity = found(limit)

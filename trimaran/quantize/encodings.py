@@ -32,8 +32,10 @@ ROOM = (1.1, 1.25)
 COPIES = (32, 64)
 # Copies cost time: they are made only where they leave at most this share of the loss.
 WORTH = 0.8
-# Tokens on which the search tries; what was chosen is made with all that were sampled.
+# Tokens on which the search tries, and about how many of the layer's weights, as whole output channels drawn evenly;
+# what was chosen is made with all of them.
 SEARCH_ROWS = 320
+SEARCH_WEIGHTS = 600_000
 _STEEPEST = 256.0
 
 
@@ -98,7 +100,7 @@ def choose_encoding(
     clips the unseen ones; what was chosen is then made from all texts.
     """
     seen = {name: (samples[name].halved or samples[name]).thinned(SEARCH_ROWS) for name in layer.tensors}
-    half = _Trial(layer, matrix, seen, weight_levels)
+    half = _Trial(layer, matrix, seen, weight_levels, every=-(-matrix.size // SEARCH_WEIGHTS))
 
     def lost(choice: _Choice) -> float:
         return half.encoding(choice).lost
@@ -116,16 +118,20 @@ def choose_encoding(
 
 
 class _Trial:
-    """One layer with its samples; each token counts alike, because a layer norm follows."""
+    """One layer with its samples; each token counts alike, because a layer norm follows. Of its output channels one
+    in `every` is looked at.
+    """
 
-    def __init__(self, layer: Layer, matrix: Array, samples: Mapping[str, Samples], weight_levels: int) -> None:
-        self._matrix, self._weight_levels = matrix.astype(np.float32), weight_levels
+    def __init__(
+        self, layer: Layer, matrix: Array, samples: Mapping[str, Samples], weight_levels: int, *, every: int = 1
+    ) -> None:
+        self._matrix, self._weight_levels = np.ascontiguousarray(matrix[:, ::every], np.float32), weight_levels
         self._samples = {name: samples[name] for name in layer.tensors}
         self._wanted = {name: found.rows @ self._matrix for name, found in self._samples.items()}
         self._powers = {name: np.maximum(np.square(rows).sum(1), 1e-12) for name, rows in self._wanted.items()}
         self._low = np.min([found.low for found in self._samples.values()], axis=0)
         self._high = np.max([found.high for found in self._samples.values()], axis=0)
-        self._heights = np.maximum(np.abs(self._matrix).max(axis=1), 1e-9)
+        self._heights = np.maximum(np.abs(matrix).max(axis=1), 1e-9)
         self._known: dict[_Choice, Encoding] = {}
 
     def encoding(self, choice: _Choice) -> Encoding:

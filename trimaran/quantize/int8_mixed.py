@@ -32,7 +32,7 @@ from trimaran.sensitivity import KEY
 ROWS = 2560
 # Of the texts given, these shares calibrate and are held out to try layers on; no text does both.
 MOST_CALIBRATING, MOST_HELD_OUT = 160, 160
-MOST_SAMPLED_BYTES = 1 << 30
+MOST_SAMPLED_BYTES = 1 << 28
 QUICK_TEXTS, QUICK_TOKENS = 64, 64
 LENGTHS = (4, 8, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 160, 192, 256)
 _SYMMETRIC = 127

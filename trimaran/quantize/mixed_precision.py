@@ -17,6 +17,8 @@ Clock = Callable[[], float]
 # More trials than this after the layers were measured bring nothing that a person would wait for.
 MOST_STEPS = 12
 MOST_REFUSED = 2
+# Where every gate keeps with all layers in INT8, what each costs is told, but decides nothing.
+TELLING_S = 30.0
 # The loss follows a gate's metric with this power: noise twice as large moves a probability twice as far, and has four
 # times the squared margin.
 _POWERS = {"mean_cosine_distance": 1, "mean_score_change": 1, "mean_probability_change": 2, "label_agreement": 2}
@@ -85,9 +87,10 @@ class _Search:
                 break
             self.advance(done, len(names), f"{name} alone in INT8")
             found[name] = self.quick_losses(whole - {name}) - base
-        # The quick texts' loss is another than all texts', and costs only nearly add up: they are told in terms of all.
+        # The quick texts' loss is another than all texts', and costs only nearly add up: they are told in terms of all,
+        # where all are known.
         total = sum(max(0.0, float(losses.mean())) for losses in found.values())
-        ratio = self.mean / total if total > 0 else 1.0
+        ratio = self.mean / total if total > 0 and len(found) == len(names) else 1.0
         self.costs = {name: mean_interval(losses * ratio) for name, losses in found.items()}
 
     def left(self, kept: frozenset[str]) -> float:
@@ -112,6 +115,8 @@ def search(
     found = _Search(question, begun_s + budget_s, advance, clock)
     kept: frozenset[str] = frozenset()
     evidence = found.attempt(kept)
+    if all(one.holds for one in evidence):
+        found.deadline_s = min(found.deadline_s, clock() + TELLING_S)
     found.measure(first)
     stopped: Stopped = "gates keep"
     if not all(one.holds for one in evidence):
