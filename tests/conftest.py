@@ -14,7 +14,7 @@ TOGETHER = (
     ("tests/gateway/",),
     ("tests/bulk/test_ray",),
 )
-LONGEST_FIRST = ("tests/end_to_end/", "tests/export/", "tests/gateway/", "tests/quantize/", "tests/suite/", "tests/bulk/")
+LONGEST_FIRST = tuple(f"tests/{name}/" for name in ("end_to_end", "export", "gateway", "quantize", "suite", "bulk"))
 
 
 class ByGroup(LoadScopeScheduling):

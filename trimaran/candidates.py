@@ -16,7 +16,8 @@ class Candidate:
     graph with com.microsoft fusions as parent, which only ONNX Runtime can read; `default` rows compete unasked;
     `searched` ones are made to keep the gates asked for, within a budget of time; `bound` is
     `module:function(parent, rival, sequences, weight_levels) -> ratios`, the time that such a one takes at best over
-    that of a rival: where the rival keeps the gates and is no slower, the search is spared.
+    that of a rival: where the rival keeps the gates and is no slower, the search is spared, or in float, for a large
+    model, the judging.
     """
 
     name: str
@@ -33,16 +34,17 @@ class Candidate:
     default: bool = True
 
 
+_FLOAT_BOUND = "trimaran.quantize.float_bound:float_bound"
 CANDIDATES: dict[str, Candidate] = {
     row.name: row
     for row in (
         Candidate(
             "onnxruntime-fp32", "onnxruntime", "fp32", "onnx", "trimaran.quantize.plain:onnx_copy",
-            describe="the exported graph as it is",
+            bound=_FLOAT_BOUND, describe="the exported graph as it is",
         ),
         Candidate(
             "onnxruntime-fused", "onnxruntime", "fp32", "onnx", "trimaran.quantize.plain:onnx_copy", fused=True,
-            describe="attention, GELU and layer norms as single kernels",
+            bound=_FLOAT_BOUND, describe="attention, GELU and layer norms as single kernels",
         ),
         Candidate(
             "onnxruntime-int8-dynamic", "onnxruntime", "int8-dynamic", "onnx",
@@ -57,7 +59,7 @@ CANDIDATES: dict[str, Candidate] = {
         ),
         Candidate(
             "openvino-fp32", "openvino", "fp32", "openvino", "trimaran.quantize.plain:openvino_ir",
-            describe="OpenVINO's own graph compiler, float",
+            bound=_FLOAT_BOUND, describe="OpenVINO's own graph compiler, float",
         ),
         Candidate(
             "openvino-int8-static", "openvino", "int8-static", "openvino",

@@ -18,6 +18,14 @@ from trimaran.spec import Frozen
 from trimaran.store import Store
 
 PROBE_DEADLINE_S = 60.0
+# Of a graph whose float candidates take minutes to judge.
+LARGE_BYTES = 200_000_000
+# A bare product by one library may be beaten by another's kernel; a whole graph of integer kernels is as it is.
+_SLOWER = {True: 1.0, False: 1.15}
+_REASON = {
+    True: "It was not searched: with every layer in INT8 it would take",
+    False: "It was not judged: its matrix products alone, in float, would take",
+}
 Rival = tuple[Candidate, Artifact]
 
 
@@ -27,8 +35,18 @@ class Bound(Frozen):
     ratios: tuple[float, ...]
 
 
+def bounded(plan: Plan, row: Candidate, graph: Artifact) -> bool:
+    """Whether it waits for all others, because one of them may show that it cannot win.
+
+    A float candidate of a small model is judged within seconds, and many want to see it in the report; so does whoever
+    asks for it by name.
+    """
+    asked = bool(plan.config.candidates) or graph.size_bytes < LARGE_BYTES
+    return bool(row.bound) and (row.searched or not asked)
+
+
 def no_chance(plan: Plan, row: Candidate, parent: Artifact, proven: Sequence[Rival], *, store: Store) -> str:
-    """Why a search would be in vain: at best the candidate is no faster than a searched one that keeps every gate.
+    """Why more work would be in vain: at best the candidate is no faster than a searched one that keeps every gate.
 
     What was found is remembered, so that a second run has the same contenders.
     """
@@ -59,12 +77,12 @@ def no_chance(plan: Plan, row: Candidate, parent: Artifact, proven: Sequence[Riv
         return ""
     # As the choice does: one figure for all shapes that it rests on.
     overall = math.prod(ratios) ** (1 / len(ratios))
-    if overall < 1:
+    if overall < _SLOWER[row.searched]:
         return ""
     where = ", ".join(f"{ratio:.2f} at {shape}" for ratio, shape in zip(ratios, shapes, strict=True))
     return (
-        f"It was not searched: with every layer in INT8 it would take {overall:.2f} times as long as {rival.name}, "
-        f"which keeps every gate ({where}; processor time on one thread)."
+        f"{_REASON[row.searched]} {overall:.2f} times as long as {rival.name}, which keeps every gate "
+        f"({where}; processor time on one thread)."
     )
 
 

@@ -14,7 +14,7 @@ from trimaran.backends import Array
 from trimaran.benchmarks.quality import assess, reference_answers
 from trimaran.benchmarks.report import Quality
 from trimaran.candidates import Candidate, candidate
-from trimaran.chances import Rival, largest_weight, no_chance
+from trimaran.chances import Rival, bounded, largest_weight, no_chance
 from trimaran.config import BUDGET_S
 from trimaran.corpus import digest_of_texts
 from trimaran.environment import capture, tools, usable_cores
@@ -77,7 +77,9 @@ def try_candidates(
         if isinstance(parent, TrimaranError):
             return Contender(row, failure=parent)
         with progress.stage(row.name) as step:
-            if reason := no_chance(plan, row, parent, _rivals(proven), store=store):
+            # The products of a float graph are told by the plain one.
+            source = parent if row.searched else graph
+            if row in waiting and (reason := no_chance(plan, row, source, _rivals(proven), store=store)):
                 contender = Contender(row, stopped=reason)
             else:
                 contender = _try(plan, row, parent, answers, store=store, step=step, on_data=on_data)
@@ -87,11 +89,12 @@ def try_candidates(
         return contender
 
     order = sorted(plan.candidates, key=lambda row: not row.searched)
-    turns = [[row for row in order if not row.bound], [row for row in order if row.bound]]
-    with ThreadPoolExecutor(1) as beside, ThreadPoolExecutor(LANES) as lanes:
-        # The searched one is made from the plain graph and takes longest: it does not wait for the fused one.
+    waiting = [row for row in order if bounded(plan, row, graph)]
+    turns = [[row for row in order if row not in waiting], waiting]
+    with ThreadPoolExecutor(LANES) as lanes:
+        # In a lane of its own: the searched one is made from the plain graph and does not wait for the fused one.
         fuse = any(row.fused for row in plan.candidates)
-        fusing = beside.submit(_fuse, plan, graph, store=store, progress=progress) if fuse else None
+        fusing = lanes.submit(_fuse, plan, graph, store=store, progress=progress) if fuse else None
         try:
             done = {
                 row: contender for turn in turns for row, contender in zip(turn, lanes.map(work, turn), strict=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -47,8 +47,7 @@ def deploy(config: DeployConfig, *, store: Store, progress: Progress, command: S
     plan = plan_deployment(config)
     require_writable(plan.repository, plan.report)
     with ThreadPoolExecutor(1) as beside:
-        reference, graph, answers = export_beside_eager(plan, beside, store=store, progress=progress)
-        requests = beside.submit(_requests, plan, reference)
+        reference, graph, answers, requests = export_beside_eager(plan, beside, store=store, progress=progress)
         on_data = eager_on_data(plan, reference, progress)
         contenders = try_candidates(plan, graph, answers, store=store, progress=progress, on_data=on_data)
     measured = measure_stage(plan, reference, contenders, store=store, progress=progress)
@@ -101,15 +100,18 @@ class Requests(NamedTuple):
 
 def export_beside_eager(
     plan: Plan, beside: Executor, *, store: Store, progress: Progress
-) -> tuple[Artifact, Artifact, Mapping[str, Array]]:
-    """The same, and meanwhile eager PyTorch's answers to the judging texts: exporting keeps one core busy."""
+) -> tuple[Artifact, Artifact, Mapping[str, Array], Future[Requests]]:
+    """The same, and meanwhile eager PyTorch's answers to the judging texts, and then to requests: exporting keeps one
+    core busy.
+    """
     ref = plan.ref
     with isolation.Worker() as child, progress.stage("export") as step:
         reference = _reference(child, ref, plan.profile, store)
         answers = beside.submit(eager_answers, plan, reference, progress, threads=plan.lane_threads)
+        requests = beside.submit(_requests, plan, reference)
         graph = _graph(child, reference, store, atol=ATOL, exporter=plan.config.exporter)
         step.outcome(f"{ref.family}, {ref.task}, {graph.checks[0]}")
-    return reference, graph, answers.result()
+    return reference, graph, answers.result(), requests
 
 
 def _requests(plan: Plan, reference: Artifact) -> Requests:

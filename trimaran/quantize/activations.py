@@ -78,19 +78,24 @@ class Observation:
         import onnx
         import onnxruntime as ort
 
-        watched = onnx.ModelProto()
-        watched.CopyFrom(model)
-        known = {output.name for output in watched.graph.output}
-        for name in tensors:
-            if name not in known:
-                watched.graph.output.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None))
+        outputs = model.graph.output
+        known = [output.name for output in outputs]
+        outputs.extend(
+            onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None)
+            for name in dict.fromkeys(tensors)
+            if name not in known
+        )
         settings = ort.SessionOptions()
         settings.intra_op_num_threads, settings.inter_op_num_threads = threads, 1
         settings.log_severity_level = 3
+        # An arena keeps what the longest text took, for every tensor that is watched, and grows in powers of two.
+        settings.enable_cpu_mem_arena = False
         self._names = list(tensors)
         with tempfile.TemporaryDirectory(prefix="trimaran-") as folder:
             path = Path(folder) / "watched.onnx"
-            save_graph(watched, path)
+            # No copy of the weights in memory: they lie beside the graph, where the session maps them.
+            save_graph(model, path, external_above_bytes=0)
+            del outputs[len(known) :]
             self._session = ort.InferenceSession(str(path), settings, providers=["CPUExecutionProvider"])
 
     def run(self, inputs: Inputs) -> Iterator[tuple[str, Array]]:

@@ -34,7 +34,7 @@ def onnxruntime_bound(parent: str, rival: str, sequences: Sequence[int], weight_
         save_graph(all_integer(graph, weight_levels), path)
         engine: Any = engine_class("onnxruntime")(str(path), threads=1)
         try:
-            return [_ratio(engine.infer, session.infer, _inputs(graph, length)) for length in sequences]
+            return [_ratio(engine.infer, session.infer, one_row(graph, length)) for length in sequences]
         finally:
             engine.close()
 
@@ -79,7 +79,7 @@ def _ratio(mine: Callable[[Any], Any], other: Callable[[Any], Any], inputs: dict
     return least_s[0] / max(least_s[1], 1e-9)
 
 
-def _inputs(artifact: Artifact, length: int) -> dict[str, Array]:
+def one_row(artifact: Artifact, length: int) -> dict[str, Array]:
     """A row of one token over and over: nobody reads the answers."""
     fills = {"attention_mask": 1, "token_type_ids": 0}
     token = artifact.tokenizer.pad_id + 1

@@ -18,7 +18,7 @@ Clock = Callable[[], float]
 MOST_STEPS = 12
 MOST_REFUSED = 2
 # Where every gate keeps with all layers in INT8, what each costs is told, but decides nothing.
-TELLING_S = 30.0
+TELLING_S = 25.0
 # The loss follows a gate's metric with this power: noise twice as large moves a probability twice as far, and has four
 # times the squared margin.
 _POWERS = {"mean_cosine_distance": 1, "mean_score_change": 1, "mean_probability_change": 2, "label_agreement": 2}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,29 +19,34 @@ FEW = 8
 
 def prove_against_parent(parent: Artifact, draft: Draft, folder: Path, *, limit: float | None, threads: int) -> Check:
     """Largest |Δ| to the parent's outputs; with no limit (a lossy precision) only finiteness is asked."""
-    before: Any = engine_class(parent.backend)(str(parent.entry_path), threads=threads, options=parent.engine_options)
-    after: Any = engine_class(draft.backend)(str(folder / draft.entry), threads=threads, options=draft.engine_options)
-    worst, shapes = 0.0, 0
-    try:
-        for inputs in _batches(parent):
-            wanted, found = before.infer(inputs), after.infer(inputs)
-            draft.signature.check_outputs(inputs, found)
-            for name, array in found.items():
-                if not np.isfinite(array).all():
-                    raise ParityError(f"{draft.backend} {draft.precision}: {name} is not finite on real text.")
-            if limit is not None:
-                worst = max(worst, worst_difference(inputs, wanted, found, limit, "its parent"))
-            shapes += 1
-    finally:
-        before.close()
-        after.close()
+    batches = list(_batches(parent))
+    # One after the other: two large models would be in memory at once.
+    wanted = [] if limit is None else _outputs(parent, parent.entry_path, batches, threads)
+    found = _outputs(draft, folder / draft.entry, batches, threads)
+    for inputs, outputs in zip(batches, found, strict=True):
+        draft.signature.check_outputs(inputs, outputs)
+        for name, array in outputs.items():
+            if not np.isfinite(array).all():
+                raise ParityError(f"{draft.backend} {draft.precision}: {name} is not finite on real text.")
     if limit is None:
         return Check(
-            name="finite outputs", observed=shapes, limit=shapes, comparison="==", detail="batches of real text"
+            name="finite outputs", observed=len(found), limit=len(found), comparison="==", detail="batches of real text"
         )
+    pairs = zip(batches, wanted, found, strict=True)
     return Check(
-        name="max |Δ| to its parent", observed=worst, limit=limit, detail=f"over {shapes} batches of real text"
+        name="max |Δ| to its parent",
+        observed=max(worst_difference(inputs, before, after, limit, "its parent") for inputs, before, after in pairs),
+        limit=limit,
+        detail=f"over {len(found)} batches of real text",
     )
+
+
+def _outputs(made: Draft, entry: Path, batches: Sequence[Any], threads: int) -> list[dict[str, Any]]:
+    engine: Any = engine_class(made.backend)(str(entry), threads=threads, options=made.engine_options)
+    try:
+        return [engine.infer(inputs) for inputs in batches]
+    finally:
+        engine.close()
 
 
 def _batches(artifact: Artifact) -> Iterator[dict[str, Any]]:
