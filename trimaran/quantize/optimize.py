@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import logging
 import shutil
@@ -79,7 +80,7 @@ def fuse(parent: Artifact, target: Path) -> dict[str, int]:
     heads = int(parent.details.get("heads", 0))
     graph, tables = load_graph(parent.entry_path)
     put_attention_first(graph.graph)
-    with _quiet():
+    with _quiet(), _collecting_often():
         optimizer = optimize_model(
             graph,
             model_type=row.fusion,
@@ -144,6 +145,19 @@ def receipt(expected: dict[str, int], found: dict[str, Any]) -> list[Check]:
         Check(name=f"fused {name} nodes", observed=found.get(name, 0), limit=count, comparison=">=")
         for name, count in expected.items()
     ]
+
+
+@contextlib.contextmanager
+def _collecting_often() -> Iterator[None]:
+    """Each fusion infers shapes on a copy of the whole model, and leaves it in a ring of references."""
+    before = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(500, 2, 2)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
 
 
 @contextlib.contextmanager
