@@ -173,8 +173,9 @@ def _levers(result: dict[str, Any]) -> list[str]:
         moved = result["answers"].get(name, {}).get("mean_cosine_distance")
         lines.append(markdown_line([name, *cells, number(max(0.0, moved)) if moved is not None else "–"]))
     place = f"{result['environment']['cpu']}, {count(result['threads'], 'thread')}"
-    lines += ["", f"{place}. Where its time goes, by kind of node:", ""]
-    for shape, kinds in result["time_by_kind_of_node"].items():
+    nodes = result["time_by_kind_of_node"]
+    lines += ["", f"{place}. Where its time goes, by kind of node:", ""] if nodes else ["", f"{place}."]
+    for shape, kinds in nodes.items():
         told = ", ".join(f"{kind} {share:.1%}" for kind, share in kinds.items() if share >= _TOLD_SHARE)
         lines.append(f"- at {shape}: {told}")
     return lines

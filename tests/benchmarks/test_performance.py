@@ -109,10 +109,13 @@ def test_a_lever_is_told_with_what_it_does_to_the_answers(
         "threads": 2,
         "ratios": [ratio],
         "answers": {"bf16": {"mean_cosine_distance": 1.5e-5}},
+        "time_by_kind_of_node": {"1x128": {"FullyConnected": 0.8, "Softmax": 0.195, "Reorder": 0.005}},
         "environment": {"cpu": "A CPU"},
     }
     (tmp_path / "levers-mixed.json").write_text(json.dumps(result))
-    assert "| bf16 | 1.30 (1.25–1.35), faster | 1.5e-5 |" in scripts.performance.levers_block()
+    told = scripts.performance.levers_block()
+    assert "| bf16 | 1.30 (1.25–1.35), faster | 1.5e-5 |" in told
+    assert told.endswith("- at 1x128: FullyConnected 80.0%, Softmax 19.5%"), "what takes no time is left out"
 
 
 def test_an_engine_stands_beside_what_is_wanted_and_the_ceiling(scripts: SimpleNamespace) -> None:
