@@ -8,14 +8,14 @@ Writes `benchmarks/results/bert-base-balanced` and from it the figures of `docs/
 from __future__ import annotations
 
 import argparse
-import subprocess
+import shutil
 import sys
 import time
 from pathlib import Path
 
 from performance import write_page
 from readme import RESULTS
-from run import is_whole, keep
+from run import bench_within, is_whole, keep
 from sized_models import sized_model
 
 from trimaran.benchmarks.suite_state import FILE
@@ -40,13 +40,13 @@ def main() -> None:
     folder = home / "bench" / f"sized-{asked.size}"
     model = sized_model(asked.size, home / "growth" / asked.size)
     if not (asked.resume and is_whole(folder)):
-        command = [sys.executable, "-m", "trimaran", "bench", "-m", str(model), "--task", "embedding"]
-        options = ["--name", "bert-base", "--suite", str(SUITE), "--fidelity", "balanced", "--report", str(folder)]
+        folder.mkdir(parents=True, exist_ok=True)
+        suite = shutil.copy(SUITE, folder.parent)
+        within = {"-m": model, "--suite": suite, "--report": folder}
+        paths = [part for name, path in within.items() for part in (name, str(Path(path).relative_to(home)))]
+        options = ["--task", "embedding", "--name", "bert-base", "--fidelity", "balanced"]
         chosen = ["--candidates", ",".join(asked.candidates)]
-        taken_up = ["--resume"] if asked.resume and (folder / FILE).is_file() else []
-        code = subprocess.run([*command, *options, *chosen, *taken_up], check=False).returncode
-        if code:
-            sys.exit(code)
+        bench_within(home, [*paths, *options, *chosen], resume=asked.resume and (folder / FILE).is_file())
     keep(folder, asked.results / "bert-base-balanced")
     if asked.results == RESULTS:
         print(write_page())

