@@ -45,7 +45,7 @@ def engine_alone(reference: str, texts_file: str, rows: str, threads: int, secon
     from trimaran.backends import open_session
     from trimaran.bulk.run import PART_ROWS
     from trimaran.corpus import encoder_of
-    from trimaran.runtime.text import groups_of
+    from trimaran.runtime.text import batch_of, groups_of
 
     artifact = Store(default_home() / "store").open(reference)
     os.environ.update(artifact.execution_environment)
@@ -54,7 +54,7 @@ def engine_alone(reference: str, texts_file: str, rows: str, threads: int, secon
     tokens = encoder.rows(texts)
     groups = list(groups_of([len(row.ids) for row in tokens], rows, artifact.profile.batch.maximum))
     batches = [
-        (encoder.batch([tokens[i] for i in group]), len(group), sum(len(tokens[i].ids) for i in group))
+        (batch_of(encoder, [tokens[i] for i in group], rows), len(group), sum(len(tokens[i].ids) for i in group))
         for group in groups
     ]
     # Short and long ones mixed, so that stopping early takes neither.
@@ -126,7 +126,7 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path, required=True, help="JSON result")
     parser.add_argument("--texts", type=Path, help="a .tsv whose first column is the text; else the shipped texts")
     parser.add_argument("--words", type=int, default=12, help="cut texts to so many words; 0 leaves them whole")
-    parser.add_argument("--rows", default="equal-length", choices=("padded", "equal-length", "alone"))
+    parser.add_argument("--rows", default="equal-length", choices=("padded", "rounded", "equal-length", "alone"))
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES))
     parser.add_argument("--engine-seconds", type=float, default=20.0)
     given = parser.parse_args()

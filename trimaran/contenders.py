@@ -12,7 +12,7 @@ from trimaran import isolation
 from trimaran.artifact import Artifact, Check, Recipe, load_artifact
 from trimaran.backends import Array
 from trimaran.benchmarks.quality import assess, reference_answers
-from trimaran.benchmarks.report import Quality
+from trimaran.benchmarks.report import WIDEST_FIRST, Quality
 from trimaran.candidates import Candidate, candidate
 from trimaran.chances import Rival, bounded, largest_weight, no_chance
 from trimaran.config import BUDGET_S
@@ -22,7 +22,7 @@ from trimaran.errors import QualityError, TrimaranError
 from trimaran.labelled import LabelledData, OnData, read_labelled
 from trimaran.planning import LANES, Plan, texts_for
 from trimaran.progress import Progress, Step
-from trimaran.runtime.text import Text
+from trimaran.runtime.text import STEP, Text
 from trimaran.store import Store
 from trimaran.tasks import Gate, Level, gates_for
 
@@ -251,6 +251,7 @@ def assess_recipe(plan: Plan, artifact: Artifact, *, threads: int, libraries: Se
             "gates": [[gate.metric, gate.comparison, gate.limit] for gate in plan.gates],
             "threads": threads,
             "cpu": capture().cpu,
+            "policies": [*WIDEST_FIRST, STEP],
             **more,
         },
         tools=tools(*libraries),

@@ -15,13 +15,14 @@ from trimaran.corpus import encoder_of
 from trimaran.golden import Row, tensors_from_json, tensors_to_json
 from trimaran.runtime.answers import ANSWERS, Answering, Reader
 from trimaran.runtime.wire import WIRES
+from trimaran.spec import Rows
 from trimaran.wire_fidelity import Tensors
 
 _DEADLINE_S = 600.0
 
 
-def final_answers(artifact: Artifact, rows: Sequence[Row], *, threads: int) -> Tensors:
-    """Each row answered alone. Raises the child's error, or ChildError when it died."""
+def final_answers(artifact: Artifact, rows: Sequence[Row], *, threads: int, policy: Rows = "alone") -> Tensors:
+    """Each row answered alone, padded as a rows policy says. Raises the child's error, or ChildError when it died."""
     with tempfile.TemporaryDirectory(prefix="trimaran-answers-") as folder:
         asked, told = Path(folder) / "rows.json", Path(folder) / "answers.json"
         asked.write_text(json.dumps([dict(row) for row in rows]), encoding="utf-8")
@@ -33,11 +34,12 @@ def final_answers(artifact: Artifact, rows: Sequence[Row], *, threads: int) -> T
             rows_path=str(asked),
             result_path=str(told),
             threads=threads,
+            policy=policy,
         )
         return tensors_from_json(told.read_text(encoding="utf-8"))
 
 
-def answer_rows(directory: str, rows_path: str, result_path: str, threads: int) -> int:
+def answer_rows(directory: str, rows_path: str, result_path: str, threads: int, policy: str) -> int:
     """In the child: writes the tensors of all rows, returns how many rows there were."""
     artifact = load_artifact(Path(directory))
     rows = json.loads(Path(rows_path).read_text(encoding="utf-8"))
@@ -49,6 +51,7 @@ def answer_rows(directory: str, rows_path: str, result_path: str, threads: int) 
             reader=Reader(str(artifact.directory / "tokenizer.json")),
             labels=artifact.labels,
             facts=artifact.details.get("answers", {}),
+            policy=policy,
         )
         answers = [_answer(artifact.task, served, row) for row in rows]
     for answer in answers:

@@ -58,7 +58,7 @@ def deploy(config: DeployConfig, *, store: Store, progress: Progress, command: S
         raise QualityError(
             str(report.verdict), hint=f"The report is {paths['html']}. A looser level is --fidelity balanced."
         )
-    golden = golden_stage(plan, reference, winner.artifact, requests.result(), progress)
+    golden = golden_stage(plan, reference, winner.artifact, winner.quality, requests.result(), progress)
     served = serve_stage(plan, winner.artifact, winner.quality, golden, progress)
     with progress.stage("model repository") as step:
         deployment = lay_out(
@@ -148,7 +148,9 @@ def _graph(
     return load_artifact(Path(folder))
 
 
-def golden_stage(plan: Plan, reference: Artifact, artifact: Artifact, requests: Requests, progress: Progress) -> Golden:
+def golden_stage(
+    plan: Plan, reference: Artifact, artifact: Artifact, quality: Quality, requests: Requests, progress: Progress
+) -> Golden:
     """Real requests with eager PyTorch's final answers, and what the winner keeps of them: it travels along."""
     with progress.stage("golden bundle") as step:
         golden = make_golden(
@@ -158,7 +160,7 @@ def golden_stage(plan: Plan, reference: Artifact, artifact: Artifact, requests: 
             numbers=artifact.signature.outputs[0].name,
             rows=requests.rows,
             wanted=requests.answers,
-            proven=final_answers(artifact, requests.rows, threads=plan.config.threads),
+            proven=final_answers(artifact, requests.rows, threads=plan.config.threads, policy=quality.rows),
             gates=plan.gates,
         )
         step.outcome(f"{len(requests.rows)} requests with eager PyTorch's answers")

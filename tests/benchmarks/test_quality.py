@@ -8,15 +8,16 @@ import pytest
 
 from tests.tiny import LABELS, tiny_artifact
 from trimaran.artifact import Artifact
-from trimaran.benchmarks.quality import assess, reference_answers, widest_rows
-from trimaran.benchmarks.report import Quality
+from trimaran.benchmarks.quality import assess, reference_answers
+from trimaran.benchmarks.report import WIDEST_FIRST, Quality
 from trimaran.errors import UsageError
 from trimaran.runtime.text import Text
 from trimaran.spec import Rows
-from trimaran.tasks import Gate, gates_for
+from trimaran.tasks import gates_for
 
 TEXTS = ["the cat sat", "good", "the dog ran bad", "the good cat sat", "bad dog", "ran", "the the the dog", "sat good"]
 GATES = gates_for("embedding", "strict", {})
+TOGETHER = WIDEST_FIRST[:-1]
 
 
 @pytest.fixture(scope="module")
@@ -25,24 +26,27 @@ def artifact(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
 
 
 class FakeAnswering:
-    """Answers that move by a given amount under each policy."""
+    """Answers that move among neighbours by a given amount under each policy; `rounded` may have answers of its own."""
 
     peak_memory_bytes = 7
 
-    def __init__(self, alone: np.ndarray, moved: dict[Rows, np.ndarray]) -> None:
-        self._alone, self._moved = alone, moved
+    def __init__(self, alone: np.ndarray, moved: dict[Rows, np.ndarray], rounded: np.ndarray | None = None) -> None:
+        self._alone, self._moved, self._rounded = alone, moved, alone if rounded is None else rounded
 
-    def answers(self, texts: Sequence[Text], rows: Rows) -> dict[str, np.ndarray]:
-        assert rows == "alone"
-        return {"embedding": self._alone}
+    def answers(self, texts: Sequence[Text], rows: Rows, *, alone: bool) -> dict[str, np.ndarray]:
+        assert alone, "how a text is answered by itself is what is judged"
+        found = self._rounded if rows == "rounded" else self._alone
+        return {"embedding": found[[TEXTS.index(str(text)) for text in texts]]}
 
     def among_neighbours(self, texts: Sequence[Text], rows: Rows, seed: int) -> tuple[list[int], dict[str, np.ndarray]]:
         indices = list(range(len(texts)))[::-1]
         return indices, {"embedding": self._moved[rows][indices]}
 
 
-def judged(artifact: Artifact, *, candidate: np.ndarray, moved: dict[Rows, np.ndarray]) -> Quality:
-    fake = FakeAnswering(candidate, moved)
+def judged(
+    artifact: Artifact, *, candidate: np.ndarray, moved: dict[Rows, np.ndarray], rounded: np.ndarray | None = None
+) -> Quality:
+    fake = FakeAnswering(candidate, moved, rounded)
     return assess(
         artifact, {"embedding": VECTORS}, TEXTS, gates=GATES, threads=1, open_probe=lambda: contextlib.nullcontext(fake)
     )
@@ -60,7 +64,7 @@ def test_a_true_engine_keeps_every_gate_and_may_pad(
     quality = assess(candidate, answers, TEXTS, gates=GATES, threads=1)
     assert quality.holds
     assert quality.rows == "padded"
-    assert set(quality.changes) == {"padded", "alone"}, "a narrower policy need not be tried where a wider one keeps"
+    assert set(quality.changes) == {"padded"}, "a narrower policy need not be tried where a wider one keeps"
     assert quality.neighbours == 3, "the profile's largest batch is four"
     assert quality.n == len(TEXTS)
     assert quality.metrics["batch_change"] == quality.changes["padded"] <= 1e-5
@@ -80,28 +84,45 @@ def test_a_classifier_is_judged_by_its_labels(tmp_path_factory: pytest.TempPathF
     assert {check.name for check in broken} == {"label_agreement", "mean_probability_change"}
 
 
-def test_an_engine_that_padding_disturbs_is_served_with_rows_of_equal_length(artifact: Artifact) -> None:
-    quality = judged(artifact, candidate=VECTORS, moved={"padded": OTHERS, "equal-length": VECTORS})
-    assert quality.rows == "equal-length"
+def test_an_engine_that_padding_disturbs_is_served_with_rows_rounded_to_widths_of_their_own(artifact: Artifact) -> None:
+    quality = judged(artifact, candidate=VECTORS, moved={"padded": OTHERS, "rounded": VECTORS})
+    assert quality.rows == "rounded"
     assert quality.changes["padded"] > 1e-5
     assert quality.metrics["batch_change"] <= 1e-5
     assert quality.holds
 
 
+def test_rounded_rows_are_judged_by_their_own_answers(artifact: Artifact) -> None:
+    nearly = VECTORS + np.float32(1e-4)
+    quality = judged(artifact, candidate=OTHERS, moved={"padded": VECTORS, "rounded": nearly}, rounded=nearly)
+    assert quality.rows == "rounded"
+    assert 0 < quality.metrics["max_abs_difference"] < 1e-3
+    assert quality.holds
+
+
+def test_an_engine_that_reads_padding_as_text_is_served_with_rows_of_equal_length(artifact: Artifact) -> None:
+    """Its rounded answers do not move with neighbours, and are wrong."""
+    moved: dict[Rows, np.ndarray] = {"padded": OTHERS, "rounded": OTHERS, "equal-length": VECTORS}
+    quality = judged(artifact, candidate=VECTORS, moved=moved, rounded=OTHERS)
+    assert quality.rows == "equal-length"
+    assert quality.changes["rounded"] <= 1e-5
+    assert quality.holds
+
+
 def test_an_engine_that_any_neighbour_disturbs_is_served_alone(artifact: Artifact) -> None:
-    quality = judged(artifact, candidate=VECTORS, moved={"padded": OTHERS, "equal-length": OTHERS})
+    quality = judged(artifact, candidate=VECTORS, moved=dict.fromkeys(TOGETHER, OTHERS))
     assert (quality.rows, quality.metrics["batch_change"]) == ("alone", 0.0)
 
 
 def test_a_broken_gate_is_a_fact_and_not_an_error(artifact: Artifact) -> None:
-    quality = judged(artifact, candidate=OTHERS, moved={"padded": OTHERS, "equal-length": OTHERS})
+    quality = judged(artifact, candidate=OTHERS, moved=dict.fromkeys(TOGETHER, OTHERS))
     assert not quality.holds
     assert {"mean_cosine_distance", "rank_correlation"} <= {check.name for check in quality.broken}
 
 
 def test_an_engine_that_answers_nan_passes_nothing_and_can_still_be_stored(artifact: Artifact) -> None:
     nothing = np.full_like(VECTORS, np.nan)
-    quality = judged(artifact, candidate=nothing, moved={"padded": nothing, "equal-length": nothing})
+    quality = judged(artifact, candidate=nothing, moved=dict.fromkeys(TOGETHER, nothing))
     assert "mean_cosine_distance" in {check.name for check in quality.broken}
     assert quality.rows == "alone"
     again = Quality.model_validate_json(quality.model_dump_json())
@@ -111,14 +132,16 @@ def test_an_engine_that_answers_nan_passes_nothing_and_can_still_be_stored(artif
 
 def test_nan_only_when_padded_forbids_padding(artifact: Artifact) -> None:
     nothing = np.full_like(VECTORS, np.nan)
-    quality = judged(artifact, candidate=VECTORS, moved={"padded": nothing, "equal-length": VECTORS})
-    assert quality.rows == "equal-length"
+    quality = judged(artifact, candidate=VECTORS, moved={"padded": nothing, "rounded": VECTORS})
+    assert quality.rows == "rounded"
 
 
-def test_without_a_gate_on_it_rows_are_padded() -> None:
-    changes: dict[Rows, float] = {"alone": 0.0, "equal-length": 0.1, "padded": 0.2}
-    assert widest_rows(changes, []) == "padded"
-    assert widest_rows(changes, [Gate("batch_change", "<=", 0.15)]) == "equal-length"
+def test_without_a_gate_on_it_rows_are_padded(artifact: Artifact) -> None:
+    fake = FakeAnswering(VECTORS, dict.fromkeys(TOGETHER, OTHERS))
+    quality = assess(
+        artifact, {"embedding": VECTORS}, TEXTS, gates=[], threads=1, open_probe=lambda: contextlib.nullcontext(fake)
+    )
+    assert quality.rows == "padded"
 
 
 def test_no_texts_are_refused(artifact: Artifact) -> None:

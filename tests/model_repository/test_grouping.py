@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trimaran.runtime.text import groups_of
+from trimaran.runtime.text import STEP, groups_of, width_of
 
 
 @pytest.mark.parametrize("maximum", [4, 24, 32])
@@ -19,3 +19,16 @@ def test_every_row_goes_through_once_with_its_equals() -> None:
     assert sorted(index for call in calls for index in call) == list(range(len(lengths)))
     assert all(len({lengths[index] for index in call}) == 1 for call in calls)
     assert [len(call) for call in calls] == [1, 32, 32, 4, 2, 2, 1, 1]
+
+
+def test_rounded_rows_share_a_call_with_whoever_rounds_to_the_same_width() -> None:
+    lengths = [5, 3, STEP, STEP + 1, 2 * STEP, *[3 * STEP - 1] * 11]
+    calls = list(groups_of(lengths, "rounded", 32))
+    assert sorted(index for call in calls for index in call) == list(range(len(lengths)))
+    assert all(len({width_of(lengths[index], "rounded") for index in call}) == 1 for call in calls)
+    assert [len(call) for call in calls] == [3, 2, 8, 3], "few rows at once, many in multiples of four"
+
+
+def test_a_width_depends_on_the_text_alone() -> None:
+    assert [width_of(length, "rounded") for length in (1, STEP, STEP + 1)] == [STEP, STEP, 2 * STEP]
+    assert [width_of(length, "equal-length") for length in (1, STEP, STEP + 1)] == [1, STEP, STEP + 1]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import cycle, islice
 from typing import NamedTuple
 
 import numpy as np
 
-from trimaran.runtime.text import Row
+from trimaran.runtime.text import Row, width_of
 
 NEIGHBOURS = 31
 # A certificate costs whole padded batches; this many texts keep it near a second on two cores.
@@ -40,19 +41,33 @@ def padded_groups(rows: Sequence[Row], *, size: int, seed: int, maximum: int) ->
         yield Group(indices, [rows[index] for index in indices], maximum)
 
 
-def equal_length_groups(rows: Sequence[Row], *, size: int, seed: int, maximum: int) -> Iterator[Group]:
-    """Texts of one length in each batch, at lengths spread over those that occur.
+def one_width_groups(
+    rows: Sequence[Row], *, size: int, seed: int, maximum: int, policy: str = "equal-length"
+) -> Iterator[Group]:
+    """Texts that a policy pads to one width in each batch, at widths spread over those that occur.
 
-    Few texts share a length, so a batch is filled with other texts cut or repeated to it: as neighbours they are
-    as strange as any, and only the texts under test are judged.
+    Few texts share a width, so a batch is filled with other texts cut or repeated to lengths of it: as neighbours they
+    are as strange as any, and only the texts under test are judged.
     """
     generator = np.random.default_rng(seed)
-    lengths = sorted({len(row.ids) for row in rows})
-    last = len(lengths) - 1
-    for length in sorted({lengths[round(step * last / (LENGTHS - 1))] for step in range(LENGTHS)}):
-        indices = [index for index, row in enumerate(rows) if len(row.ids) == length][:size]
-        strangers = [fitted(rows[index], length) for index in generator.integers(len(rows), size=size - len(indices))]
-        yield Group(indices, [*(rows[index] for index in indices), *strangers])
+    by_width: dict[int, list[int]] = {}
+    for index, row in enumerate(rows):
+        by_width.setdefault(width_of(len(row.ids), policy), []).append(index)
+    widths = sorted(by_width)
+    last = len(widths) - 1
+    for width in sorted({widths[round(step * last / (LENGTHS - 1))] for step in range(LENGTHS)}):
+        indices = by_width[width][:size]
+        lengths = cycle(length for length in range(width, 0, -1) if width_of(length, policy) == width)
+        strange = generator.integers(len(rows), size=size - len(indices))
+        strangers = [fitted(rows[index], min(next(lengths), maximum)) for index in strange]
+        yield Group(indices, [*(rows[index] for index in indices), *strangers], width)
+
+
+GROUPINGS: dict[str, Callable[..., Iterator[Group]]] = {
+    "padded": padded_groups,
+    "rounded": partial(one_width_groups, policy="rounded"),
+    "equal-length": one_width_groups,
+}
 
 
 def fitted(row: Row, length: int) -> Row:

@@ -14,13 +14,11 @@ import numpy as np
 
 from trimaran.artifact import Artifact, load_artifact
 from trimaran.backends import Arrays, Session, open_session
-from trimaran.benchmarks.invariance import NEIGHBOURS, equal_length_groups, padded_groups
+from trimaran.benchmarks.invariance import GROUPINGS, NEIGHBOURS
 from trimaran.benchmarks.pinning import pin
 from trimaran.benchmarks.probe_texts import TextRuns
 from trimaran.corpus import encoder_of
-from trimaran.runtime.text import SEQUENCE_AXES, Row, Text, infer_rows, joined_rows, mask_of, unpadded
-
-_GROUPINGS = {"padded": padded_groups, "equal-length": equal_length_groups}
+from trimaran.runtime.text import SEQUENCE_AXES, Row, Text, batch_of, infer_rows, joined_rows, mask_of, unpadded
 
 
 class Probe:
@@ -76,15 +74,18 @@ class Probe:
         found: dict[str, Any] = getattr(self._texts, what)(**settings)
         return found
 
-    def answers(self, texts_path: str, result_path: str, rows: str) -> int:
-        """Writes the outputs for the texts, in order, run under a rows policy; returns how many."""
+    def answers(self, texts_path: str, result_path: str, rows: str, alone: bool = False) -> int:
+        """Writes the outputs for the texts, in order, run under a rows policy; returns how many.
+
+        `alone`: each by itself, padded as the policy says.
+        """
         tokens = self._encoder.rows(read_texts(Path(texts_path)))
         outputs = infer_rows(
             self._session.infer,
             self._encoder,
             tokens,
             policy=rows,
-            maximum_batch=self._artifact.profile.batch.maximum,
+            maximum_batch=1 if alone else self._artifact.profile.batch.maximum,
         )
         np.savez(result_path, **outputs)
         return len(tokens)
@@ -96,7 +97,7 @@ class Probe:
         indices: list[int] = []
         parts: dict[str, list[Any]] = {}
         maximum = self._artifact.profile.sequence.maximum
-        for group in _GROUPINGS[rows](tokens, size=size, seed=seed, maximum=maximum):
+        for group in GROUPINGS[rows](tokens, size=size, seed=seed, maximum=maximum):
             inputs = self._encoder.batch(group.rows, length=group.length)
             indices.extend(group.indices)
             for name, array in self._session.infer(inputs).items():
@@ -121,7 +122,7 @@ class Probe:
 
         `repeat` calls make one sample: an engine that is slower by a known factor, to try the harness on.
         """
-        inputs = self._random_inputs(batch, sequence)
+        inputs = self._random_inputs(batch, sequence, rows)
         call = serving_call(self._session.infer, inputs, rows)
         return timed_calls(
             call if repeat == 1 else lambda: [call() for _ in range(repeat)],
@@ -141,7 +142,7 @@ class Probe:
                 break
         return time.monotonic() - begun_s
 
-    def _random_inputs(self, batch: int, sequence: int) -> Arrays:
+    def _random_inputs(self, batch: int, sequence: int, rows: str) -> Arrays:
         from tokenizers import Tokenizer
 
         vocabulary = Tokenizer.from_file(str(self._artifact.directory / "tokenizer.json")).get_vocab_size()
@@ -149,7 +150,7 @@ class Probe:
         pad = self._artifact.tokenizer.pad_id
         # RoBERTa counts positions by what is not padding, so a random padding id would change the work.
         ids[ids == pad] = (pad + 1) % vocabulary
-        return self._encoder.batch([Row(list(map(int, row)), [0] * sequence) for row in ids])
+        return batch_of(self._encoder, [Row(list(map(int, row)), [0] * sequence) for row in ids], rows)
 
 
 def serving_call(infer: Callable[[Arrays], Arrays], inputs: Arrays, rows: str) -> Callable[[], object]:

@@ -65,10 +65,10 @@ class ProbeProcess:
     def peak_memory_bytes(self) -> int:
         return self._worker.peak_memory_bytes
 
-    def answers(self, texts: Sequence[Text], rows: Rows) -> dict[str, Array]:
-        """Outputs in the order of the texts, under a rows policy."""
+    def answers(self, texts: Sequence[Text], rows: Rows, *, alone: bool = False) -> dict[str, Array]:
+        """Outputs in the order of the texts, under a rows policy; `alone` is each by itself, padded as that says."""
         result = self._path("answers.npz")
-        self._call(".answers", texts_path=self._texts(texts), result_path=result, rows=rows)
+        self._call(".answers", texts_path=self._texts(texts), result_path=result, rows=rows, alone=alone)
         return _arrays(result)
 
     def among_neighbours(self, texts: Sequence[Text], rows: Rows, seed: int) -> tuple[list[int], dict[str, Array]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from trimaran.runtime.text import Row, Text, TextEncoder, groups_of, infer_rows
+from trimaran.runtime.text import Row, Text, TextEncoder, batch_of, groups_of, infer_rows
 
 Clock = Callable[[], int]
 
@@ -32,7 +32,7 @@ class TextRuns:
         self._infer, self._encoder, self._texts, self._clock = infer, encoder, texts, clock
         self._rows, self._maximum_batch = rows, maximum_batch
         self._tokens = encoder.rows(texts)
-        self._inputs = [encoder.batch([row]) for row in self._tokens]
+        self._inputs = [batch_of(encoder, [row], rows) for row in self._tokens]
 
     def stream(
         self, at: str, *, minimum_samples: int, minimum_time_s: float, warmup_samples: int, limit_s: float
@@ -73,10 +73,11 @@ class TextRuns:
             chosen = [int(index) for index in order[begin : begin + batch]]
             found["elapsed_ns"].append(self._together(at, chosen))
             lengths = [len(self._tokens[index].ids) for index in chosen]
-            groups = groups_of(lengths, self._rows, self._maximum_batch)
+            groups = list(groups_of(lengths, self._rows, self._maximum_batch))
+            calls = [batch_of(self._encoder, [self._tokens[chosen[i]] for i in group], self._rows) for group in groups]
             found["rows"].append(len(chosen))
             found["tokens"].append(sum(lengths))
-            found["padded_tokens"].append(sum(len(group) * max(lengths[i] for i in group) for group in groups))
+            found["padded_tokens"].append(sum(next(iter(inputs.values())).size for inputs in calls))
         return found
 
     def offline(self, at: str) -> dict[str, int]:
@@ -95,7 +96,7 @@ class TextRuns:
 
     def _from_text(self, index: int) -> tuple[int, int]:
         begun_ns = self._clock()
-        inputs = self._encoder.batch(self._encoder.rows([self._texts[index]]))
+        inputs = batch_of(self._encoder, self._encoder.rows([self._texts[index]]), self._rows)
         tokenised_ns = self._clock()
         self._infer(inputs)
         return tokenised_ns - begun_ns, self._clock() - tokenised_ns

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from trimaran.answer_agreement import answer_agreement
 from trimaran.artifact import Artifact, Check
@@ -21,7 +21,7 @@ from trimaran.parity import Outputs, classification_change, same_labels
 from trimaran.progress import Step
 from trimaran.runtime.text import Text
 from trimaran.spec import Rows
-from trimaran.tasks import Gate, task
+from trimaran.tasks import Gate, Task, task
 
 CHANGE = "batch_change"
 FLIPS = "batch_label_flips"
@@ -34,7 +34,7 @@ class Answering(Protocol):
     @property
     def peak_memory_bytes(self) -> int: ...
 
-    def answers(self, texts: Sequence[Text], rows: Rows) -> dict[str, Array]: ...
+    def answers(self, texts: Sequence[Text], rows: Rows, *, alone: bool) -> dict[str, Array]: ...
 
     def among_neighbours(self, texts: Sequence[Text], rows: Rows, seed: int) -> tuple[list[int], dict[str, Array]]: ...
 
@@ -50,7 +50,7 @@ def reference_answers(
     """What eager PyTorch answers to each text alone, computed in a process of its own."""
     _refuse_none(texts)
     with ProbeProcess(artifact, threads=threads, environment=environment, deadline_s=deadline_s) as probe:
-        return probe.answers(texts, "alone")
+        return probe.answers(texts, "alone", alone=True)
 
 
 def assess(
@@ -68,41 +68,42 @@ def assess(
 ) -> Quality:
     """Runs the candidate in its own process and holds it against the gates. A broken gate is a fact in the
     result; only a candidate that cannot run raises.
+
+    Policies are tried from the widest on until a text's answer does not move with its neighbours, and the answers are
+    judged as that policy pads them. `rounded` rows have answers of their own, so that policy must keep the other gates
+    too: an engine that takes no mask reads padding as text.
     """
     _refuse_none(texts)
     advance = step.advance if step else lambda done, total, what="": None
     row = task(artifact.task)
+    limit = min((gate.limit for gate in gates if gate.metric == CHANGE), default=math.inf)
     opened = (
         open_probe()
         if open_probe
         else ProbeProcess(artifact, threads=threads, environment=environment, deadline_s=deadline_s)
     )
-    changes: dict[Rows, float] = {"alone": 0.0}
-    counts: dict[Rows, int] = {"alone": len(texts)}
-    flips: dict[Rows, int] = {"alone": 0}
+    changes: dict[Rows, float] = {}
     with opened as probe:
-        advance(0, 3, "each text alone")
-        alone = probe.answers(texts, "alone")
-        metrics = row.fidelity(reference_answers, alone)
-        metrics |= answer_agreement(artifact, texts, reference_answers, alone)
-        for done, policy in enumerate(WIDEST_FIRST[:-1], start=1):
-            advance(done, 3, f"rows {policy}")
-            indices, answers = probe.among_neighbours(texts, policy, _SEED)
-            same = {name: array[indices] for name, array in alone.items()}
-            changes[policy] = row.change(same, answers)
-            flips[policy] = int((same_labels(same, answers) < 1).sum()) if row.change is classification_change else 0
-            counts[policy] = len(indices)
-            if widest_rows(changes, gates) == policy:
-                # What shares a call when padded may do so at equal lengths too; that would only cost time to see.
+        for done, rows in enumerate(WIDEST_FIRST):
+            advance(done, len(WIDEST_FIRST), f"rows {rows}")
+            moved = _moved_by_neighbours(probe, texts, rows, row)
+            changes[rows] = moved.change
+            if rows != "alone" and not moved.change <= limit:
+                continue
+            answers = probe.answers(texts, rows, alone=True)
+            metrics = row.fidelity(reference_answers, answers)
+            metrics |= answer_agreement(artifact, texts, reference_answers, answers)
+            if rows != "rounded" or all(held_against(gate, metrics).holds for gate in gates if gate.metric in metrics):
                 break
         scores = (
-            [on_data.data.score(artifact, on_data.eager, probe.answers(on_data.data.texts, "alone"))] if on_data else []
+            [on_data.data.score(artifact, on_data.eager, probe.answers(on_data.data.texts, rows, alone=True))]
+            if on_data
+            else []
         )
         peak = probe.peak_memory_bytes
-    rows = widest_rows(changes, gates)
-    metrics[CHANGE] = changes[rows]
+    metrics[CHANGE] = moved.change
     if row.change is classification_change:
-        metrics[FLIPS] = float(flips[rows])
+        metrics[FLIPS] = float(moved.flips)
     for score in scores:
         metrics |= score.figures()
     return Quality(
@@ -114,18 +115,28 @@ def assess(
         neighbours=min(NEIGHBOURS, artifact.profile.batch.maximum - 1),
         checks=(*(held_against(gate, metrics) for gate in gates), *(score.check() for score in scores)),
         n=len(texts),
-        n_batched=counts[rows],
+        n_batched=moved.texts,
         texts=digest_of_texts(texts),
         peak_memory_bytes=peak,
-        intervals=intervals(row.fidelity, reference_answers, alone),
+        intervals=intervals(row.fidelity, reference_answers, answers),
     )
 
 
-def widest_rows(changes: Mapping[Rows, float], gates: Sequence[Gate]) -> Rows:
-    """The policy that lets most rows share a call while no answer changes by more than the gate allows."""
-    limits = [gate.limit for gate in gates if gate.metric == CHANGE]
-    limit = min(limits, default=math.inf)
-    return next(rows for rows in WIDEST_FIRST if changes.get(rows, math.inf) <= limit or rows == "alone")
+class _Moved(NamedTuple):
+    """How far answers moved at worst among neighbours, how many labels flipped, and how many texts showed it."""
+
+    change: float
+    flips: int
+    texts: int
+
+
+def _moved_by_neighbours(probe: Answering, texts: Sequence[Text], rows: Rows, row: Task) -> _Moved:
+    if rows == "alone":
+        return _Moved(0.0, 0, len(texts))
+    indices, together = probe.among_neighbours(texts, rows, _SEED)
+    single = probe.answers([texts[index] for index in indices], rows, alone=True)
+    flips = int((same_labels(single, together) < 1).sum()) if row.change is classification_change else 0
+    return _Moved(row.change(single, together), flips, len(indices))
 
 
 def held_against(gate: Gate, metrics: Mapping[str, float]) -> Check:

@@ -23,7 +23,7 @@ SCHEMA = 2
 _SERIES = re.compile(r"\[\s*(-?\d[-\d.eE+,\s]*?)\s*\]")
 # Verdicts of candidates that nobody would serve: broken gates, no chance to win, or broken down.
 UNSERVED = ("rejected", "stopped", "failed")
-WIDEST_FIRST: tuple[Rows, ...] = ("padded", "equal-length", "alone")
+WIDEST_FIRST: tuple[Rows, ...] = ("padded", "rounded", "equal-length", "alone")
 
 
 class Measurement(Frozen):
@@ -48,7 +48,7 @@ class Measurement(Frozen):
 class Quality(Frozen):
     """How true one artifact is to eager PyTorch, and how its rows must be run to stay so.
 
-    `changes` is the worst change of one text's answer between running alone and each policy; the metric
+    `changes` is the worst change of one text's answer between running alone and each policy that was tried; the metric
     `batch_change` is that of the policy in `rows`, which is the one to serve with; `n_batched` texts showed it.
     """
 

@@ -23,7 +23,7 @@ from trimaran.bulk.readers import TOO_LONG
 from trimaran.corpus import encoder_of
 from trimaran.errors import UsageError
 from trimaran.runtime.answers import ANSWERS, Answering, Reader
-from trimaran.runtime.text import Row, Text, TextEncoder, groups_of
+from trimaran.runtime.text import Row, Text, TextEncoder, batch_of, groups_of
 from trimaran.spec import Frozen, Rows
 
 Vectors = npt.NDArray[np.float32]
@@ -213,7 +213,7 @@ class Worker:
     def _vectors(self, infer: Callable[[Arrays], Arrays], work: _Work, group: list[int]) -> int:
         assert work.vectors is not None
         rows = [work.tokens[index] for index in group]
-        work.vectors[group] = infer(self._encoder.batch(rows))[EMBEDDING]
+        work.vectors[group] = infer(batch_of(self._encoder, rows, self._how.rows))[EMBEDDING]
         return sum(len(row.ids) for row in rows)
 
 

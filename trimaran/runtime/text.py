@@ -15,6 +15,9 @@ Text = str | tuple[str, str]
 
 # On a CPU a padded token costs as much as a real one, and a call little.
 STRETCH = 1.125
+# `rounded` rows have a multiple of these many tokens. Finer steps leave more calls of few rows, and an engine has to
+# prepare itself for more shapes; coarser ones pad more.
+STEP = 8
 
 # Which axes of an output run along the tokens; outputs that are not named here have none.
 SEQUENCE_AXES: dict[str, tuple[int, ...]] = {
@@ -108,8 +111,8 @@ class TextEncoder:
         return [first, *first.overflowing]
 
     def batch(self, rows: Sequence[Row], *, length: int = 0) -> dict[str, Array]:
-        """The engine's inputs for these rows, padded to the longest of them (or to `length`)."""
-        width = max(length, self._minimum, *(len(row.ids) for row in rows))
+        """The engine's inputs for these rows, padded to the longest of them, or to `length` within the profile."""
+        width = max(min(length, self._maximum), self._minimum, *(len(row.ids) for row in rows))
         shape = (len(rows), width)
         arrays = {
             "input_ids": np.full(shape, self._pad_id, np.int64),
@@ -126,32 +129,51 @@ class TextEncoder:
 
 
 def groups_of(lengths: Sequence[int], policy: str, maximum_batch: int, stretch: float = STRETCH) -> Iterator[list[int]]:
-    """Which rows go through the engine together. Policies: `alone`, `equal-length`, `padded`.
+    """Which rows go through the engine together. Policies: `alone`, `equal-length`, `rounded`, `padded`.
 
     Rows are taken in order of length, and `padded` rows share a call only while the longest has at most `stretch` times
-    the tokens of the shortest. Calls have the largest size or a power of two.
+    the tokens of the shortest. Calls have few sizes.
     """
-    order = sorted(range(len(lengths)), key=lengths.__getitem__)
+    widths = [width_of(length, policy) for length in lengths]
+    order = sorted(range(len(widths)), key=widths.__getitem__)
     limit = 1 if policy == "alone" else maximum_batch
-    stretch = 1.0 if policy == "equal-length" else stretch
+    stretch = stretch if policy == "padded" else 1.0
+    fitting = _fitting_few_lengths if policy == "rounded" else _fitting_any_length
     group: list[int] = []
     for index in order:
-        if len(group) == limit or (group and lengths[index] > stretch * lengths[group[0]]):
-            yield from _few_sizes(group, limit)
+        if len(group) == limit or (group and widths[index] > stretch * widths[group[0]]):
+            yield from _few_sizes(group, limit, fitting)
             group = []
         group.append(index)
-    yield from _few_sizes(group, limit)
+    yield from _few_sizes(group, limit, fitting)
 
 
-def _few_sizes(group: list[int], limit: int) -> Iterator[list[int]]:
+def width_of(length: int, policy: str) -> int:
+    """How many tokens a row of this length is padded to, whoever shares its call. INT8 engines answer a text a little
+    differently at another width, so a `rounded` one depends on nothing but the text.
+    """
+    return -(-length // STEP) * STEP if policy == "rounded" else length
+
+
+def _few_sizes(group: list[int], limit: int, fitting: Callable[[int], int]) -> Iterator[list[int]]:
     """An engine prepares itself for every size of every length that it meets: OpenVINO takes 3 ms and half a megabyte
     for each with a small encoder, more than the call itself.
     """
     begin = 0
     while left := len(group) - begin:
-        size = limit if left >= limit else 1 << (left.bit_length() - 1)
+        size = limit if left >= limit else fitting(left)
         yield group[begin : begin + size]
         begin += size
+
+
+def _fitting_any_length(rows: int) -> int:
+    """The largest power of two."""
+    return 1 << (rows.bit_length() - 1)
+
+
+def _fitting_few_lengths(rows: int) -> int:
+    """All of few rows, else the largest multiple of four."""
+    return rows if rows <= 8 else rows // 4 * 4
 
 
 def infer_rows(
@@ -172,7 +194,7 @@ def infer_rows(
     results: dict[str, Array] = {}
     widest = max((len(row.ids) for row in rows), default=0)
     groups = list(groups_of([len(row.ids) for row in rows], policy, maximum_batch, stretch))
-    calls = [encoder.batch([rows[index] for index in group]) for group in groups]
+    calls = [batch_of(encoder, [rows[index] for index in group], policy) for group in groups]
     answers = infer_many(calls) if infer_many else map(infer, calls)
     for group, inputs, outputs in zip(groups, calls, answers, strict=True):
         for name, array in outputs.items():
@@ -186,6 +208,11 @@ def infer_rows(
             for index, found in zip(group, unpadded(array, mask, axes), strict=True):
                 results[name][(index, *(slice(size) for size in found.shape))] = found
     return results
+
+
+def batch_of(encoder: TextEncoder, rows: Sequence[Row], policy: str) -> dict[str, Array]:
+    """The engine's inputs for rows that share a call under a policy."""
+    return encoder.batch(rows, length=width_of(max(len(row.ids) for row in rows), policy))
 
 
 def unpadded(array: Array, mask: Array, axes: Sequence[int]) -> list[Array]:
