@@ -5,9 +5,9 @@ from __future__ import annotations
 import http.client
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 from trimaran.benchmarks import loadgen
@@ -15,6 +15,9 @@ from trimaran.benchmarks.loadgen import Ask, Load
 from trimaran.benchmarks.probe import read_texts
 from trimaran.errors import NotReady, RequestFailed, ServerError, UsageError
 from trimaran.runtime.text import Text
+
+if TYPE_CHECKING:
+    from trimaran.client import Model
 
 _TIMEOUT_S = 30.0
 # What the gateway is asked for each task that it answers one text at a time.
@@ -91,34 +94,60 @@ class Callers:
 
 
 def triton_caller(url: str, wire: str, model: str, texts: list[Text]) -> Ask:
-    """As a user of the client would ask, but that a failure is a failure: nothing is sent twice."""
+    """As a user of the client would ask, but that a failure is a failure: nothing is sent twice.
+
+    Over HTTP the client's own request is posted, made ahead, and the answer is read but not decoded, as with every
+    other HTTP server: what a caller spends on its own numbers is taken from the server on the same machine.
+    """
     from trimaran.client import Client
 
     client = Client(url, protocol="grpc" if wire == "grpc" else "http", timeout_s=_TIMEOUT_S, concurrency=1, retries=0)
-    return lambda index: client.query(model, [texts[index]])
+    if wire == "grpc":
+        return lambda index: client.query(model, [texts[index]])
+    facts = client.model(model)
+    made = [_triton_request(facts, text) for text in texts]
+    post = _poster(url)
+    return lambda index: post(f"/v2/models/{model}/infer", *made[index])
 
 
 def gateway_caller(url: str, model: str, task: str, texts: list[Text], key: str) -> Ask:
-    """Over one connection that is kept open and made anew when the gateway closes it."""
     if task not in GATEWAY_PATHS:
         raise UsageError(f"The gateway is not measured for {task}.", hint=f"Tasks: {', '.join(GATEWAY_PATHS)}.")
     path, field = GATEWAY_PATHS[task]
+    headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
+    made = [json.dumps({"model": model, field: [text]}).encode() for text in texts]
+    post = _poster(url)
+    return lambda index: post(path, made[index], headers)
+
+
+def _triton_request(facts: Model, text: Text) -> tuple[bytes, dict[str, str]]:
+    import tritonclient.http as triton
+
+    from trimaran.client.calls import query
+    from trimaran.client.place import infer_arguments
+
+    ask = query(facts, [text])
+    arguments = infer_arguments(triton, ask.requests[0], ask.outputs)
+    body, json_size = triton.InferenceServerClient.generate_request_body(**arguments)
+    return body, {"Inference-Header-Content-Length": str(json_size)} if json_size else {}
+
+
+def _poster(url: str) -> Callable[[str, bytes, Mapping[str, str]], bytes]:
+    """Posts over one connection that is kept open, and made anew when the server closes it."""
     place = urlsplit(url if "://" in url else f"http://{url}")
     made = http.client.HTTPSConnection if place.scheme == "https" else http.client.HTTPConnection
     connection = made(place.hostname or "127.0.0.1", place.port, timeout=_TIMEOUT_S)
-    headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
 
-    def ask(index: int) -> bytes:
-        body = json.dumps({"model": model, field: [texts[index]]})
+    def post(path: str, body: bytes, headers: Mapping[str, str]) -> bytes:
         try:
-            connection.request("POST", path, body, headers)
+            connection.request("POST", path, body, dict(headers))
             answer = connection.getresponse()
             said = answer.read()
         except (OSError, http.client.HTTPException) as error:
             connection.close()
-            raise NotReady(f"No gateway answers at {place.netloc}: {error}.") from error
+            raise NotReady(f"No server answers at {place.netloc}: {error}.") from error
         if answer.status != http.client.OK:
             raise RequestFailed(f"{place.netloc} refused the request ({answer.status}): {said[:200].decode()}.")
         return said
 
-    return ask
+    return post
