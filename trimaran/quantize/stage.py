@@ -14,6 +14,7 @@ from trimaran.corpus import digest_of_texts
 from trimaran.environment import tools
 from trimaran.errors import UnavailableError, UsageError
 from trimaran.progress import Progress
+from trimaran.quantize.openvino_graph import FORM
 from trimaran.quantize.optimize import ATOL
 from trimaran.quantize.proof import prove_against_parent
 from trimaran.quantize.settings import Made, Settings
@@ -76,6 +77,7 @@ def recipe_of(parent: Artifact, row: Candidate, settings: Settings) -> Recipe:
             "calibration": digest_of_texts(settings.calibration) if row.calibrated else None,
             "execution_environment": settings.execution_environment,
             **({"half_outputs": True} if settings.half_outputs else {}),
+            **({"openvino_graph": FORM} if row.backend == "openvino" else {}),
             **(settings.model_dump(mode="json", include=_SEARCHED) if row.searched else {}),
         },
         tools=tools("onnxruntime", "openvino", "nncf"),
