@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _TIMEOUT_S = 30.0
 _PIECE = 1 << 16
+_MODEL_INFER = "/inference.GRPCInferenceService/ModelInfer"
 # What the gateway is asked for each task that it answers one text at a time.
 GATEWAY_PATHS: dict[str, tuple[str, str]] = {
     "embedding": ("/v1/embeddings", "input"),
@@ -97,20 +98,75 @@ class Callers:
 
 
 def triton_caller(url: str, wire: str, model: str, texts: list[Text]) -> Ask:
-    """As a user of the client would ask, but that a failure is a failure: nothing is sent twice.
+    """Asks what a user of the client asks, but nothing is sent twice: a failure is a failure.
 
-    Over HTTP the client's own request is posted, made ahead, and the answer is read but not decoded, as with every
-    other HTTP server: what a caller spends on its own numbers is taken from the server on the same machine.
+    Requests are made ahead and answers are read but not decoded, at Triton as at every other server: what a caller
+    spends on its own numbers is taken from the server on the same machine.
     """
     from trimaran.client import Client
 
-    client = Client(url, protocol="grpc" if wire == "grpc" else "http", timeout_s=_TIMEOUT_S, concurrency=1, retries=0)
-    if wire == "grpc":
-        return lambda index: client.query(model, [texts[index]])
-    facts = client.model(model)
-    made = [_triton_request(facts, text) for text in texts]
+    with Client(url, protocol="grpc" if wire == "grpc" else "http", timeout_s=_TIMEOUT_S, retries=0) as client:
+        facts = client.model(model)
+    return {"grpc": _triton_grpc, "http": _triton_http}[wire](url, facts, texts)
+
+
+def _triton_grpc(url: str, facts: Model, texts: list[Text]) -> Ask:
+    import grpc
+
+    from trimaran.client import failures
+    from trimaran.client.place import CHANNEL_ARGUMENTS, place_of
+
+    place = place_of(url, "grpc", timeout_s=_TIMEOUT_S, concurrency=1, retries=0)
+    made = [_grpc_request(facts, text) for text in texts]
+    channel = (
+        grpc.secure_channel(place.address, grpc.ssl_channel_credentials(), CHANNEL_ARGUMENTS)
+        if place.secure
+        else grpc.insecure_channel(place.address, CHANNEL_ARGUMENTS)
+    )
+    call = channel.unary_unary(_MODEL_INFER)
+
+    def ask(index: int) -> bytes:
+        try:
+            return bytes(call(made[index], timeout=_TIMEOUT_S))
+        except grpc.RpcError as error:
+            status, said = str(error.code()), str(error.details())
+            raise failures.from_status(place.address, "grpc", status, said, timeout_s=_TIMEOUT_S) from error
+
+    return ask
+
+
+def _grpc_request(facts: Model, text: Text) -> bytes:
+    from tritonclient.grpc import service_pb2
+    from tritonclient.utils import serialize_byte_tensor
+
+    from trimaran.client.calls import query
+
+    ask = query(facts, [text])
+    request = service_pb2.ModelInferRequest(model_name=facts.name)
+    for name, array in ask.requests[0].items():
+        request.inputs.add(name=name, datatype="BYTES", shape=array.shape)
+        request.raw_input_contents.append(serialize_byte_tensor(array).item())
+    for name in ask.outputs:
+        request.outputs.add(name=name)
+    return bytes(request.SerializeToString())
+
+
+def _triton_http(url: str, facts: Model, texts: list[Text]) -> Ask:
+    made = [_http_request(facts, text) for text in texts]
     post = _poster(url)
-    return lambda index: post(f"/v2/models/{model}/infer", *made[index])
+    return lambda index: post(f"/v2/models/{facts.name}/infer", *made[index])
+
+
+def _http_request(facts: Model, text: Text) -> tuple[bytes, dict[str, str]]:
+    import tritonclient.http as triton
+
+    from trimaran.client.calls import query
+    from trimaran.client.place import infer_arguments
+
+    ask = query(facts, [text])
+    arguments = infer_arguments(triton, ask.requests[0], ask.outputs)
+    body, json_size = triton.InferenceServerClient.generate_request_body(**arguments)
+    return body, {"Inference-Header-Content-Length": str(json_size)} if json_size else {}
 
 
 def gateway_caller(url: str, model: str, task: str, texts: list[Text], key: str) -> Ask:
@@ -121,18 +177,6 @@ def gateway_caller(url: str, model: str, task: str, texts: list[Text], key: str)
     made = [json.dumps({"model": model, field: [text]}).encode() for text in texts]
     post = _poster(url)
     return lambda index: post(path, made[index], headers)
-
-
-def _triton_request(facts: Model, text: Text) -> tuple[bytes, dict[str, str]]:
-    import tritonclient.http as triton
-
-    from trimaran.client.calls import query
-    from trimaran.client.place import infer_arguments
-
-    ask = query(facts, [text])
-    arguments = infer_arguments(triton, ask.requests[0], ask.outputs)
-    body, json_size = triton.InferenceServerClient.generate_request_body(**arguments)
-    return body, {"Inference-Header-Content-Length": str(json_size)} if json_size else {}
 
 
 def _poster(url: str) -> Callable[[str, bytes, Mapping[str, str]], bytes]:
