@@ -150,7 +150,7 @@ class _Bench:
 
     def _trial(self, kept: frozenset[str], rows: Sequence[Row]) -> Outputs:
         with tempfile.TemporaryDirectory(prefix="trimaran-") as folder:
-            entry = self._write(kept, Path(folder))
+            entry = self._write(kept, Path(folder), final=False)
             return self._answers(Path(folder) / entry, self._backend, rows)
 
     def _quick_trial(self, kept: frozenset[str], rows: Sequence[Row]) -> Outputs:
@@ -166,13 +166,13 @@ class _Bench:
         }
         return integer_graph(self._model, self._layers, self._encodings, kept=kept, style=self._style, steps=steps)
 
-    def _write(self, kept: frozenset[str], folder: Path) -> str:
+    def _write(self, kept: frozenset[str], folder: Path, *, final: bool = True) -> str:
         save_graph(self._graph(kept), folder / "model.onnx")
         if self._backend != "openvino":
             return "model.onnx"
         import openvino as ov
 
-        entry = save_openvino(ov.convert_model(str(folder / "model.onnx")), folder)
+        entry = save_openvino(ov.convert_model(str(folder / "model.onnx")), folder, final=final)
         for path in folder.glob("model.onnx*"):
             path.unlink()
         return entry

@@ -14,14 +14,15 @@ FORM = 2
 _COUNTED = re.compile(r"^[A-Z][A-Za-z0-9]*_\d+")
 
 
-def save_openvino(model: Any, folder: Path) -> str:
-    """Returns the entry's name.
+def save_openvino(model: Any, folder: Path, *, final: bool = True) -> str:
+    """Returns the entry's name. A trial, which is not `final`, may do without what changes no answer.
 
     OpenVINO names what it adds by a counter of the whole process; here they are numbered by their place in the graph.
     """
     import openvino as ov
 
-    plain_mask(model)
+    if final:
+        plain_mask(model)
     for index, node in enumerate(model.get_ordered_ops()):
         if _COUNTED.match(node.get_friendly_name()):
             node.set_friendly_name(f"{node.get_type_name()}_{index}")
