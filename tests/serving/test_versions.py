@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -80,6 +81,7 @@ class Callers:
 
     def __init__(self, server: daemon.Running, count: int = 6) -> None:
         self.signs: list[int] = []
+        self._asked_s: list[tuple[float, int]] = []
         self.failures: list[str] = []
         self._url, self._ended = f"127.0.0.1:{server.grpc_port}", threading.Event()
         self._threads = [threading.Thread(target=self._ask) for _ in range(count)]
@@ -89,6 +91,7 @@ class Callers:
         wanted = by_hand(texts)
         with Client(self._url, retries=0) as client:
             while not self._ended.is_set():
+                asked_s = time.monotonic()
                 try:
                     found = client.embed("m", texts)
                 except Exception as error:
@@ -97,6 +100,7 @@ class Callers:
                 for sign in (1, -1):
                     if np.allclose(found, sign * wanted, atol=1e-6):
                         self.signs.append(sign)
+                        self._asked_s.append((asked_s, sign))
                         break
                 else:
                     self.failures.append("an answer of neither version, or of both")
@@ -113,10 +117,14 @@ class Callers:
             thread.join()
 
     def now(self, sign: int) -> bool:
-        """Whether everyone gets this version's answers, but for those who had asked before."""
-        begun = len(self.signs)
-        assert eventually(lambda: len(self.signs) > begun + 60)
-        return set(self.signs[begun + 20 :]) == {sign}
+        """Whether everyone who asks half a second later gets this version's answers."""
+        begun_s = time.monotonic() + 0.5
+
+        def since() -> list[int]:
+            return [sign for asked_s, sign in list(self._asked_s) if asked_s > begun_s]
+
+        assert eventually(lambda: len(since()) > 60)
+        return set(since()) == {sign}
 
 
 def test_a_live_server_switches_forth_and_back_with_no_failed_and_no_mixed_answer(
