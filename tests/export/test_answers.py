@@ -188,8 +188,10 @@ def test_ranking_is_that_of_a_cross_encoder(exports: Exports, family: str) -> No
     wanted.tokenizer.model_input_names = _tokenizer(model_folder(graph)).model_input_names
     theirs = wanted.rank("weather 天气", documents)
     mine = answers.ranked(answering(graph), [("weather 天气", documents), ("nothing", [])])
-    assert [row["index"] for row in mine[0]] == [row["corpus_id"] for row in theirs]
-    np.testing.assert_allclose([row["score"] for row in mine[0]], [row["score"] for row in theirs], atol=1e-5)
+    # By document: two that an untrained head scores alike to the last bit may stand in either order.
+    scored = {row["index"]: row["score"] for row in mine[0]}
+    assert scored == pytest.approx({row["corpus_id"]: row["score"] for row in theirs}, abs=1e-6)
+    assert list(scored.values()) == sorted(scored.values(), reverse=True)
     assert mine[1] == []
 
 
