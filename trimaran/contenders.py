@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,13 +58,15 @@ class Wanted:
 def try_candidates(
     plan: Plan,
     graph: Artifact,
-    answers: Mapping[str, Array],
+    answers: Callable[[], Mapping[str, Array]],
     *,
     store: Store,
     progress: Progress,
     on_data: OnData | None = None,
 ) -> list[Contender]:
     """Makes and judges every candidate in child processes; one that dies is a rejection, never the end.
+
+    `answers` waits for eager PyTorch's: making has no need of them.
 
     Nothing is timed here, so two candidates are worked on at once, each with half of the threads. Those that are
     searched take longest and begin, so that the lanes end together; but one whose best time can be told beforehand
@@ -99,6 +101,7 @@ def try_candidates(
             done = {
                 row: contender for turn in turns for row, contender in zip(turn, lanes.map(work, turn), strict=True)
             }
+            answers()  # Where eager PyTorch failed, no candidate did.
             return [done[row] for row in plan.candidates]
         except BaseException:  # Ctrl-C too: what waits in the queue is not begun any more
             lanes.shutdown(wait=False, cancel_futures=True)
@@ -174,6 +177,7 @@ def _fuse(plan: Plan, graph: Artifact, *, store: Store, progress: Progress) -> A
                 store=str(store.root),
                 force=store.force,
                 allow_partial=plan.config.allow_partial_fusion,
+                threads=plan.lane_threads,
             )
         except TrimaranError as error:
             step.outcome(str(error))
@@ -212,7 +216,7 @@ def _try(
     plan: Plan,
     row: Candidate,
     parent: Artifact,
-    answers: Mapping[str, Array],
+    answers: Callable[[], Mapping[str, Array]],
     *,
     store: Store,
     step: Step,
@@ -222,7 +226,7 @@ def _try(
 
     def attempt(restriction: dict[str, str]) -> tuple[Artifact, Quality]:
         artifact = _make(row, parent, wanted, restriction=restriction, store=store, step=step)
-        return artifact, judge(plan, artifact, answers, store=store, on_data=on_data)
+        return artifact, judge(plan, artifact, answers(), store=store, on_data=on_data)
 
     try:
         (artifact, quality), restriction = isolation.first_restriction_that_runs(attempt)

@@ -49,7 +49,7 @@ def deploy(config: DeployConfig, *, store: Store, progress: Progress, command: S
     with ThreadPoolExecutor(1) as beside:
         reference, graph, answers, requests = export_beside_eager(plan, beside, store=store, progress=progress)
         on_data = eager_on_data(plan, reference, progress)
-        contenders = try_candidates(plan, graph, answers, store=store, progress=progress, on_data=on_data)
+        contenders = try_candidates(plan, graph, answers.result, store=store, progress=progress, on_data=on_data)
     measured = measure_stage(plan, reference, contenders, store=store, progress=progress)
     report = write_up(plan, reference, contenders, measured, command)
     paths = write_reports(report, plan.report)
@@ -100,18 +100,20 @@ class Requests(NamedTuple):
 
 def export_beside_eager(
     plan: Plan, beside: Executor, *, store: Store, progress: Progress
-) -> tuple[Artifact, Artifact, Mapping[str, Array], Future[Requests]]:
+) -> tuple[Artifact, Artifact, Future[Mapping[str, Array]], Future[Requests]]:
     """The same, and meanwhile eager PyTorch's answers to the judging texts, and then to requests: exporting keeps one
     core busy.
     """
     ref = plan.ref
     with isolation.Worker() as child, progress.stage("export") as step:
         reference = _reference(child, ref, plan.profile, store)
-        answers = beside.submit(eager_answers, plan, reference, progress, threads=plan.lane_threads)
+        answers: Future[Mapping[str, Array]] = beside.submit(
+            eager_answers, plan, reference, progress, threads=plan.lane_threads
+        )
         requests = beside.submit(_requests, plan, reference)
-        graph = _graph(child, reference, store, atol=ATOL, exporter=plan.config.exporter)
+        graph = _graph(child, reference, store, atol=ATOL, exporter=plan.config.exporter, threads=plan.lane_threads)
         step.outcome(f"{ref.family}, {ref.task}, {graph.checks[0]}")
-    return reference, graph, answers.result(), requests
+    return reference, graph, answers, requests
 
 
 def _requests(plan: Plan, reference: Artifact) -> Requests:
@@ -134,7 +136,13 @@ def _reference(child: isolation.Worker, ref: ModelRef, profile: ShapeProfile, st
 
 
 def _graph(
-    child: isolation.Worker, reference: Artifact, store: Store, *, atol: float, exporter: Exporter | None
+    child: isolation.Worker,
+    reference: Artifact,
+    store: Store,
+    *,
+    atol: float,
+    exporter: Exporter | None,
+    threads: int | None = None,
 ) -> Artifact:
     folder = child.call(
         "trimaran.stages:export_reference",
@@ -144,6 +152,7 @@ def _graph(
         force=store.force,
         atol=atol,
         exporter=exporter,
+        threads=threads,
     )
     return load_artifact(Path(folder))
 

@@ -28,16 +28,29 @@ def make_reference(ref: dict[str, Any], profile: dict[str, Any], store: str, for
     return str(eager.directory)
 
 
-def export_reference(eager: str, store: str, force: bool, atol: float, exporter: Exporter | None) -> str:
-    shelf = Store(Path(store), force=force)
-    graph = export(load_artifact(Path(eager)), store=shelf, progress=SilentProgress(), atol=atol, exporter=exporter)
+def export_reference(
+    eager: str, store: str, force: bool, atol: float, exporter: Exporter | None, threads: int | None
+) -> str:
+    graph = export(
+        load_artifact(Path(eager)),
+        store=Store(Path(store), force=force),
+        progress=SilentProgress(),
+        atol=atol,
+        exporter=exporter,
+        threads=threads,
+    )
     return str(graph.directory)
 
 
-def fuse(parent: str, store: str, force: bool, allow_partial: bool) -> str:
-    shelf = Store(Path(store), force=force)
-    graph = load_artifact(Path(parent))
-    return str(optimize(graph, store=shelf, progress=SilentProgress(), allow_partial=allow_partial).directory)
+def fuse(parent: str, store: str, force: bool, allow_partial: bool, threads: int | None) -> str:
+    fused = optimize(
+        load_artifact(Path(parent)),
+        store=Store(Path(store), force=force),
+        progress=SilentProgress(),
+        allow_partial=allow_partial,
+        threads=threads,
+    )
+    return str(fused.directory)
 
 
 def make_candidate(parent: str, name: str, store: str, force: bool, settings: dict[str, Any]) -> str:

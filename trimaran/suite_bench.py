@@ -69,7 +69,7 @@ def bench_suite(
     texts, source = suite_texts(reference, plan, asked_texts, suite.texts, truncate=wanted.truncate)
     answers = eager_answers(plan, reference, progress)
     on_data = eager_on_data(plan, reference, progress)
-    contenders = try_candidates(plan, graph, answers, store=store, progress=progress, on_data=on_data)
+    contenders = try_candidates(plan, graph, lambda: answers, store=store, progress=progress, on_data=on_data)
     rows = baselines(suite.baselines)
     qualities = judge_baselines(plan, reference, rows, answers, store=store, progress=progress)
     # A suite measures: what an earlier run found is only used when that run is taken up.

@@ -38,10 +38,12 @@ def export(
     atol: float = ATOL,
     exporter: Exporter | None = None,
     external_above_bytes: int = EXTERNAL_ABOVE_BYTES,
+    threads: int | None = None,
 ) -> Artifact:
     """The reference's computation as one ONNX graph, proven equal over the corners of the profile.
 
-    `exporter` takes torch's other exporter than the family's row names; nothing falls back to it by itself.
+    `exporter` takes torch's other exporter than the family's row names; nothing falls back to it by itself. `threads`
+    are for the proof: all, unless something else runs beside it.
     """
     ref = model_ref_of(parent)
     row = family(ref.family)
@@ -59,7 +61,7 @@ def export(
         # Each step holds the weights by itself: together they would be several times the checkpoint.
         facts = write_traced(ref, parent.signature, sample, folder / ENTRY, chosen, opset, external_above_bytes)
         gc.collect()
-        proofs = prove(parent, folder / ENTRY, sample, atol, step)
+        proofs = prove(parent, folder / ENTRY, sample, atol, step, threads=threads or usable_cores())
         shutil.copy(parent.directory / "tokenizer.json", folder / "tokenizer.json")
         return Draft(
             **{
@@ -107,12 +109,14 @@ def write_traced(
     }
 
 
-def prove(parent: Artifact, path: Path, sample: Callable[..., Arrays], atol: float, step: Step) -> tuple[Check, ...]:
+def prove(
+    parent: Artifact, path: Path, sample: Callable[..., Arrays], atol: float, step: Step, *, threads: int
+) -> tuple[Check, ...]:
     """Equal to eager over the profile, whatever the padding, and alone as in a batch. One engine at a time."""
     from trimaran.export.torch_engine import Engine as TorchEngine
 
     # A small model is proven sooner on one thread than the threads of two runtimes take to agree.
-    threads = usable_cores() if parent.details.get("checkpoint_fp32_bytes", 0) > 50_000_000 else 1
+    threads = threads if parent.details.get("checkpoint_fp32_bytes", 0) > 50_000_000 else 1
     eager = TorchEngine(str(parent.entry_path), threads=threads, options=parent.engine_options)
     wanted = iter([in_slices(eager.infer, sample(*shape)) for shape in parent.profile.corners()])
     eager.close()

@@ -157,9 +157,12 @@ class _Writer:
         """Takes away the weights that nobody reads any more, and shapes that may have changed."""
         graph = self._model.graph
         read = {name for node in graph.node for name in node.input}
-        kept = [tensor for tensor in graph.initializer if tensor.name in read and tensor.name not in self._added]
-        del graph.initializer[:]
-        graph.initializer.extend([*kept, *(tensor for name, tensor in self._added.items() if name in read)])
+        # One by one: putting a list in their place would copy every weight that stays.
+        for place in reversed(range(len(graph.initializer))):
+            name = graph.initializer[place].name
+            if name not in read or name in self._added:
+                del graph.initializer[place]
+        graph.initializer.extend(tensor for name, tensor in self._added.items() if name in read)
         del graph.value_info[:]
         domains = {entry.domain for entry in self._model.opset_import}
         if self._style == "onnxruntime" and "com.microsoft" not in domains:

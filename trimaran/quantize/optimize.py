@@ -31,7 +31,14 @@ _GELU = {
 }
 
 
-def optimize(parent: Artifact, *, store: Store, progress: Progress, allow_partial: bool = False) -> Artifact:
+def optimize(
+    parent: Artifact,
+    *,
+    store: Store,
+    progress: Progress,
+    allow_partial: bool = False,
+    threads: int | None = None,
+) -> Artifact:
     """The graph with com.microsoft fusions, for ONNX Runtime alone: TensorRT and OpenVINO read the plain graph."""
     if parent.format != "onnx" or parent.precision != "fp32":
         raise UsageError(f"Only an exported fp32 ONNX graph can be fused, not {parent.format} {parent.precision}.")
@@ -60,7 +67,7 @@ def optimize(parent: Artifact, *, store: Store, progress: Progress, allow_partia
                 "details": {**parent.details, "fused_nodes": found},
             }
         )
-        proof = prove_against_parent(parent, draft, folder, limit=ATOL, threads=usable_cores())
+        proof = prove_against_parent(parent, draft, folder, limit=ATOL, threads=threads or usable_cores())
         return draft.model_copy(update={"checks": (*checks, proof)})
 
     with progress.stage("optimize") as step:
