@@ -20,6 +20,7 @@ from typing import Any
 
 from export_cost import summed_pss
 
+from trimaran.benchmarks.report import WIDEST_FIRST
 from trimaran.store import Store, default_home
 
 SIZES = (20_000, 200_000)
@@ -126,7 +127,7 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path, required=True, help="JSON result")
     parser.add_argument("--texts", type=Path, help="a .tsv whose first column is the text; else the shipped texts")
     parser.add_argument("--words", type=int, default=12, help="cut texts to so many words; 0 leaves them whole")
-    parser.add_argument("--rows", default="equal-length", choices=("padded", "rounded", "equal-length", "alone"))
+    parser.add_argument("--rows", default="packed", choices=WIDEST_FIRST)
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES))
     parser.add_argument("--engine-seconds", type=float, default=20.0)
     given = parser.parse_args()

@@ -26,6 +26,7 @@ PortHelp = "Loopback port; a free one near the default is not guessed: a port in
 
 class Rows(StrEnum):
     padded = "padded"
+    packed = "packed"
     rounded = "rounded"
     equal_length = "equal-length"
     alone = "alone"

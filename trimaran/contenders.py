@@ -22,7 +22,7 @@ from trimaran.errors import QualityError, TrimaranError
 from trimaran.labelled import LabelledData, OnData, read_labelled
 from trimaran.planning import LANES, Plan, texts_for
 from trimaran.progress import Progress, Step
-from trimaran.runtime.text import STEP, Text
+from trimaran.runtime.text import PACKED_STEP, STEP, Text
 from trimaran.store import Store
 from trimaran.tasks import Gate, Level, gates_for
 
@@ -255,7 +255,7 @@ def assess_recipe(plan: Plan, artifact: Artifact, *, threads: int, libraries: Se
             "gates": [[gate.metric, gate.comparison, gate.limit] for gate in plan.gates],
             "threads": threads,
             "cpu": capture().cpu,
-            "policies": [*WIDEST_FIRST, STEP],
+            "policies": [*WIDEST_FIRST, PACKED_STEP, STEP],
             **more,
         },
         tools=tools(*libraries),

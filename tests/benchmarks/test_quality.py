@@ -92,6 +92,14 @@ def test_an_engine_that_padding_disturbs_is_served_with_rows_rounded_to_widths_o
     assert quality.holds
 
 
+def test_only_a_packed_graph_is_tried_with_packed_rows(artifact: Artifact) -> None:
+    moved: dict[Rows, np.ndarray] = {"padded": OTHERS, "packed": VECTORS, "rounded": VECTORS}
+    assert judged(artifact, candidate=VECTORS, moved=moved).rows == "rounded"
+    graph = artifact.model_copy(update={"details": {**artifact.details, "packed": True}})
+    assert judged(graph, candidate=VECTORS, moved=moved).rows == "packed"
+    assert judged(graph, candidate=VECTORS, moved={**moved, "packed": OTHERS}).rows == "rounded"
+
+
 def test_rounded_rows_are_judged_by_their_own_answers(artifact: Artifact) -> None:
     nearly = VECTORS + np.float32(1e-4)
     quality = judged(artifact, candidate=OTHERS, moved={"padded": VECTORS, "rounded": nearly}, rounded=nearly)

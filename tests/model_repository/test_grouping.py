@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trimaran.runtime.text import STEP, groups_of, width_of
+from trimaran.runtime.text import PACKED_STEP, STEP, groups_of, width_of
 
 
 @pytest.mark.parametrize("maximum", [4, 24, 32])
@@ -29,6 +29,13 @@ def test_rounded_rows_share_a_call_with_whoever_rounds_to_the_same_width() -> No
     assert [len(call) for call in calls] == [3, 2, 8, 3], "few rows at once, many in multiples of four"
 
 
+def test_packed_rows_share_a_call_up_to_twice_the_places_of_the_shortest() -> None:
+    lengths = [1, PACKED_STEP, 2 * PACKED_STEP, 2 * PACKED_STEP + 1, 6 * PACKED_STEP, 5, 3]
+    assert list(groups_of(lengths, "packed", 32)) == [[0, 1, 5, 6, 2], [3, 4]]
+    assert [len(call) for call in groups_of([7] * 70, "packed", 32)] == [32, 32, 6]
+
+
 def test_a_width_depends_on_the_text_alone() -> None:
     assert [width_of(length, "rounded") for length in (1, STEP, STEP + 1)] == [STEP, STEP, 2 * STEP]
+    assert [width_of(length, "packed") for length in (1, 16, 17)] == [16, 16, 32]
     assert [width_of(length, "equal-length") for length in (1, STEP, STEP + 1)] == [1, STEP, STEP + 1]

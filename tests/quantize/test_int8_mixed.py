@@ -21,6 +21,7 @@ from trimaran.quantize.integer_receipt import NAME, openvino_receipt, session_re
 from trimaran.quantize.optimize import optimize
 from trimaran.quantize.settings import Made, Settings
 from trimaran.quantize.stage import to_precision
+from trimaran.runtime.text import batch_of, width_of
 from trimaran.sensitivity import Sensitivity
 
 QUIET = SilentProgress()
@@ -120,3 +121,16 @@ def test_alone_and_in_a_batch_of_equal_length_are_the_same(world: World) -> None
         alone = session.infer(encoder.batch([row]))["embedding"]
         among = session.infer(encoder.batch([row, row, row]))["embedding"]
     np.testing.assert_allclose(among[2], alone[0], atol=1e-5)
+
+
+def test_packed_texts_of_all_lengths_are_answered_as_alone_to_the_last_bit(world: World) -> None:
+    artifact = made(world, "bert", "openvino-int8-mixed", LOOSE)
+    assert artifact.details["packed"]
+    encoder = encoder_of(artifact)
+    rows = encoder.rows([TEXTS[0], " ".join(TEXTS[:6]), "x", TEXTS[3], " ".join(TEXTS[4:7])])
+    assert len({width_of(len(row.ids), "packed") for row in rows}) > 1
+    width = max(width_of(len(row.ids), "packed") for row in rows)
+    with open_session(artifact, threads=1) as session:
+        among = session.infer(encoder.batch(rows, length=width))["embedding"]
+        alone = [session.infer(batch_of(encoder, [row], "packed"))["embedding"][0] for row in rows]
+    np.testing.assert_array_equal(among, alone)

@@ -27,15 +27,17 @@ class Group(NamedTuple):
     length: int = 0
 
 
-def padded_groups(rows: Sequence[Row], *, size: int, seed: int, maximum: int) -> Iterator[Group]:
+def padded_groups(
+    rows: Sequence[Row], *, size: int, seed: int, maximum: int, policy: str = "padded"
+) -> Iterator[Group]:
     """Each sampled text in a batch of `size` drawn without regard to length, so that most are padded; then some of
     them again, padded to the maximum.
     """
     order = [int(index) for index in np.random.default_rng(seed).permutation(len(rows))[:TEXTS]]
     for start in range(0, len(order), size):
         indices = order[start : start + size]
-        batch = list(islice(cycle(indices + order), size))
-        yield Group(indices, [rows[index] for index in batch])
+        batch = [rows[index] for index in islice(cycle(indices + order), size)]
+        yield Group(indices, batch, width_of(max(len(row.ids) for row in batch), policy))
     for start in range(0, min(FULLY_PADDED, len(order)), size):
         indices = order[start : min(start + size, FULLY_PADDED)]
         yield Group(indices, [rows[index] for index in indices], maximum)
@@ -65,6 +67,7 @@ def one_width_groups(
 
 GROUPINGS: dict[str, Callable[..., Iterator[Group]]] = {
     "padded": padded_groups,
+    "packed": partial(padded_groups, policy="packed"),
     "rounded": partial(one_width_groups, policy="rounded"),
     "equal-length": one_width_groups,
 }

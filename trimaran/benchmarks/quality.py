@@ -70,8 +70,9 @@ def assess(
     result; only a candidate that cannot run raises.
 
     Policies are tried from the widest on until a text's answer does not move with its neighbours, and the answers are
-    judged as that policy pads them. `rounded` rows have answers of their own, so that policy must keep the other gates
-    too: an engine that takes no mask reads padding as text.
+    judged as that policy pads them. Rows that are padded even when alone have answers of their own, so such a policy
+    must keep the other gates too: an engine that takes no mask reads padding as text. Only graphs that were made for it
+    gain by `packed`.
     """
     _refuse_none(texts)
     advance = step.advance if step else lambda done, total, what="": None
@@ -82,10 +83,11 @@ def assess(
         if open_probe
         else ProbeProcess(artifact, threads=threads, environment=environment, deadline_s=deadline_s)
     )
+    policies = [rows for rows in WIDEST_FIRST if rows != "packed" or artifact.details.get("packed")]
     changes: dict[Rows, float] = {}
     with opened as probe:
-        for done, rows in enumerate(WIDEST_FIRST):
-            advance(done, len(WIDEST_FIRST), f"rows {rows}")
+        for done, rows in enumerate(policies):
+            advance(done, len(policies), f"rows {rows}")
             moved = _moved_by_neighbours(probe, texts, rows, row)
             changes[rows] = moved.change
             if rows != "alone" and not moved.change <= limit:
@@ -93,7 +95,8 @@ def assess(
             answers = probe.answers(texts, rows, alone=True)
             metrics = row.fidelity(reference_answers, answers)
             metrics |= answer_agreement(artifact, texts, reference_answers, answers)
-            if rows != "rounded" or all(held_against(gate, metrics).holds for gate in gates if gate.metric in metrics):
+            judged = [held_against(gate, metrics).holds for gate in gates if gate.metric in metrics]
+            if rows not in ("packed", "rounded") or all(judged):
                 break
         scores = (
             [on_data.data.score(artifact, on_data.eager, probe.answers(on_data.data.texts, rows, alone=True))]

@@ -23,7 +23,7 @@ SCHEMA = 2
 _SERIES = re.compile(r"\[\s*(-?\d[-\d.eE+,\s]*?)\s*\]")
 # Verdicts of candidates that nobody would serve: broken gates, no chance to win, or broken down.
 UNSERVED = ("rejected", "stopped", "failed")
-WIDEST_FIRST: tuple[Rows, ...] = ("padded", "rounded", "equal-length", "alone")
+WIDEST_FIRST: tuple[Rows, ...] = ("padded", "packed", "rounded", "equal-length", "alone")
 
 
 class Measurement(Frozen):

@@ -10,11 +10,12 @@ from trimaran.artifact import Check
 from trimaran.benchmarks.finals import Figure
 from trimaran.benchmarks.report import Quality
 from trimaran.benchmarks.stats import Ratio
-from trimaran.runtime.text import STEP
+from trimaran.runtime.text import PACKED_STEP, STEP
 from trimaran.tasks import Gate
 
 ROWS_WORDS = {
     "padded": "rows padded together",
+    "packed": f"rows packed without padding, in attention padded to a multiple of {PACKED_STEP} tokens",
     "rounded": f"rows padded to a multiple of {STEP} tokens, only rows of one such length together",
     "equal-length": "only rows of equal length together",
     "alone": "each row by itself",

@@ -24,6 +24,8 @@ from trimaran.quantize.integer_receipt import openvino_receipt, session_receipt
 from trimaran.quantize.linear_layers import attention_scores, linear_layers
 from trimaran.quantize.mixed_precision import Question, search
 from trimaran.quantize.openvino_graph import save_openvino
+from trimaran.quantize.openvino_mask import plain_mask
+from trimaran.quantize.openvino_packed import packed
 from trimaran.quantize.ranges import kept_shares, magnitude_counts
 from trimaran.quantize.settings import Made, Settings
 from trimaran.runtime.text import Row, Text, infer_rows
@@ -118,7 +120,7 @@ class _Bench:
             first=sorted(self._work(), key=lambda name: lost.get(name, 0.0), reverse=True),
             advance=report_progress,
         )
-        entry = self._write(kept, folder)
+        entry, packs = self._write(kept, folder, final=True)
         products = sum(len(layer.products) for layer in self._layers if layer.name not in kept)
         receipt = openvino_receipt if self._backend == "openvino" else session_receipt
         return Made(
@@ -128,6 +130,7 @@ class _Bench:
                 "calibration": {"texts": len(self._calibrating), "digest": digest_of_texts(self._calibrating)},
                 "encodings": {name: found.facts() for name, found in self._encodings.items() if name not in kept},
                 "kept_in_float": sorted(kept),
+                "packed": packs,
                 KEY: sensitivity.model_dump(mode="json"),
             },
         )
@@ -150,7 +153,7 @@ class _Bench:
 
     def _trial(self, kept: frozenset[str], rows: Sequence[Row]) -> Outputs:
         with tempfile.TemporaryDirectory(prefix="trimaran-") as folder:
-            entry = self._write(kept, Path(folder), final=False)
+            entry, _ = self._write(kept, Path(folder), final=False)
             return self._answers(Path(folder) / entry, self._backend, rows)
 
     def _quick_trial(self, kept: frozenset[str], rows: Sequence[Row]) -> Outputs:
@@ -166,16 +169,22 @@ class _Bench:
         }
         return integer_graph(self._model, self._layers, self._encodings, kept=kept, style=self._style, steps=steps)
 
-    def _write(self, kept: frozenset[str], folder: Path, *, final: bool = True) -> str:
+    def _write(self, kept: frozenset[str], folder: Path, *, final: bool) -> tuple[str, bool]:
+        """Returns the entry's name and whether the graph is packed; a trial does without what changes no answer."""
         save_graph(self._graph(kept), folder / "model.onnx")
         if self._backend != "openvino":
-            return "model.onnx"
+            return "model.onnx", False
         import openvino as ov
 
-        entry = save_openvino(ov.convert_model(str(folder / "model.onnx")), folder, final=final)
+        model: Any = ov.convert_model(str(folder / "model.onnx"))
+        shorter = None
+        if final:
+            plain_mask(model)
+            shorter = packed(model)
+        entry = save_openvino(shorter or model, folder, shorten_mask=False)
         for path in folder.glob("model.onnx*"):
             path.unlink()
-        return entry
+        return entry, shorter is not None
 
     def _answers(
         self, path: Path, backend: str, rows: Sequence[Row], *, options: Mapping[str, str] | None = None

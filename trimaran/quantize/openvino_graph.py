@@ -10,18 +10,18 @@ from trimaran.quantize.openvino_mask import plain_mask
 
 ENTRY = "model.xml"
 # Counts up when the same graph is written differently: an artifact of before is then made anew.
-FORM = 2
+FORM = 3
 _COUNTED = re.compile(r"^[A-Z][A-Za-z0-9]*_\d+")
 
 
-def save_openvino(model: Any, folder: Path, *, final: bool = True) -> str:
-    """Returns the entry's name. A trial, which is not `final`, may do without what changes no answer.
+def save_openvino(model: Any, folder: Path, *, shorten_mask: bool = True) -> str:
+    """Returns the entry's name.
 
     OpenVINO names what it adds by a counter of the whole process; here they are numbered by their place in the graph.
     """
     import openvino as ov
 
-    if final:
+    if shorten_mask:
         plain_mask(model)
     for index, node in enumerate(model.get_ordered_ops()):
         if _COUNTED.match(node.get_friendly_name()):

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 MASK = "attention_mask"
-_ATTENTION, _MASK_INPUT = "ScaledDotProductAttention", 3
+ATTENTION = "ScaledDotProductAttention"
+_MASK_INPUT = 3
 _TRIED = ((1, 5), (2, 8), (3, 17))
 
 
@@ -22,8 +23,9 @@ def plain_mask(model: Any) -> bool:
     """
     import openvino.opset13 as ops
 
-    attentions = [node for node in model.get_ops() if node.get_type_name() == _ATTENTION]
-    masks = {_source(node).get_friendly_name() for node in attentions if node.get_input_size() > _MASK_INPUT}
+    attentions = [node for node in model.get_ops() if node.get_type_name() == ATTENTION]
+    masked = [node for node in attentions if node.get_input_size() > _MASK_INPUT]
+    masks = {_source(node, _MASK_INPUT).get_friendly_name() for node in masked}
     given = [node for node in model.get_parameters() if node.get_friendly_name() == MASK]
     if len(masks) != 1 or not given:
         return False
@@ -107,5 +109,5 @@ def _ancestors(node: Any, *, by_value: bool = False) -> Iterator[Any]:
             waiting += [_source(found, place) for place in range(found.get_input_size())]
 
 
-def _source(node: Any, place: int = _MASK_INPUT) -> Any:
+def _source(node: Any, place: int) -> Any:
     return node.input(place).get_source_output().get_node()

@@ -18,6 +18,10 @@ STRETCH = 1.125
 # `rounded` rows have a multiple of these many tokens. Finer steps leave more calls of few rows, and an engine has to
 # prepare itself for more shapes; coarser ones pad more.
 STEP = 8
+# `packed` rows stand in a multiple of these many places, as many as a CPU adds up at once, and the engine computes
+# little but the tokens. Attention still sees all places: the longest has at most so many times those of the shortest.
+PACKED_STEP, PACKED_STRETCH = 16, 2.0
+_STEPS = {"rounded": STEP, "packed": PACKED_STEP}
 
 # Which axes of an output run along the tokens; outputs that are not named here have none.
 SEQUENCE_AXES: dict[str, tuple[int, ...]] = {
@@ -129,16 +133,17 @@ class TextEncoder:
 
 
 def groups_of(lengths: Sequence[int], policy: str, maximum_batch: int, stretch: float = STRETCH) -> Iterator[list[int]]:
-    """Which rows go through the engine together. Policies: `alone`, `equal-length`, `rounded`, `padded`.
+    """Which rows go through the engine together. Policies: `alone`, `equal-length`, `rounded`, `packed`,
+    `padded`.
 
     Rows are taken in order of length, and `padded` rows share a call only while the longest has at most `stretch` times
-    the tokens of the shortest. Calls have few sizes.
+    the tokens of the shortest. Calls have few sizes, but for `packed` rows: there the engine sees to that.
     """
     widths = [width_of(length, policy) for length in lengths]
     order = sorted(range(len(widths)), key=widths.__getitem__)
     limit = 1 if policy == "alone" else maximum_batch
-    stretch = stretch if policy == "padded" else 1.0
-    fitting = _fitting_few_lengths if policy == "rounded" else _fitting_any_length
+    stretch = {"padded": stretch, "packed": PACKED_STRETCH}.get(policy, 1.0)
+    fitting = _FITTING.get(policy, _fitting_any_length)
     group: list[int] = []
     for index in order:
         if len(group) == limit or (group and widths[index] > stretch * widths[group[0]]):
@@ -149,10 +154,11 @@ def groups_of(lengths: Sequence[int], policy: str, maximum_batch: int, stretch: 
 
 
 def width_of(length: int, policy: str) -> int:
-    """How many tokens a row of this length is padded to, whoever shares its call. INT8 engines answer a text a little
-    differently at another width, so a `rounded` one depends on nothing but the text.
+    """How many tokens a row of this length is padded to by itself. INT8 engines answer a text a little differently at
+    another width, so a `rounded` row has this one whoever shares its call; a `packed` one has it at least.
     """
-    return -(-length // STEP) * STEP if policy == "rounded" else length
+    step = _STEPS.get(policy, 1)
+    return -(-length // step) * step
 
 
 def _few_sizes(group: list[int], limit: int, fitting: Callable[[int], int]) -> Iterator[list[int]]:
@@ -174,6 +180,9 @@ def _fitting_any_length(rows: int) -> int:
 def _fitting_few_lengths(rows: int) -> int:
     """All of few rows, else the largest multiple of four."""
     return rows if rows <= 8 else rows // 4 * 4
+
+
+_FITTING: dict[str, Callable[[int], int]] = {"rounded": _fitting_few_lengths, "packed": lambda rows: rows}
 
 
 def infer_rows(
