@@ -13,8 +13,8 @@ import pytest
 from tests.quantize.engines import World
 from trimaran.quantize.openvino_graph import save_openvino
 from trimaran.quantize.openvino_mask import MASK
-from trimaran.quantize.openvino_packed import packed
-from trimaran.runtime.openvino_engine import PLACES, TOKENS, Engine, Packing, unpacked
+from trimaran.quantize.openvino_packed import note_packing
+from trimaran.runtime.openvino_engine import PLACES, TOKENS, Engine, Packing, Plan, packed
 
 HEADS, SIZE = 2, 4
 FEATURES = HEADS * SIZE
@@ -61,18 +61,22 @@ def mixed_inputs(model: ov.Model, width: int = 32) -> dict[str, np.ndarray]:
 
 def opened(model: ov.Model, folder: Path) -> Engine:
     folder.mkdir()
-    return Engine(str(folder / save_openvino(model, folder, shorten_mask=False)), threads=1)
+    return Engine(str(folder / save_openvino(model, folder)), threads=1)
 
 
 @pytest.mark.parametrize("family", ["bert", "albert", "distilbert", "roberta"])
 def test_an_exported_encoder_leaves_padding_out_and_answers_the_same(world: World, tmp_path: Path, family: str) -> None:
     model: Any = ov.convert_model(str(world.exported(family).entry_path))
-    short = packed(model)
+    plain = opened(model, tmp_path / "plain")
+    assert note_packing(model)
+    plan = Plan.of(model)
+    assert plan is not None
+    short = packed(model, plan)
     products = [node for node in short.get_ops() if node.get_type_name() == "MatMul"]
     in_a_row = [node for node in products if str(node.get_output_partial_shape(0)).startswith("[?,1,")]
     assert len(in_a_row) >= 6, "query, key, value, output and both of the feed-forward part"
     inputs = mixed_inputs(model)
-    plain, engine = opened(model, tmp_path / "plain"), opened(short, tmp_path / "packed")
+    engine = opened(model, tmp_path / "packed")
     assert Packing.of(inputs[MASK]).pays
     together = engine.infer(inputs)
     for name, wanted in plain.infer(inputs).items():
@@ -83,30 +87,33 @@ def test_an_exported_encoder_leaves_padding_out_and_answers_the_same(world: Worl
             np.testing.assert_allclose(alone[0], together[name][row], rtol=0, atol=1e-6)
 
 
-def test_unpacking_gives_the_graph_of_before(tmp_path: Path) -> None:
+def test_the_file_is_the_plain_graph_with_a_note(tmp_path: Path) -> None:
+    """Triton's own OpenVINO backend reads it too, and knows nothing of packing."""
     model = layer()
-    short = packed(model)
-    assert {TOKENS, PLACES} < {found.get_any_name() for found in short.inputs}
-    again = unpacked(short.clone())
-    assert [found.get_any_name() for found in again.inputs] == ["input_ids", MASK]
-    inputs = mixed_inputs(model)
-    before, after = (opened(one, tmp_path / name).infer(inputs) for name, one in (("a", model), ("b", again)))
-    np.testing.assert_array_equal(before["states"], after["states"])
+    save_openvino(model, tmp_path, pack=True)
+    read = ov.Core().read_model(tmp_path / "model.xml")
+    assert [found.get_any_name() for found in read.inputs] == ["input_ids", MASK]
+    plan = Plan.of(read)
+    assert plan is not None
+    assert {TOKENS, PLACES} < {found.get_any_name() for found in packed(read, plan).inputs}
+    inputs = mixed_inputs(read)
+    wanted = ov.Core().compile_model(read, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})(inputs)["states"]
+    found = Engine(str(tmp_path / "model.xml"), threads=1).infer(inputs)["states"]
+    shown = inputs[MASK] != 0
+    np.testing.assert_array_equal(found[shown], wanted[shown])
 
 
 def test_what_reads_padding_is_not_packed() -> None:
-    assert packed(layer()) is not None
-    assert packed(layer(mixes_tokens=True)) is None
+    assert note_packing(layer())
+    other = layer(mixes_tokens=True)
+    assert not note_packing(other)
+    assert Plan.of(other) is None
 
 
 def test_a_graph_without_a_mask_or_without_attention_stays() -> None:
-    assert packed(layer(masked=False)) is None
+    assert not note_packing(layer(masked=False))
     shown = named(MASK)
-    assert packed(ov.Model([ops.convert(shown, "f32").output(0)], [shown])) is None
-
-
-def test_what_is_packed_is_not_packed_again() -> None:
-    assert packed(packed(layer())) is None
+    assert not note_packing(ov.Model([ops.convert(shown, "f32").output(0)], [shown]))
 
 
 def test_packings_have_few_sizes_and_every_place_finds_its_token() -> None:

@@ -20,6 +20,7 @@ from trimaran.runtime.text import Text
 
 if TYPE_CHECKING:
     from trimaran.client import Model
+    from trimaran.client.calls import Ask as Asked
 
 _TIMEOUT_S = 30.0
 _PIECE = 1 << 16
@@ -114,10 +115,11 @@ def _triton_grpc(url: str, facts: Model, texts: list[Text]) -> Ask:
     import grpc
 
     from trimaran.client import failures
+    from trimaran.client.calls import query
     from trimaran.client.place import CHANNEL_ARGUMENTS, place_of
 
     place = place_of(url, "grpc", timeout_s=_TIMEOUT_S, concurrency=1, retries=0)
-    made = [_grpc_request(facts, text) for text in texts]
+    made = [_grpc_request(facts.name, query(facts, [text])) for text in texts]
     channel = (
         grpc.secure_channel(place.address, grpc.ssl_channel_credentials(), CHANNEL_ARGUMENTS)
         if place.secure
@@ -135,14 +137,11 @@ def _triton_grpc(url: str, facts: Model, texts: list[Text]) -> Ask:
     return ask
 
 
-def _grpc_request(facts: Model, text: Text) -> bytes:
+def _grpc_request(model: str, ask: Asked[Any]) -> bytes:
     from tritonclient.grpc import service_pb2
     from tritonclient.utils import serialize_byte_tensor
 
-    from trimaran.client.calls import query
-
-    ask = query(facts, [text])
-    request = service_pb2.ModelInferRequest(model_name=facts.name)
+    request = service_pb2.ModelInferRequest(model_name=model)
     for name, array in ask.requests[0].items():
         request.inputs.add(name=name, datatype="BYTES", shape=array.shape)
         request.raw_input_contents.append(serialize_byte_tensor(array).item())
@@ -152,18 +151,18 @@ def _grpc_request(facts: Model, text: Text) -> bytes:
 
 
 def _triton_http(url: str, facts: Model, texts: list[Text]) -> Ask:
-    made = [_http_request(facts, text) for text in texts]
+    from trimaran.client.calls import query
+
+    made = [_http_request(query(facts, [text])) for text in texts]
     post = _poster(url)
     return lambda index: post(f"/v2/models/{facts.name}/infer", *made[index])
 
 
-def _http_request(facts: Model, text: Text) -> tuple[bytes, dict[str, str]]:
+def _http_request(ask: Asked[Any]) -> tuple[bytes, dict[str, str]]:
     import tritonclient.http as triton
 
-    from trimaran.client.calls import query
     from trimaran.client.place import infer_arguments
 
-    ask = query(facts, [text])
     arguments = infer_arguments(triton, ask.requests[0], ask.outputs)
     body, json_size = triton.InferenceServerClient.generate_request_body(**arguments)
     return body, {"Inference-Header-Content-Length": str(json_size)} if json_size else {}

@@ -24,10 +24,9 @@ from trimaran.quantize.integer_receipt import openvino_receipt, session_receipt
 from trimaran.quantize.linear_layers import attention_scores, linear_layers
 from trimaran.quantize.mixed_precision import Question, search
 from trimaran.quantize.openvino_graph import save_openvino
-from trimaran.quantize.openvino_mask import plain_mask
-from trimaran.quantize.openvino_packed import packed
 from trimaran.quantize.ranges import kept_shares, magnitude_counts
 from trimaran.quantize.settings import Made, Settings
+from trimaran.runtime.openvino_engine import Plan
 from trimaran.runtime.text import Row, Text, infer_rows
 from trimaran.sensitivity import KEY
 
@@ -177,14 +176,10 @@ class _Bench:
         import openvino as ov
 
         model: Any = ov.convert_model(str(folder / "model.onnx"))
-        shorter = None
-        if final:
-            plain_mask(model)
-            shorter = packed(model)
-        entry = save_openvino(shorter or model, folder, shorten_mask=False)
+        entry = save_openvino(model, folder, final=final, pack=True)
         for path in folder.glob("model.onnx*"):
             path.unlink()
-        return entry, shorter is not None
+        return entry, Plan.of(model) is not None
 
     def _answers(
         self, path: Path, backend: str, rows: Sequence[Row], *, options: Mapping[str, str] | None = None

@@ -7,21 +7,23 @@ from pathlib import Path
 from typing import Any
 
 from trimaran.quantize.openvino_mask import plain_mask
+from trimaran.quantize.openvino_packed import note_packing
 
 ENTRY = "model.xml"
 # Counts up when the same graph is written differently: an artifact of before is then made anew.
-FORM = 3
+FORM = 4
 _COUNTED = re.compile(r"^[A-Z][A-Za-z0-9]*_\d+")
 
 
-def save_openvino(model: Any, folder: Path, *, shorten_mask: bool = True) -> str:
-    """Returns the entry's name.
+def save_openvino(model: Any, folder: Path, *, final: bool = True, pack: bool = False) -> str:
+    """Returns the entry's name. A trial, which is not `final`, does without what changes no answer; `pack` notes how
+    padding can be left out, where it can.
 
     OpenVINO names what it adds by a counter of the whole process; here they are numbered by their place in the graph.
     """
     import openvino as ov
 
-    if shorten_mask:
+    if final:
         plain_mask(model)
     for index, node in enumerate(model.get_ordered_ops()):
         if _COUNTED.match(node.get_friendly_name()):
@@ -29,6 +31,8 @@ def save_openvino(model: Any, folder: Path, *, shorten_mask: bool = True) -> str
         facts = node.get_rt_info()
         for key in [key for key in facts if key.startswith("fused_names")]:
             del facts[key]
+    if final and pack:
+        note_packing(model)
     # compress_to_fp16 is OpenVINO's default when saving; it would silently change the weights.
     ov.save_model(model, folder / ENTRY, compress_to_fp16=False)
     return ENTRY

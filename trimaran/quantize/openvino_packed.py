@@ -1,4 +1,4 @@
-"""An encoder that computes next to nothing for padding, in an OpenVINO graph."""
+"""Finds what an OpenVINO graph computes token by token, so that padding can be left out of it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trimaran.quantize.openvino_mask import ATTENTION, MASK
-from trimaran.runtime.openvino_engine import PLACES, TOKENS, Packing
+from trimaran.runtime.openvino_engine import Packing, Plan, packed
 
 _LAYOUT = ("Reshape", "Transpose")
 # Nodes that give each token what rests on that token alone: by themselves, beside constants for all tokens alike, or
@@ -21,87 +21,49 @@ _RANK = 3
 _TRIED = ((1, 5), (2, 16), (5, 33))
 
 
-def packed(model: Any) -> Any | None:
-    """A copy of the graph that leaves padding out of all that is computed token by token. None where there is no such
-    part, or where the copy's answers are not the same to the last bit.
-
-    There, the tokens of all texts stand in one row, [tokens, 1, features]; attention, and what comes after the encoder,
-    sees [texts, tokens, features] with padding as before. Two more inputs tell where the tokens stand; the engine makes
-    them of the mask.
+def note_packing(model: Any) -> bool:
+    """Notes in the graph how it can leave padding out of all that is computed token by token. False where there is no
+    such part, or where answers would not be the same to the last bit.
     """
-    names = {name for found in model.inputs for name in found.get_names()}
-    if MASK not in names or TOKENS in names:
-        return None
-    copy = model.clone()
-    graph = _Graph(copy)
-    sources = graph.sources()
-    if not sources:
-        return None
-    graph.rewire(sources, graph.token_by_token(sources))
-    copy.validate_nodes_and_infer_types()
-    return copy if _same(model, copy) else None
+    if MASK not in {name for found in model.inputs for name in found.get_names()}:
+        return False
+    plan = _Graph(model).plan()
+    if plan is None or not _same(model, packed(model, plan)):
+        return False
+    plan.note(model)
+    return True
 
 
 class _Graph:
     """Nodes are known by their names; the Python objects for one node differ."""
 
     def __init__(self, model: Any) -> None:
-        self._model, self._order = model, model.get_ordered_ops()
+        self._order = model.get_ordered_ops()
         self._varying: set[str] = set()
         for node in self._order:
             if node.get_type_name() == "Parameter" or any(_name(one) in self._varying for one in _sources(node)):
                 self._varying.add(_name(node))
 
-    def sources(self) -> list[Any]:
-        """Outputs at which texts become tokens: what enters the first layer, and what comes out of each attention."""
+    def plan(self) -> Plan | None:
+        """Texts become tokens where something enters the first layer, and where attention gives its part."""
         attentions = [node for node in self._order if node.get_type_name() == ATTENTION]
         given = [self._joined_heads(node) for node in attentions]
         entry = self._entry(given[0]) if given else None
-        found = [entry, *given] if entry is not None else []
-        return found if all(_has_features(output) for output in found) else []
+        if entry is None or not all(map(_has_features, (entry, *given))):
+            return None
+        sources = [_name(output.get_node()) for output in (entry, *given)]
+        return Plan(sources, self._token_by_token(sources))
 
-    def token_by_token(self, sources: list[Any]) -> set[str]:
-        known = {_name(output.get_node()) for output in sources}
-        found: set[str] = set()
+    def _token_by_token(self, sources: list[str]) -> list[str]:
+        found: dict[str, None] = dict.fromkeys(sources)
         for node in self._order:
-            if _name(node) in known or not _has_features(node.output(0)):
+            if _name(node) in found or not _has_features(node.output(0)):
                 continue
             varying = [_name(one) in self._varying for one in _sources(node)]
-            reached = all(_name(one) in known for one, varies in zip(_sources(node), varying, strict=True) if varies)
+            reached = all(_name(one) in found for one, varies in zip(_sources(node), varying, strict=True) if varies)
             if any(varying) and reached and _token_by_token(node, varying):
-                known.add(_name(node))
-                found.add(_name(node))
-        return found
-
-    def rewire(self, sources: list[Any], inner: set[str]) -> None:
-        import openvino as ov
-        import openvino.opset13 as ops
-
-        tokens, places = ops.parameter([-1], ov.Type.i32), ops.parameter([-1, -1], ov.Type.i32)
-        for parameter, name in ((tokens, TOKENS), (places, PLACES)):
-            parameter.set_friendly_name(name)
-            parameter.output(0).set_names({name})
-        first = ops.constant(np.int64(0))
-        within = [node for node in self._order if _name(node) in inner]
-        readers = {_name(node): list(node.output(0).get_target_inputs()) for node in within}
-        for output in sources:
-            inside = [one for one in output.get_target_inputs() if _name(one.get_node()) in inner]
-            in_a_row = ops.constant(np.array([-1, 1, _features(output)], np.int64))
-            given = ops.gather(ops.reshape(output, in_a_row, special_zero=False), tokens, first)
-            for one in inside:
-                one.replace_source_output(given.output(0))
-        for node in within:
-            outside = [one for one in readers[_name(node)] if _name(one.get_node()) not in inner]
-            if not outside:
-                continue
-            spread = ops.gather(node.output(0), places, first)
-            as_texts = ops.constant(np.array([0, 0, _features(node.output(0))], np.int64))
-            texts = ops.reshape(spread, as_texts, special_zero=True)
-            for one in outside:
-                # Who splits heads takes the features from [texts, tokens, 1, features] as well.
-                given = spread if _keeps_texts_and_tokens(one.get_node()) else texts
-                one.replace_source_output(given.output(0))
-        self._model.add_parameters([tokens, places])
+                found[_name(node)] = None
+        return list(found)[len(sources) :]
 
     def _joined_heads(self, attention: Any) -> Any:
         output = attention.output(0)
@@ -148,16 +110,6 @@ def _same_for_all_tokens(constant: Any) -> bool:
 def _has_features(output: Any) -> bool:
     shape = output.get_partial_shape()
     return shape.rank.is_static and len(shape) == _RANK and shape[_RANK - 1].is_static
-
-
-def _features(output: Any) -> int:
-    return int(output.get_partial_shape()[_RANK - 1].get_length())
-
-
-def _keeps_texts_and_tokens(node: Any) -> bool:
-    if node.get_type_name() != "Reshape" or not node.get_attributes()["special_zero"]:
-        return False
-    return _values(node.input(1).get_source_output().get_node())[:2] == [0, 0]
 
 
 def _values(node: Any) -> list[Any]:

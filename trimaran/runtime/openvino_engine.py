@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -14,14 +15,15 @@ Array = npt.NDArray[Any]
 KEPT_KERNELS = 1024
 # Inputs of a packed graph: where its tokens stand among all places, and where each place finds its token.
 TOKENS, PLACES = "packed_tokens", "packed_places"
+_NOTE = ["trimaran", "packed"]
 # Packing costs as much time as these tokens, and a share of what is packed.
 _COST_TOKENS, _COST_SHARE = 8, 1 / 32
 _STEP = 8
 
 
 class Engine:
-    """A packed graph computes next to nothing for padding. Calls that have hardly any take the same graph unpacked,
-    which is quicker for them and answers the same to the last bit; it costs a second copy of the compiled model.
+    """A graph that notes how is packed, and computes next to nothing for padding. Calls that have hardly any take it as
+    it is, which is quicker for them and answers the same to the last bit; it costs a second copy of the compiled model.
 
     With `streams`, calls that come together run side by side, a share of the threads each: two calls of one thread
     wait less for each other than one call of two threads. It costs another copy.
@@ -43,11 +45,12 @@ class Engine:
         }
         core = ov.Core()
         model = core.read_model(path)
-        packs = any(TOKENS in found.get_names() for found in model.inputs)
-        compiled = core.compile_model(unpacked(model.clone()) if packs else model, "CPU", settings)
+        plan = Plan.of(model)
+        compiled = core.compile_model(model, "CPU", settings)
         self._request = compiled.create_infer_request()
         self._outputs = [output.get_any_name() for output in compiled.outputs]
-        self._packed: Any = core.compile_model(model, "CPU", settings).create_infer_request() if packs else None
+        model = packed(model, plan) if plan else model
+        self._packed: Any = core.compile_model(model, "CPU", settings).create_infer_request() if plan else None
         self._side_by_side: list[Any] = []
         if streams > 1:
             shared = core.compile_model(model, "CPU", {**settings, "NUM_STREAMS": streams})
@@ -116,21 +119,69 @@ class Packing(NamedTuple):
         return {**inputs, TOKENS: self.tokens, PLACES: places}
 
 
-def unpacked(model: Any) -> Any:
-    """The packed graph with padding again, as it was before it was packed."""
-    given = {node.get_friendly_name(): node for node in model.get_parameters()}
-    for name in (TOKENS, PLACES):
-        for reader in list(given[name].output(0).get_target_inputs()):
-            gather = reader.get_node()
-            # Tokens come out of a Reshape that put all places in one row.
-            before = gather.input(0).get_source_output().get_node() if name == TOKENS else gather
-            source = before.input(0).get_source_output()
-            for one in list(gather.output(0).get_target_inputs()):
-                one.replace_source_output(source)
-    for name in (TOKENS, PLACES):
-        model.remove_parameter(given[name])
-    model.validate_nodes_and_infer_types()
-    return model
+class Plan(NamedTuple):
+    """What of a graph is computed token by token, by names of nodes: those whose outputs are what tokens are taken
+    from, and those that work on tokens alone. It is noted in the graph's own file, which any OpenVINO can run as it is.
+    """
+
+    sources: list[str]
+    inner: list[str]
+
+    @classmethod
+    def of(cls, model: Any) -> Plan | None:
+        return cls(**json.loads(model.get_rt_info(_NOTE).astype(str))) if model.has_rt_info(_NOTE) else None
+
+    def note(self, model: Any) -> None:
+        model.set_rt_info(json.dumps(self._asdict()), _NOTE)
+
+
+def packed(model: Any, plan: Plan) -> Any:
+    """A copy of the graph in which the tokens of all texts stand in one row, [tokens, 1, features], wherever it works
+    token by token; the rest sees [texts, tokens, features] with padding, as before.
+    """
+    import openvino as ov
+    import openvino.opset13 as ops
+
+    copy = model.clone()
+    nodes = {node.get_friendly_name(): node for node in copy.get_ops()}
+    tokens, places = ops.parameter([-1], ov.Type.i32), ops.parameter([-1, -1], ov.Type.i32)
+    for parameter, name in ((tokens, TOKENS), (places, PLACES)):
+        parameter.set_friendly_name(name)
+        parameter.output(0).set_names({name})
+    first, inner = ops.constant(np.int64(0)), set(plan.inner)
+
+    def readers(name: str, *, inside: bool) -> list[Any]:
+        found = nodes[name].output(0).get_target_inputs()
+        return [one for one in found if (one.get_node().get_friendly_name() in inner) == inside]
+
+    for name in plan.sources:
+        output, inside = nodes[name].output(0), readers(name, inside=True)
+        in_a_row = ops.reshape(output, ops.constant(np.array([-1, 1, _features(output)])), special_zero=False)
+        taken = ops.gather(in_a_row, tokens, first)
+        for reader in inside:
+            reader.replace_source_output(taken.output(0))
+    for name in plan.inner:
+        output, outside = nodes[name].output(0), readers(name, inside=False)
+        spread = ops.gather(output, places, first)
+        texts = ops.reshape(spread, ops.constant(np.array([0, 0, _features(output)])), special_zero=True)
+        for reader in outside:
+            # Who splits heads takes the features from [texts, tokens, 1, features] as well.
+            given = spread if _keeps_texts_and_tokens(reader.get_node()) else texts
+            reader.replace_source_output(given.output(0))
+    copy.add_parameters([tokens, places])
+    copy.validate_nodes_and_infer_types()
+    return copy
+
+
+def _features(output: Any) -> int:
+    return int(output.get_partial_shape()[2].get_length())
+
+
+def _keeps_texts_and_tokens(node: Any) -> bool:
+    if node.get_type_name() != "Reshape" or not node.get_attributes()["special_zero"]:
+        return False
+    wanted = node.input(1).get_source_output().get_node()
+    return bool(wanted.get_type_name() == "Constant" and wanted.get_data().ravel()[:2].tolist() == [0, 0])
 
 
 def _failure_of(call: Callable[..., object], *arguments: Any, **options: Any) -> Exception | None:
