@@ -14,7 +14,7 @@ from trimaran.backends import Array
 from trimaran.benchmarks.quality import assess, reference_answers
 from trimaran.benchmarks.report import WIDEST_FIRST, Quality
 from trimaran.candidates import Candidate, candidate
-from trimaran.chances import Rival, bounded, largest_weight, no_chance
+from trimaran.chances import LARGE_BYTES, Rival, bounded, largest_weight, no_chance
 from trimaran.config import BUDGET_S
 from trimaran.corpus import digest_of_texts
 from trimaran.environment import capture, tools, usable_cores
@@ -66,13 +66,16 @@ def try_candidates(
 ) -> list[Contender]:
     """Makes and judges every candidate in child processes; one that dies is a rejection, never the end.
 
-    `answers` waits for eager PyTorch's: making has no need of them.
+    `answers` waits for eager PyTorch's: making has no need of them, but a large model is not held by eager and by two
+    lanes at once.
 
     Nothing is timed here, so two candidates are worked on at once, each with half of the threads. Those that are
     searched take longest and begin, so that the lanes end together; but one whose best time can be told beforehand
     waits for all others, of which a faster one may be proven then.
     """
     proven: list[Contender] = []
+    if graph.size_bytes >= LARGE_BYTES:
+        answers()
 
     def work(row: Candidate) -> Contender:
         parent = fusing.result() if fusing and row.fused else graph

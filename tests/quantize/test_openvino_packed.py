@@ -11,7 +11,7 @@ import openvino.opset13 as ops
 import pytest
 
 from tests.quantize.engines import World
-from trimaran.quantize.openvino_graph import save_openvino
+from trimaran.quantize.openvino_graph import pack_saved, save_openvino
 from trimaran.quantize.openvino_mask import MASK
 from trimaran.quantize.openvino_packed import note_packing
 from trimaran.runtime.openvino_engine import PLACES, TOKENS, Engine, Packing, Plan, packed
@@ -90,7 +90,8 @@ def test_an_exported_encoder_leaves_padding_out_and_answers_the_same(world: Worl
 def test_the_file_is_the_plain_graph_with_a_note(tmp_path: Path) -> None:
     """Triton's own OpenVINO backend reads it too, and knows nothing of packing."""
     model = layer()
-    save_openvino(model, tmp_path, pack=True)
+    assert pack_saved(tmp_path / save_openvino(model, tmp_path))
+    assert {path.name for path in tmp_path.iterdir()} == {"model.xml", "model.bin"}
     read = ov.Core().read_model(tmp_path / "model.xml")
     assert [found.get_any_name() for found in read.inputs] == ["input_ids", MASK]
     plan = Plan.of(read)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,10 +24,9 @@ from trimaran.quantize.integer_graph import Style, integer_graph, name_nodes
 from trimaran.quantize.integer_receipt import openvino_receipt, session_receipt
 from trimaran.quantize.linear_layers import attention_scores, linear_layers
 from trimaran.quantize.mixed_precision import Question, search
-from trimaran.quantize.openvino_graph import save_openvino
+from trimaran.quantize.openvino_graph import pack_saved, save_openvino
 from trimaran.quantize.ranges import kept_shares, magnitude_counts
 from trimaran.quantize.settings import Made, Settings
-from trimaran.runtime.openvino_engine import Plan
 from trimaran.runtime.text import Row, Text, infer_rows
 from trimaran.sensitivity import KEY
 
@@ -41,7 +41,10 @@ _PAIRS_AS_THEY_ARE = {"session.disable_quant_qdq": "1"}
 
 
 def openvino_mixed(parent: Artifact, folder: Path, settings: Settings) -> Made:
-    return _Bench(parent, settings, backend="openvino", style="qdq").make(folder)
+    # The bench and its weights are let go of before the graph is compiled plain and packed.
+    made = _Bench(parent, settings, backend="openvino", style="qdq").make(folder)
+    gc.collect()
+    return made.model_copy(update={"details": {**made.details, "packed": pack_saved(folder / made.entry)}})
 
 
 def onnxruntime_static(parent: Artifact, folder: Path, settings: Settings) -> Made:
@@ -119,7 +122,7 @@ class _Bench:
             first=sorted(self._work(), key=lambda name: lost.get(name, 0.0), reverse=True),
             advance=report_progress,
         )
-        entry, packs = self._write(kept, folder, final=True)
+        entry = self._write(kept, folder, final=True)
         products = sum(len(layer.products) for layer in self._layers if layer.name not in kept)
         receipt = openvino_receipt if self._backend == "openvino" else session_receipt
         return Made(
@@ -129,7 +132,6 @@ class _Bench:
                 "calibration": {"texts": len(self._calibrating), "digest": digest_of_texts(self._calibrating)},
                 "encodings": {name: found.facts() for name, found in self._encodings.items() if name not in kept},
                 "kept_in_float": sorted(kept),
-                "packed": packs,
                 KEY: sensitivity.model_dump(mode="json"),
             },
         )
@@ -152,7 +154,7 @@ class _Bench:
 
     def _trial(self, kept: frozenset[str], rows: Sequence[Row]) -> Outputs:
         with tempfile.TemporaryDirectory(prefix="trimaran-") as folder:
-            entry, _ = self._write(kept, Path(folder), final=False)
+            entry = self._write(kept, Path(folder), final=False)
             return self._answers(Path(folder) / entry, self._backend, rows)
 
     def _quick_trial(self, kept: frozenset[str], rows: Sequence[Row]) -> Outputs:
@@ -168,18 +170,16 @@ class _Bench:
         }
         return integer_graph(self._model, self._layers, self._encodings, kept=kept, style=self._style, steps=steps)
 
-    def _write(self, kept: frozenset[str], folder: Path, *, final: bool) -> tuple[str, bool]:
-        """Returns the entry's name and whether the graph is packed; a trial does without what changes no answer."""
+    def _write(self, kept: frozenset[str], folder: Path, *, final: bool) -> str:
         save_graph(self._graph(kept), folder / "model.onnx")
         if self._backend != "openvino":
-            return "model.onnx", False
+            return "model.onnx"
         import openvino as ov
 
-        model: Any = ov.convert_model(str(folder / "model.onnx"))
-        entry = save_openvino(model, folder, final=final, pack=True)
+        entry = save_openvino(ov.convert_model(str(folder / "model.onnx")), folder, final=final)
         for path in folder.glob("model.onnx*"):
             path.unlink()
-        return entry, Plan.of(model) is not None
+        return entry
 
     def _answers(
         self, path: Path, backend: str, rows: Sequence[Row], *, options: Mapping[str, str] | None = None

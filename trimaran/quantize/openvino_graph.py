@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,8 @@ FORM = 4
 _COUNTED = re.compile(r"^[A-Z][A-Za-z0-9]*_\d+")
 
 
-def save_openvino(model: Any, folder: Path, *, final: bool = True, pack: bool = False) -> str:
-    """Returns the entry's name. A trial, which is not `final`, does without what changes no answer; `pack` notes how
-    padding can be left out, where it can.
+def save_openvino(model: Any, folder: Path, *, final: bool = True) -> str:
+    """Returns the entry's name. A trial, which is not `final`, does without what changes no answer.
 
     OpenVINO names what it adds by a counter of the whole process; here they are numbered by their place in the graph.
     """
@@ -31,8 +31,21 @@ def save_openvino(model: Any, folder: Path, *, final: bool = True, pack: bool = 
         facts = node.get_rt_info()
         for key in [key for key in facts if key.startswith("fused_names")]:
             del facts[key]
-    if final and pack:
-        note_packing(model)
     # compress_to_fp16 is OpenVINO's default when saving; it would silently change the weights.
     ov.save_model(model, folder / ENTRY, compress_to_fp16=False)
     return ENTRY
+
+
+def pack_saved(path: Path) -> bool:
+    """Notes in a written graph how padding can be left out of it, and returns whether it can."""
+    import openvino as ov
+
+    model = ov.Core().read_model(path)
+    if not note_packing(model):
+        return False
+    # Beside it first: the weights are mapped from the very file that is written anew.
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        ov.save_model(model, Path(folder) / path.name, compress_to_fp16=False)
+        for made in Path(folder).iterdir():
+            made.replace(path.with_name(made.name))
+    return True
