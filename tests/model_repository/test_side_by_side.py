@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -32,26 +30,17 @@ def test_rows_side_by_side_are_those_one_after_the_other(tmp_path: Path, streams
     engine.close()
 
 
-def answered(engine: Engine, calls: list[dict[str, Any]], *, between: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    for _ in range(20):
-        engine.infer_many(between)
-        with contextlib.suppress(RuntimeError):
-            return engine.infer_many(calls)
-    raise AssertionError("no stream answers any more")
-
-
 def test_a_call_that_fails_is_told_and_the_next_ones_are_answered(tmp_path: Path) -> None:
     artifact = ir_artifact(tmp_path)
     engine = Engine(str(artifact.entry_path), threads=2, streams=2)
     encoder = encoder_of(artifact)
-    good, other = (encoder.batch(encoder.rows([text])) for text in ("the cat sat", "dog"))
+    good = encoder.batch(encoder.rows(["the cat sat"]))
     unlike = {name: array[:, :2].copy() if name == "attention_mask" else array for name, array in good.items()}
     unknown = {**good, "nosuch": good["input_ids"]}
     for bad in (unlike, unknown):
         for calls in ([good, bad], [bad, good, good]):
-            with pytest.raises(Exception, match=r"mismatch|nosuch"):
+            with pytest.raises(Exception, match=r"have one shape|nosuch"):
                 engine.infer_many(calls)
-            # OpenVINO 2026 may refuse the shape of the failed call once more, until the stream has seen another.
-            first, second, third = answered(engine, [good, good, good], between=[other, other])
+            first, second, third = engine.infer_many([good, good, good])
             np.testing.assert_array_equal(first["embedding"], third["embedding"])
             np.testing.assert_array_equal(first["embedding"], second["embedding"])

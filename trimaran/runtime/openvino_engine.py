@@ -68,6 +68,12 @@ class Engine:
         """The outputs of each call, in order; side by side where the engine was opened with streams."""
         if len(calls) < 2 or not self._side_by_side:
             return [self.infer(inputs) for inputs in calls]
+        # After inputs that do not fit each other, a stream of OpenVINO 2026 may refuse right ones for good.
+        for inputs in calls:
+            if len(shapes := {array.shape for array in inputs.values()}) > 1:
+                raise ValueError(
+                    f"The inputs of an encoder have one shape, found {', '.join(map(str, sorted(shapes)))}."
+                )
         if self._packed:
             calls = [Packing.of(inputs["attention_mask"]).inputs(inputs) for inputs in calls]
         found: list[dict[str, Array]] = []
