@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trimaran.quantize.openvino_mask import ATTENTION, MASK
-from trimaran.runtime.openvino_engine import Packing, Plan, packed
+from trimaran.runtime.openvino_engine import Packing, Plan, constant_values, packed
 
 _LAYOUT = ("Reshape", "Transpose")
 # Nodes that give each token what rests on that token alone: by themselves, beside constants for all tokens alike, or
@@ -95,7 +95,7 @@ def _token_by_token(node: Any, varying: list[bool]) -> bool:
         flat = varying == [True, False] and len(constants[0].get_partial_shape()) == 2
         return flat and not node.get_attributes()["transpose_a"]
     if kind in _ALONG_FEATURES:
-        axes = _values(constants[0].get_node()) if varying == [True, False] else []
+        axes = constant_values(constants[0].get_node()) if varying == [True, False] else []
         return len(axes) == 1 and axes[0] in (-1, _RANK - 1) and node.get_attributes().get("keep_dims", True)
     if kind in _BESIDE_CONSTANTS:
         return all(_same_for_all_tokens(output) for output in constants)
@@ -110,10 +110,6 @@ def _same_for_all_tokens(constant: Any) -> bool:
 def _has_features(output: Any) -> bool:
     shape = output.get_partial_shape()
     return shape.rank.is_static and len(shape) == _RANK and shape[_RANK - 1].is_static
-
-
-def _values(node: Any) -> list[Any]:
-    return list(node.get_data().ravel().tolist()) if node.get_type_name() == "Constant" else []
 
 
 def _same(model: Any, copy: Any) -> bool:

@@ -168,6 +168,8 @@ def packed(model: Any, plan: Plan) -> Any:
             reader.replace_source_output(taken.output(0))
     for name in plan.inner:
         output, outside = nodes[name].output(0), readers(name, inside=False)
+        if not outside:
+            continue
         spread = ops.gather(output, places, first)
         texts = ops.reshape(spread, ops.constant(np.array([0, 0, _features(output)])), special_zero=True)
         for reader in outside:
@@ -186,8 +188,11 @@ def _features(output: Any) -> int:
 def _keeps_texts_and_tokens(node: Any) -> bool:
     if node.get_type_name() != "Reshape" or not node.get_attributes()["special_zero"]:
         return False
-    wanted = node.input(1).get_source_output().get_node()
-    return bool(wanted.get_type_name() == "Constant" and wanted.get_data().ravel()[:2].tolist() == [0, 0])
+    return constant_values(node.input(1).get_source_output().get_node())[:2] == [0, 0]
+
+
+def constant_values(node: Any) -> list[Any]:
+    return list(node.get_data().ravel().tolist()) if node.get_type_name() == "Constant" else []
 
 
 def _failure_of(call: Callable[..., object], *arguments: Any, **options: Any) -> Exception | None:
