@@ -62,7 +62,7 @@ peers: $(VENV)/.installed $(PEERS:%=.envs/%/.installed) ## Run every peer beside
 	$(BIN)/python benchmarks/peers/run.py $(if $(DATA),--data $(DATA)) $(if $(RESUME),--resume)
 
 schemas: $(VENV)/.installed ## Write the generated pages: JSON schemas, table of families
-	$(BIN)/python -m trimaran.schemas docs/schemas
+	$(BIN)/python -m trimaran.pipeline.schemas docs/schemas
 	$(BIN)/python -m trimaran.export.families_page
 
 clean: ## Remove what was made, but not .venv

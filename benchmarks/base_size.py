@@ -18,8 +18,8 @@ from readme import RESULTS
 from run import bench_within, is_whole, keep
 from sized_models import sized_model
 
-from trimaran.benchmarks.suite_state import FILE
-from trimaran.store import default_home
+from trimaran.benchmarks.scenarios.suite_state import FILE
+from trimaran.core.store import default_home
 
 SUITE = Path(__file__).parent / "base_size.toml"
 # One float engine, and all that may win: each is judged on hundreds of texts, which takes a while at this size.

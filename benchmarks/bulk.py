@@ -20,8 +20,8 @@ from typing import Any
 
 from export_cost import summed_pss
 
-from trimaran.benchmarks.report import WIDEST_FIRST
-from trimaran.store import Store, default_home
+from trimaran.benchmarks.report.report import WIDEST_FIRST
+from trimaran.core.store import Store, default_home
 
 SIZES = (20_000, 200_000)
 LEAST_SHARE = 0.90
@@ -32,7 +32,7 @@ MOST_GROWTH = 1.1
 
 def short_texts(path: Path | None, words: int) -> list[str]:
     """The first column of the file, cut to so many words; the shipped texts where there is no file."""
-    from trimaran.corpus import shipped_texts
+    from trimaran.core.corpus import shipped_texts
 
     if path is None or not path.is_file():
         texts = [*shipped_texts("calibration"), *shipped_texts("judging")]
@@ -43,9 +43,9 @@ def short_texts(path: Path | None, words: int) -> list[str]:
 
 def engine_alone(reference: str, texts_file: str, rows: str, threads: int, seconds: float) -> dict[str, float]:
     """Rows and tokens a second of nothing but the engine's calls, over windows drawn from the same texts."""
-    from trimaran.backends import open_session
     from trimaran.bulk.run import PART_ROWS
-    from trimaran.corpus import encoder_of
+    from trimaran.core.backends import open_session
+    from trimaran.core.corpus import encoder_of
     from trimaran.runtime.text import batch_of, groups_of
 
     artifact = Store(default_home() / "store").open(reference)
@@ -132,7 +132,7 @@ def main() -> None:
     parser.add_argument("--engine-seconds", type=float, default=20.0)
     given = parser.parse_args()
 
-    from trimaran.environment import capture, usable_cores
+    from trimaran.core.environment import capture, usable_cores
 
     texts = short_texts(given.texts, given.words)
     threads = usable_cores()

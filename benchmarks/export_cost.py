@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from trimaran.serving import processes
+from trimaran.serving.triton import processes
 
 RESULTS = Path(__file__).parent / "results"
 EVERY_S = 0.2
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def cost_of(name: str, folder: Path) -> dict[str, Any]:
-    from trimaran.environment import capture
+    from trimaran.core.environment import capture
 
     # A process of its own, so that this one stays small.
     made = multiprocessing.get_context("spawn").Process(target=save, args=(name, str(folder / "model")))

@@ -15,11 +15,11 @@ from typing import Any
 import export_cost
 from sized_models import made
 
-from trimaran.artifact import load_artifact
-from trimaran.benchmarks.products import products_of
-from trimaran.benchmarks.results import Shape
-from trimaran.benchmarks.roofline import GAP_S, GPUS, Expectation, Receipt, expect
-from trimaran.environment import capture
+from trimaran.benchmarks.measure.products import products_of
+from trimaran.benchmarks.measure.roofline import GAP_S, GPUS, Expectation, Receipt, expect
+from trimaran.benchmarks.scenarios.results import Shape
+from trimaran.core.artifact import load_artifact
+from trimaran.core.environment import capture
 
 ROOT = Path(__file__).parents[1]
 RESULT = ROOT / "benchmarks" / "results" / "gpu-roofline.json"

@@ -18,20 +18,20 @@ from pathlib import Path
 from growth_results import RESULT, Curve, Growth, Point, Served, read_growth
 from sized_models import SIZES, made, sized_model
 
-from trimaran.artifact import Artifact, load_artifact
-from trimaran.benchmarks.pinning import cores_for
-from trimaran.benchmarks.products import products_of
-from trimaran.benchmarks.report import REFERENCE
-from trimaran.benchmarks.results import Shape
-from trimaran.benchmarks.runner import Effort, Entry, measure
-from trimaran.client import Client
-from trimaran.corpus import shipped_texts
-from trimaran.environment import capture, usable_cores
+from trimaran.benchmarks.measure.products import products_of
+from trimaran.benchmarks.measure.runner import Effort, Entry, measure
+from trimaran.benchmarks.report.report import REFERENCE
+from trimaran.benchmarks.scenarios.results import Shape
+from trimaran.core.artifact import Artifact, load_artifact
+from trimaran.core.corpus import shipped_texts
+from trimaran.core.environment import capture, usable_cores
+from trimaran.core.pinning import cores_for
+from trimaran.core.progress import Progress, Step, progress_for
+from trimaran.core.store import Store, default_home, write_atomically
 from trimaran.model_repository.layout import lay_out
-from trimaran.progress import Progress, Step, progress_for
-from trimaran.serving import processes
-from trimaran.serving.server import launch
-from trimaran.store import Store, default_home, write_atomically
+from trimaran.serving.client import Client
+from trimaran.serving.triton import processes
+from trimaran.serving.triton.server import launch
 
 ENGINE = "openvino-int8-weights"
 SMALL = "6x384"

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from growth_results import Curve, Growth, Served
 
-from trimaran.benchmarks.plots import WIDTH
-from trimaran.benchmarks.report import REFERENCE
-from trimaran.benchmarks.stats import median
-from trimaran.benchmarks.svg import Scale, element, label, line, picture, power_ticks, round_ticks
+from trimaran.benchmarks.report.plots import WIDTH
+from trimaran.benchmarks.report.report import REFERENCE
+from trimaran.benchmarks.report.svg import Scale, element, label, line, picture, power_ticks, round_ticks
+from trimaran.judging.stats import median
 
 TITLES = {"length": "tokens in one text", "batch": "rows of 128 tokens", "size": "weights of the layers, 128 tokens"}
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52.0, WIDTH - 14.0, 12.0, 214.0

@@ -7,10 +7,10 @@ from typing import Literal
 
 from pydantic import ConfigDict, Field
 
-from trimaran.benchmarks.report import Measurement, json_of
-from trimaran.benchmarks.stats import median
-from trimaran.environment import Environment
-from trimaran.spec import Frozen
+from trimaran.benchmarks.report.report import Measurement, json_of
+from trimaran.core.environment import Environment
+from trimaran.core.spec import Frozen
+from trimaran.judging.stats import median
 
 RESULT = Path(__file__).parent / "results" / "growth.json"
 

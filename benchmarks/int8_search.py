@@ -39,16 +39,16 @@ def main() -> None:
 def searched(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
     import sys
 
-    from trimaran.benchmarks.quality import reference_answers
-    from trimaran.config import DeployConfig
-    from trimaran.contenders import candidate_stage
-    from trimaran.environment import capture, usable_cores
-    from trimaran.labelled import read_labelled
-    from trimaran.pipeline import export_stage
-    from trimaran.planning import find_model
-    from trimaran.progress import progress_for
+    from trimaran.core.config import DeployConfig
+    from trimaran.core.environment import capture, usable_cores
+    from trimaran.core.progress import progress_for
+    from trimaran.core.store import Store
+    from trimaran.judging.labelled import read_labelled
+    from trimaran.judging.quality import reference_answers
+    from trimaran.pipeline.contenders import candidate_stage
+    from trimaran.pipeline.line import export_stage
+    from trimaran.pipeline.plan import find_model
     from trimaran.quantize.optimize import optimize
-    from trimaran.store import Store
 
     store, progress, threads = Store(folder / "store"), progress_for(sys.stderr), usable_cores()
     config = DeployConfig(model=given.model, fidelity=given.fidelity)
@@ -88,9 +88,9 @@ def searched(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
 def facts_of(made: Any, eager: Any, fidelity: Any, threads: int) -> dict[str, Any]:
     """The gates as on the judging texts, and what the search said of itself."""
-    from trimaran.benchmarks.quality import assess, reference_answers
-    from trimaran.planning import texts_for
-    from trimaran.tasks import gates_for
+    from trimaran.core.tasks import gates_for
+    from trimaran.judging.quality import assess, reference_answers
+    from trimaran.pipeline.plan import texts_for
 
     texts = texts_for(made.task, "judging", None)
     wanted = reference_answers(eager, texts, threads=threads)

@@ -22,20 +22,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from trimaran import isolation
-from trimaran.artifact import Artifact, load_artifact
-from trimaran.benchmarks.figures import speedups
-from trimaran.benchmarks.pinning import cores_for
-from trimaran.benchmarks.probe_process import ProbeProcess
-from trimaran.benchmarks.quality import reference_answers
-from trimaran.benchmarks.results import Shape
-from trimaran.benchmarks.runner import Effort, Entry, measure
-from trimaran.benchmarks.stats import separated
-from trimaran.corpus import shipped_texts
-from trimaran.environment import capture, usable_cores
-from trimaran.progress import Step, progress_for
-from trimaran.store import Store, default_home
-from trimaran.tasks import task
+from trimaran.benchmarks.measure.runner import Effort, Entry, measure
+from trimaran.benchmarks.report.figures import speedups
+from trimaran.benchmarks.scenarios.results import Shape
+from trimaran.core import isolation
+from trimaran.core.artifact import Artifact, load_artifact
+from trimaran.core.corpus import shipped_texts
+from trimaran.core.environment import capture, usable_cores
+from trimaran.core.pinning import cores_for
+from trimaran.core.progress import Step, progress_for
+from trimaran.core.store import Store, default_home
+from trimaran.core.tasks import task
+from trimaran.judging.probe_process import ProbeProcess
+from trimaran.judging.quality import reference_answers
+from trimaran.judging.stats import separated
 
 BASE = "as it is"
 SHAPES = tuple(Shape(batch=batch, sequence=sequence) for batch, sequence in ((1, 16), (1, 128), (32, 128)))

@@ -27,12 +27,12 @@ from typing import Any, Protocol
 import numpy as np
 import psutil
 
-from trimaran.client import AsyncClient
-from trimaran.corpus import shipped_texts
-from trimaran.environment import capture
-from trimaran.errors import NotReady, Overloaded, ServerError
-from trimaran.gateway.keys import add_key
-from trimaran.serving.server import launch
+from trimaran.core.corpus import shipped_texts
+from trimaran.core.environment import capture
+from trimaran.core.errors import NotReady, Overloaded, ServerError
+from trimaran.serving.client import AsyncClient
+from trimaran.serving.gateway.keys import add_key
+from trimaran.serving.triton.server import launch
 
 # Of 1 − cosine: what batching and rounding may change, far below the distance to any other text's vector.
 LARGEST_CHANGE = 1e-4

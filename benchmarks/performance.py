@@ -15,16 +15,16 @@ from growth_results import RESULT as GROWTH
 from growth_results import Curve, Growth, read_growth
 from readme import BLOCK, RESULTS, ROOT, as_file
 
-from trimaran.benchmarks.figures import shapes_of, speedups
-from trimaran.benchmarks.html_limits import peaks_words
-from trimaran.benchmarks.limits import shares
-from trimaran.benchmarks.quiet import noticed
-from trimaran.benchmarks.render_markdown import markdown_line
-from trimaran.benchmarks.report import REFERENCE, Report
-from trimaran.benchmarks.report_files import read_report
-from trimaran.benchmarks.results import Shape
-from trimaran.benchmarks.stats import median
-from trimaran.benchmarks.wording import count, interval, megabytes, milliseconds, number, times
+from trimaran.benchmarks.measure.quiet import noticed
+from trimaran.benchmarks.report.figures import shapes_of, speedups
+from trimaran.benchmarks.report.html_limits import peaks_words
+from trimaran.benchmarks.report.limits import shares
+from trimaran.benchmarks.report.render_markdown import markdown_line
+from trimaran.benchmarks.report.report import REFERENCE, Report
+from trimaran.benchmarks.report.report_files import read_report
+from trimaran.benchmarks.report.wording import count, interval, megabytes, milliseconds, number, times
+from trimaran.benchmarks.scenarios.results import Shape
+from trimaran.judging.stats import median
 
 PAGE = ROOT / "docs" / "performance.md"
 # Kinds of nodes that take less of an engine's time are not told.

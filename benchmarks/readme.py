@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from trimaran.benchmarks.figures import shapes_of, speedups
-from trimaran.benchmarks.finals import READINGS, final, scenario_of
-from trimaran.benchmarks.harness import floor_ns, overhead, twins_verdicts
-from trimaran.benchmarks.html_limits import peaks_words
-from trimaran.benchmarks.html_style import STYLE
-from trimaran.benchmarks.limits import shares
-from trimaran.benchmarks.plots import speedup_bars
-from trimaran.benchmarks.report import Report
-from trimaran.benchmarks.report_files import read_report
-from trimaran.benchmarks.wording import count, interval, megabytes, metric_name, metric_words, number, times
-from trimaran.tasks import task
+from trimaran.benchmarks.measure.harness import floor_ns, overhead, twins_verdicts
+from trimaran.benchmarks.report.figures import shapes_of, speedups
+from trimaran.benchmarks.report.html_limits import peaks_words
+from trimaran.benchmarks.report.html_style import STYLE
+from trimaran.benchmarks.report.limits import shares
+from trimaran.benchmarks.report.plots import speedup_bars
+from trimaran.benchmarks.report.report import Report
+from trimaran.benchmarks.report.report_files import read_report
+from trimaran.benchmarks.report.wording import count, interval, megabytes, metric_name, metric_words, number, times
+from trimaran.benchmarks.scenarios.finals import READINGS, final, scenario_of
+from trimaran.core.tasks import task
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"

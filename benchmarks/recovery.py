@@ -23,11 +23,11 @@ from typing import Any
 import numpy as np
 import psutil
 
-from trimaran.client import Client
-from trimaran.corpus import shipped_texts
-from trimaran.environment import capture
-from trimaran.errors import TrimaranError
-from trimaran.serving import daemon, processes
+from trimaran.core.corpus import shipped_texts
+from trimaran.core.environment import capture
+from trimaran.core.errors import TrimaranError
+from trimaran.serving.client import Client
+from trimaran.serving.triton import daemon, processes
 
 LARGEST_CHANGE = 1e-4
 _PATIENCE_S = 120.0

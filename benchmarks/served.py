@@ -25,13 +25,13 @@ from typing import Any
 import numpy as np
 from load import growth
 
-from trimaran.benchmarks.served import Driver, Target
-from trimaran.client import Client
-from trimaran.corpus import shipped_texts
-from trimaran.environment import capture
+from trimaran.core.corpus import shipped_texts
+from trimaran.core.environment import capture
 from trimaran.model_repository.versions import model_versions
-from trimaran.serving.processes import memory_bytes
-from trimaran.serving.server import launch
+from trimaran.pipeline.suite.served import Driver, Target
+from trimaran.serving.client import Client
+from trimaran.serving.triton.processes import memory_bytes
+from trimaran.serving.triton.server import launch
 
 TEXTS = 64
 LARGEST_CHANGE = 1e-5

@@ -6,7 +6,7 @@ import os
 import signal
 import time
 
-from trimaran.errors import ParityError
+from trimaran.core.errors import ParityError
 
 
 def die(number: int) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from trimaran.store import HOME_VARIABLE
+from trimaran.core.store import HOME_VARIABLE
 
 
 @contextlib.contextmanager

@@ -35,7 +35,7 @@ def test_the_picture_is_that_of_the_committed_report(readme: ModuleType) -> None
 def test_the_harness_of_a_committed_report_cost_little_and_saw_no_difference_in_none(
     readme: ModuleType, level: str
 ) -> None:
-    from trimaran.benchmarks.harness import warnings
+    from trimaran.benchmarks.measure.harness import warnings
 
     check = readme.read_report(readme.RESULTS / f"minilm-{level}").harness
     if check is None:
@@ -61,7 +61,7 @@ def test_a_figure_that_no_result_holds_is_noticed(readme: ModuleType) -> None:
 def test_scenarios_and_the_harness_are_shown_where_the_report_has_them(readme: ModuleType) -> None:
     from tests.benchmarks.fakes import usual_report
     from tests.benchmarks.scenario_worlds import cut_result, scenario_results
-    from trimaran.benchmarks.results import HarnessCheck, Round
+    from trimaran.benchmarks.scenarios.results import HarnessCheck, Round
 
     turns = tuple(Round(samples_ns=(1_000_000 + number,)) for number in range(4))
     found = usual_report().model_copy(

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from trimaran.artifact import Artifact, Draft, Recipe
-from trimaran.spec import Range, ShapeProfile, Signature, TensorSpec, TokenizerSpec
-from trimaran.store import Store
+from trimaran.core.artifact import Artifact, Draft, Recipe
+from trimaran.core.spec import Range, ShapeProfile, Signature, TensorSpec, TokenizerSpec
+from trimaran.core.store import Store
 
 WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "cat", "dog", "sat", "ran", "good", "bad")
 HIDDEN = 8

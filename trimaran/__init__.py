@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trimaran.client import AsyncClient, Client
+    from trimaran.serving.client import AsyncClient, Client
 
 __version__ = "0.1.0"
 __all__ = ["AsyncClient", "Client", "__version__"]
@@ -14,7 +14,7 @@ __all__ = ["AsyncClient", "Client", "__version__"]
 def __getattr__(name: str) -> Any:
     """The clients are imported when they are first used: `import trimaran` stays light."""
     if name in ("AsyncClient", "Client"):
-        import trimaran.client
+        import trimaran.serving.client
 
-        return getattr(trimaran.client, name)
+        return getattr(trimaran.serving.client, name)
     raise AttributeError(f"module 'trimaran' has no attribute {name!r}")

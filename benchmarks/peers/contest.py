@@ -14,14 +14,14 @@ from server_load import loads
 from table import Peer
 
 import trimaran
-from trimaran.artifact import Recipe
-from trimaran.benchmarks.runner import Effort
-from trimaran.benchmarks.scenarios import AskedClosedLoop
-from trimaran.corpus import digest_of_texts
-from trimaran.environment import capture
-from trimaran.errors import TrimaranError
-from trimaran.progress import Progress
-from trimaran.store import Store
+from trimaran.benchmarks.measure.runner import Effort
+from trimaran.benchmarks.scenarios.scenarios import AskedClosedLoop
+from trimaran.core.artifact import Recipe
+from trimaran.core.corpus import digest_of_texts
+from trimaran.core.environment import capture
+from trimaran.core.errors import TrimaranError
+from trimaran.core.progress import Progress
+from trimaran.core.store import Store
 
 
 @dataclass(frozen=True)

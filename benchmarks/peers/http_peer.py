@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from trimaran.isolation import die_with_parent
+from trimaran.core.isolation import die_with_parent
 
 READY_S = 120.0
 MODEL = "minilm"

@@ -8,13 +8,21 @@ from pathlib import Path
 from results import PeerRow, PeersRun, read_result
 from table import ROOT
 
-from trimaran.benchmarks.figures import speedups, unsteady
-from trimaran.benchmarks.finals import throughput
-from trimaran.benchmarks.quiet import noticed
-from trimaran.benchmarks.render_markdown import markdown_line, markdown_text
-from trimaran.benchmarks.results import ClosedPoint
-from trimaran.benchmarks.stats import median
-from trimaran.benchmarks.wording import environment_words, interval, megabytes, metric_name, milliseconds, number, times
+from trimaran.benchmarks.measure.quiet import noticed
+from trimaran.benchmarks.report.figures import speedups, unsteady
+from trimaran.benchmarks.report.render_markdown import markdown_line, markdown_text
+from trimaran.benchmarks.report.wording import (
+    environment_words,
+    interval,
+    megabytes,
+    metric_name,
+    milliseconds,
+    number,
+    times,
+)
+from trimaran.benchmarks.scenarios.finals import throughput
+from trimaran.benchmarks.scenarios.results import ClosedPoint
+from trimaran.judging.stats import median
 
 PAGE = ROOT / "docs" / "compare.md"
 _METRICS = ("mean_cosine_distance", "neighbour_overlap", "batch_change")

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from trimaran.benchmarks.probe import timed_calls
-from trimaran.isolation import peak_memory_bytes
+from trimaran.core.isolation import peak_memory_bytes
+from trimaran.judging.probe import timed_calls
 
 BATCH = 32
 

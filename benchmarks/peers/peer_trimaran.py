@@ -26,8 +26,8 @@ class Peer:
         self._server: Any = None
         self._place = {"kind": "triton", "wire": wire, "model": name}
         if repository:
-            from trimaran.client import Client
-            from trimaran.serving.server import launch
+            from trimaran.serving.client import Client
+            from trimaran.serving.triton.server import launch
 
             self._server = self._stack.enter_context(launch(Path(repository)))
             url = self._server.http_url if wire == "http" else self._server.grpc_url
@@ -38,9 +38,9 @@ class Peer:
             self.encode = self._opened(Path(artifact), rows, threads)
 
     def _opened(self, folder: Path, rows: str, threads: int) -> Any:
-        from trimaran.artifact import load_artifact
-        from trimaran.backends import open_session
-        from trimaran.corpus import encoder_of
+        from trimaran.core.artifact import load_artifact
+        from trimaran.core.backends import open_session
+        from trimaran.core.corpus import encoder_of
         from trimaran.runtime.text import infer_rows
 
         artifact = load_artifact(folder)
@@ -67,7 +67,7 @@ class Peer:
 
     def memory_bytes(self) -> int:
         """Of the whole server, its stubs included: the sum of their peaks."""
-        from trimaran.isolation import peak_memory_bytes
+        from trimaran.core.isolation import peak_memory_bytes
 
         return sum(map(_peak_bytes, self.pids())) if self._server else peak_memory_bytes()
 

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 from table import HERE, ROOT, Peer
 
-from trimaran.benchmarks.invariance import TEXTS
-from trimaran.benchmarks.probe_process import REST_LIMIT_S, thread_environment
-from trimaran.benchmarks.results import Round, Shape
-from trimaran.benchmarks.runner import Effort, Entry, Measured, measure
-from trimaran.errors import TrimaranError, UnavailableError
-from trimaran.isolation import Worker, first_restriction_that_runs
-from trimaran.parity import embedding_change, embedding_fidelity
-from trimaran.progress import Step
+from trimaran.benchmarks.measure.runner import Effort, Entry, Measured, measure
+from trimaran.benchmarks.scenarios.results import Round, Shape
+from trimaran.core.errors import TrimaranError, UnavailableError
+from trimaran.core.isolation import Worker, first_restriction_that_runs
+from trimaran.core.parity import embedding_change, embedding_fidelity
+from trimaran.core.progress import Step
+from trimaran.judging.invariance import TEXTS
+from trimaran.judging.probe_process import REST_LIMIT_S, thread_environment
 
 BATCH = 32
 # A first answer is correct when it is this near the reference's: INT8 may differ, another model may not.
@@ -194,7 +194,7 @@ def timed(peers: Sequence[Peer], race: Race, *, effort: Effort, step: Step | Non
 
 def version_of(peer: Peer, race: Race) -> str:
     """Asked of the peer's own environment."""
-    code = "trimaran.environment:version_of"
+    code = "trimaran.core.environment:version_of"
     with Worker(environment=_environment(peer, race), python=peer.python) as worker:
         return str(worker.call(code, deadline_s=CALL_S, distribution=peer.library))
 

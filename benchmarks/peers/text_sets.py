@@ -13,8 +13,8 @@ import numpy as np
 from results import TextSet
 from tokenizers import Tokenizer
 
-from trimaran.benchmarks.results import Shape
-from trimaran.corpus import digest_of_texts
+from trimaran.benchmarks.scenarios.results import Shape
+from trimaran.core.corpus import digest_of_texts
 
 SHORT, LONG, MANY = 16, 128, 256
 MAXIMUM = 256

@@ -8,18 +8,18 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from tests.tiny import PROFILE
-from trimaran.artifact import Artifact
-from trimaran.benchmarks.choice import broken_sentence, choose
-from trimaran.benchmarks.figures import grid
-from trimaran.benchmarks.probe import timed_calls
-from trimaran.benchmarks.quality import held_against
-from trimaran.benchmarks.report import CandidateRow, Measurement, Objective, Quality, Report
-from trimaran.benchmarks.results import Round, Shape
-from trimaran.benchmarks.runner import Entry
-from trimaran.environment import Environment
-from trimaran.errors import ChildError
-from trimaran.spec import Rows
-from trimaran.tasks import Level, gates_for
+from trimaran.benchmarks.measure.runner import Entry
+from trimaran.benchmarks.report.choice import broken_sentence, choose
+from trimaran.benchmarks.report.figures import grid
+from trimaran.benchmarks.report.report import CandidateRow, Measurement, Objective, Quality, Report
+from trimaran.benchmarks.scenarios.results import Round, Shape
+from trimaran.core.artifact import Artifact
+from trimaran.core.environment import Environment
+from trimaran.core.errors import ChildError
+from trimaran.core.spec import Rows
+from trimaran.core.tasks import Level, gates_for
+from trimaran.judging.probe import timed_calls
+from trimaran.judging.quality import held_against
 
 MILLISECOND = 1_000_000
 

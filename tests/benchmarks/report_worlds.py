@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from tests.benchmarks.fakes import EAGER, MILLISECOND, usual_report
 from tests.benchmarks.scenario_worlds import cut_result, rounds, scenario_results
-from trimaran.benchmarks.ceiling import Bare, Ceiling
-from trimaran.benchmarks.figures import shapes_of
-from trimaran.benchmarks.products import Product
-from trimaran.benchmarks.report import Report
-from trimaran.benchmarks.results import HarnessCheck, Round, Shape, SuiteRun
-from trimaran.sensitivity import LayerCost, SearchStep, Sensitivity
+from trimaran.benchmarks.measure.ceiling import Bare, Ceiling
+from trimaran.benchmarks.measure.products import Product
+from trimaran.benchmarks.report.figures import shapes_of
+from trimaran.benchmarks.report.report import Report
+from trimaran.benchmarks.scenarios.results import HarnessCheck, Round, Shape, SuiteRun
+from trimaran.judging.sensitivity import LayerCost, SearchStep, Sensitivity
 
 SENSITIVITY = Sensitivity(
     metric="mean_cosine_distance",

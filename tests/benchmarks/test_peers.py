@@ -16,12 +16,12 @@ import pytest
 from tests.benchmarks.fakes import row
 from tests.benchmarks.scripts import scripts_in
 from tests.tiny import tiny_artifact
-from trimaran.benchmarks.results import Shape
-from trimaran.benchmarks.runner import Effort
-from trimaran.benchmarks.scenarios import AskedClosedLoop
-from trimaran.errors import UnavailableError
-from trimaran.progress import SilentProgress
-from trimaran.store import Store
+from trimaran.benchmarks.measure.runner import Effort
+from trimaran.benchmarks.scenarios.results import Shape
+from trimaran.benchmarks.scenarios.scenarios import AskedClosedLoop
+from trimaran.core.errors import UnavailableError
+from trimaran.core.progress import SilentProgress
+from trimaran.core.store import Store
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "peers"
 MODULES = ("table", "results", "http_peer", "race", "server_load", "contest", "text_sets", "page", "run")

@@ -11,8 +11,8 @@ import pytest
 
 from tests.bulk.worlds import tiny
 from tests.homes import home_at
-from trimaran.artifact import Artifact
-from trimaran.progress import SilentProgress
+from trimaran.core.artifact import Artifact
+from trimaran.core.progress import SilentProgress
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tests.tiny import WORDS, tiny_artifact
-from trimaran.backends import open_session
-from trimaran.benchmarks.probe import resident_bytes
 from trimaran.bulk.worker import bulk_options
+from trimaran.core.backends import open_session
+from trimaran.judging.probe import resident_bytes
 
 # Each width is a kind of kernel of its own, made for every shape.
 WIDTHS = tuple(range(48, 144, 8))

@@ -15,15 +15,15 @@ import pytest
 from tests.bulk.worlds import sentences, table, tiny, vectors, written
 from tests.commands import COMMAND, environment, trimaran, trimaran_json
 from tests.serving.worlds import by_hand
-from trimaran.artifact import Artifact
-from trimaran.benchmarks.report import Quality
+from trimaran.benchmarks.report.report import Quality
 from trimaran.bulk.meter import Meter, duration
-from trimaran.deployed import deployed
+from trimaran.core.artifact import Artifact
+from trimaran.core.progress import LineProgress
+from trimaran.core.store import Store
 from trimaran.model_repository.layout import lay_out
 from trimaran.model_repository.versions import pin
-from trimaran.progress import LineProgress
-from trimaran.serving import installation
-from trimaran.store import Store
+from trimaran.pipeline.deployed import deployed
+from trimaran.serving.triton import installation
 
 
 @pytest.fixture(scope="module")

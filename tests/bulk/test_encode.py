@@ -16,15 +16,15 @@ from tests.bulk.worlds import PART_ROWS, rejects, run, sentences, table, tiny, v
 from tests.commands import COMMAND, environment
 from tests.serving.worlds import by_hand
 from tests.tiny import HIDDEN
-from trimaran import isolation
-from trimaran.artifact import Artifact, sha256_of
 from trimaran.bulk.part_files import Shape, stored
 from trimaran.bulk.readers import Columns
 from trimaran.bulk.run import Work, settings_for
 from trimaran.bulk.run_folder import read_manifest
 from trimaran.bulk.vectors import VectorFolder
 from trimaran.bulk.worker import ENGINE_ENVIRONMENT, KEPT_KERNELS, How, Worker, bulk_options, lanes_for
-from trimaran.errors import UsageError, ValidationError
+from trimaran.core import isolation
+from trimaran.core.artifact import Artifact, sha256_of
+from trimaran.core.errors import UsageError, ValidationError
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def test_a_part_is_plain_parquet_that_names_its_artifact(encoded: Path, artifact
     found = pq.read_table(encoded / "parts" / "part-00000.parquet")
     assert found.schema.field("vector").type == pa.list_(pa.float32(), HIDDEN)
     assert set(found.column("artifact").to_pylist()) == {artifact.digest}
-    assert found.schema.metadata[b"trimaran.artifact"].decode() == artifact.digest
+    assert found.schema.metadata[b"trimaran.core.artifact"].decode() == artifact.digest
     assert found.num_rows == PART_ROWS
 
 

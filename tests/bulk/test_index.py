@@ -12,7 +12,6 @@ import pytest
 
 from tests.bulk.worlds import run, sentences, tiny, written
 from tests.tiny import HIDDEN
-from trimaran.artifact import Artifact, FileEntry
 from trimaran.bulk import exports
 from trimaran.bulk.exports import export
 from trimaran.bulk.faiss_index import build, facts_path, ids_path
@@ -22,8 +21,9 @@ from trimaran.bulk.readers import Columns
 from trimaran.bulk.run_folder import PartEntry, read_manifest, write_temporary
 from trimaran.bulk.search import Index, vectors_by_artifact
 from trimaran.bulk.worker import How
-from trimaran.errors import IntegrityError, UsageError, ValidationError
-from trimaran.progress import LineProgress, SilentProgress
+from trimaran.core.artifact import Artifact, FileEntry
+from trimaran.core.errors import IntegrityError, UsageError, ValidationError
+from trimaran.core.progress import LineProgress, SilentProgress
 
 GIB = 1 << 30
 QUIET = SilentProgress()

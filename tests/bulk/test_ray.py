@@ -18,10 +18,10 @@ import pytest
 from tests.bulk.worlds import run, sentences, table, written
 from tests.commands import COMMAND, environment, trimaran_json
 from tests.serving.worlds import eventually
-from trimaran.artifact import Artifact
 from trimaran.bulk.run import Work
 from trimaran.bulk.run_folder import Receipt, RunFolder
-from trimaran.errors import UnavailableError
+from trimaran.core.artifact import Artifact
+from trimaran.core.errors import UnavailableError
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 ROWS = 4000

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from tests.bulk.worlds import tiny
-from trimaran.artifact import Artifact
 from trimaran.bulk.ray_engine import _Crew
 from trimaran.bulk.run import Work
 from trimaran.bulk.shipping import landed, pack
-from trimaran.errors import IntegrityError, UnavailableError, UsageError
-from trimaran.store import HOME_VARIABLE
+from trimaran.core.artifact import Artifact
+from trimaran.core.errors import IntegrityError, UnavailableError, UsageError
+from trimaran.core.store import HOME_VARIABLE
 
 
 class Nodes:

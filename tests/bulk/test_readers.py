@@ -11,7 +11,7 @@ from tests.bulk.worlds import written
 from trimaran.bulk.chunks import Chunk, chunks_of
 from trimaran.bulk.readers import Columns
 from trimaran.bulk.sources import Source, sources_from
-from trimaran.errors import UsageError
+from trimaran.core.errors import UsageError
 
 
 def chunks(*paths: Path | str, rows: int = 1000, **columns: object) -> list[Chunk]:

@@ -15,11 +15,11 @@ import pytest
 from tests.bulk.worlds import run, sentences, table, vectors, written
 from tests.commands import COMMAND, environment
 from tests.serving.worlds import eventually, processes_with
-from trimaran.artifact import Artifact
 from trimaran.bulk.run import Work
 from trimaran.bulk.run_folder import Receipt, RunFolder
-from trimaran.errors import ChildError, UnavailableError, UsageError
-from trimaran.progress import SilentProgress
+from trimaran.core.artifact import Artifact
+from trimaran.core.errors import ChildError, UnavailableError, UsageError
+from trimaran.core.progress import SilentProgress
 
 
 @pytest.fixture(scope="module")

@@ -15,9 +15,9 @@ from tests.export.exported import answering, exported_family
 from trimaran.bulk.answer_types import answer_type
 from trimaran.bulk.readers import Columns
 from trimaran.bulk.worker import How
-from trimaran.errors import UsageError
+from trimaran.core.errors import UsageError
+from trimaran.core.tasks import TASKS
 from trimaran.runtime.answers import ANSWERS
-from trimaran.tasks import TASKS
 
 ROWS = [
     {"text": "the cat sat on the mat", "other": "the dog ran to the old house"},

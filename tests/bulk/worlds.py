@@ -13,13 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.tiny import WORDS, tiny_artifact
-from trimaran.artifact import Artifact
 from trimaran.bulk.readers import Columns
 from trimaran.bulk.run import Work, encode, settings_for
 from trimaran.bulk.run_folder import BulkManifest
 from trimaran.bulk.sources import sources_from
 from trimaran.bulk.worker import How
-from trimaran.progress import Progress, SilentProgress
+from trimaran.core.artifact import Artifact
+from trimaran.core.progress import Progress, SilentProgress
 
 PART_ROWS = 100
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands import trimaran
-from trimaran.artifact import load_artifact
+from trimaran.core.artifact import load_artifact
 
 
 class Exploit:

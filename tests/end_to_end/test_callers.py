@@ -16,7 +16,7 @@ import pytest
 from tests.commands import trimaran_json
 from tests.end_to_end.conftest import World
 from tests.end_to_end.test_minilm import TEXTS, eager_vectors
-from tests.gateway.worlds import Running, gateway
+from tests.serving.gateway.worlds import Running, gateway
 from trimaran import AsyncClient, Client
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

@@ -7,8 +7,8 @@ import pytest
 
 from tests.commands import trimaran_json
 from tests.end_to_end.conftest import World
-from trimaran.benchmarks.report_files import read_report
-from trimaran.corpus import shipped_texts
+from trimaran.benchmarks.report.report_files import read_report
+from trimaran.core.corpus import shipped_texts
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 NAMES = ("Mary", "John", "Alexander", "Isabella", "Tuesday", "a house by the sea")

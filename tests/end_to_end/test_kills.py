@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from tests.commands import COMMAND, environment, trimaran_json
-from trimaran.artifact import load_artifact
+from trimaran.core.artifact import load_artifact
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 CANDIDATES = "onnxruntime-fused,openvino-fp32"

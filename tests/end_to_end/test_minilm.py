@@ -10,8 +10,8 @@ import pytest
 
 from tests.commands import trimaran, trimaran_json
 from tests.end_to_end.conftest import MINILM, MINILM_CANDIDATES, MINILM_DEPLOY, World
-from trimaran.benchmarks.report_files import read_report
-from trimaran.corpus import shipped_texts
+from trimaran.benchmarks.report.report_files import read_report
+from trimaran.core.corpus import shipped_texts
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 TEXTS = shipped_texts("judging")[:40]

@@ -6,7 +6,7 @@ import gc
 import pytest
 
 from tests.export.exported import LONG, Exports, exported_family
-from trimaran.artifact import Artifact
+from trimaran.core.artifact import Artifact
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from tests.export import zoo
-from trimaran.artifact import Artifact
-from trimaran.corpus import encoder_of
+from trimaran.core.artifact import Artifact
+from trimaran.core.corpus import encoder_of
+from trimaran.core.progress import SilentProgress
+from trimaran.core.spec import ModelRef, Range, ShapeProfile
+from trimaran.core.store import Store
 from trimaran.export.locate import locate
 from trimaran.export.reference import reference
 from trimaran.export.to_onnx import export
-from trimaran.progress import SilentProgress
 from trimaran.runtime.answers import Answering, Reader
 from trimaran.runtime.onnxruntime_engine import Engine
-from trimaran.spec import ModelRef, Range, ShapeProfile
-from trimaran.store import Store
 
 PROFILE = ShapeProfile(batch=Range(minimum=1, typical=2, maximum=5), sequence=Range(minimum=1, typical=9, maximum=32))
 # Texts fit into it.

@@ -10,8 +10,8 @@ import pytest
 
 from tests.export import zoo
 from tests.export.exported import LONG, Exports, answering, exported_family, model_folder
-from trimaran.artifact import Artifact
-from trimaran.families import FAMILIES
+from trimaran.core.artifact import Artifact
+from trimaran.core.families import FAMILIES
 from trimaran.runtime import answers
 
 # WordPiece, byte BPE, unigram; XLNet pads on the left and classifies on the right.

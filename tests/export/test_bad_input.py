@@ -12,10 +12,10 @@ import pytest
 
 from tests.export import zoo
 from tests.export.exported import PROFILE, exported, reference_of
-from trimaran.errors import IntegrityError, UnavailableError, UsageError
+from trimaran.core.errors import IntegrityError, UnavailableError, UsageError
+from trimaran.core.spec import Range, ShapeProfile
 from trimaran.export.load import load_model
 from trimaran.export.locate import locate
-from trimaran.spec import Range, ShapeProfile
 
 
 @pytest.fixture

@@ -12,12 +12,12 @@ import pytest
 
 from tests.export import zoo
 from tests.export.exported import LONG, QUIET, answering, exported, reference_of
-from trimaran.corpus import shipped_texts
-from trimaran.errors import UsageError
+from trimaran.core.corpus import shipped_texts
+from trimaran.core.errors import UsageError
+from trimaran.core.spec import Pooling
 from trimaran.export.locate import locate
 from trimaran.export.whiten import Moments, kernel_of, lines_of, whiten
 from trimaran.runtime import answers
-from trimaran.spec import Pooling
 
 TEXTS = ["A short one.", "今天天气很好，我们去公园吧。 🍕", "", *shipped_texts("judging")[:6]]
 MODES = {

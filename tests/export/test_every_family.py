@@ -10,13 +10,13 @@ import pytest
 from tests.export import zoo
 from tests.export.exported import QUIET, Exports, exported, exported_family
 from tests.export.test_bad_input import edit_config
-from trimaran.artifact import Artifact
+from trimaran.core.artifact import Artifact
+from trimaran.core.families import FAMILIES, REFUSED
+from trimaran.core.spec import Range, ShapeProfile
+from trimaran.core.store import Store
+from trimaran.core.tasks import TASKS
 from trimaran.export.locate import locate
-from trimaran.families import FAMILIES, REFUSED
 from trimaran.quantize.optimize import expected_fusions, optimize
-from trimaran.spec import Range, ShapeProfile
-from trimaran.store import Store
-from trimaran.tasks import TASKS
 
 # Different enough in inputs, padding, tokenizer and sharing to stand for the rest in the fast set.
 QUICK = ("bert", "roberta", "albert", "xlnet")
@@ -63,7 +63,7 @@ def test_the_other_exporter_works_when_asked(tmp_path: Path, family: str) -> Non
 
 @pytest.mark.parametrize("family", sorted(REFUSED))
 def test_what_cannot_be_exported_is_refused_at_once(tmp_path: Path, family: str) -> None:
-    from trimaran.errors import UsageError
+    from trimaran.core.errors import UsageError
 
     (tmp_path / "config.json").write_text(f'{{"model_type": "{family}"}}')
     (tmp_path / "model.safetensors").write_bytes(b"")

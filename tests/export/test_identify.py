@@ -11,7 +11,7 @@ import pytest
 from tests.export import zoo
 from tests.export.exported import exported
 from tests.export.test_bad_input import edit_config, edit_weights
-from trimaran.errors import UsageError
+from trimaran.core.errors import UsageError
 from trimaran.export.identify import activation_of
 from trimaran.export.locate import locate
 

@@ -9,12 +9,12 @@ import pytest
 
 from tests.export import elmo
 from tests.export.exported import LONG, QUIET, answering, exported
-from trimaran.errors import IntegrityError, UsageError
+from trimaran.core.errors import IntegrityError, UsageError
+from trimaran.core.spec import Pooling
+from trimaran.core.store import Store
 from trimaran.export.module import locate_module
 from trimaran.quantize.optimize import optimize
 from trimaran.runtime import answers
-from trimaran.spec import Pooling
-from trimaran.store import Store
 
 TEXTS = ["One.", "今天 🍕", "", "A rather longer text about parks, weather and trains in the rain."]
 

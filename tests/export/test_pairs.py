@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.export import zoo
-from trimaran.families import FAMILIES
+from trimaran.core.families import FAMILIES
 from trimaran.runtime.text import TextEncoder
 
 TEXTS = ("the park", "今天天气 🍕", "", ("the park", "is green"), ("天气?", "好 🍕!"), ("one", ""))

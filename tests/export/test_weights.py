@@ -9,18 +9,18 @@ import pytest
 
 from tests.export import zoo
 from tests.export.exported import QUIET, Exports, exported, exported_family
-from trimaran.artifact import Artifact
-from trimaran.candidates import candidate
-from trimaran.contenders import candidate_stage
-from trimaran.corpus import shipped_texts
+from trimaran.core.artifact import Artifact
+from trimaran.core.candidates import candidate
+from trimaran.core.corpus import shipped_texts
+from trimaran.core.onnx_graph import save_graph
+from trimaran.core.store import Store
 from trimaran.export.fold import fold_constants
 from trimaran.export.locate import locate
-from trimaran.onnx_graph import save_graph
+from trimaran.pipeline.contenders import candidate_stage
 from trimaran.quantize.optimize import optimize
 from trimaran.quantize.settings import Settings
 from trimaran.quantize.stage import to_precision
 from trimaran.runtime.onnxruntime_engine import Engine
-from trimaran.store import Store
 
 # Six layers that are one, and a table as large as that layer, tied to the masked-LM head.
 ALBERT = {"hidden_size": 128, "intermediate_size": 512, "num_hidden_layers": 6, "embedding_size": 512}

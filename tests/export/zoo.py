@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trimaran.corpus import shipped_texts
+from trimaran.core.corpus import shipped_texts
 
 LABELS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
 NLI = ("contradiction", "neutral", "entailment")

@@ -11,7 +11,7 @@ import pytest
 
 from tests.model_repository.worlds import changed, ir_artifact
 from tests.tiny import tiny_artifact
-from trimaran.errors import RepositoryError
+from trimaran.core.errors import RepositoryError
 from trimaran.model_repository.check import problems, require_sound
 from trimaran.model_repository.layout import lay_out
 

@@ -11,16 +11,16 @@ import pytest
 
 from tests.model_repository.worlds import changed, ir_artifact
 from tests.tiny import LABELS, tiny_artifact
-from trimaran.artifact import MANIFEST
-from trimaran.errors import IntegrityError, RepositoryError, UsageError
+from trimaran.core.artifact import MANIFEST
+from trimaran.core.errors import IntegrityError, RepositoryError, UsageError
+from trimaran.core.spec import Range, ShapeProfile, Signature, TensorSpec
+from trimaran.core.tasks import TASKS
 from trimaran.model_repository.layout import Deployment, lay_out
 from trimaran.model_repository.model_config import InstanceGroup, ModelConfig
 from trimaran.model_repository.pbtxt import config_from_pbtxt
 from trimaran.model_repository.stages import TEXT_FILES
 from trimaran.runtime.answers import ANSWERS
 from trimaran.runtime.wire import WIRES
-from trimaran.spec import Range, ShapeProfile, Signature, TensorSpec
-from trimaran.tasks import TASKS
 
 
 def config_of(deployment: Deployment, model: str) -> ModelConfig:
@@ -179,7 +179,7 @@ def test_a_killed_layout_leaves_no_model_and_the_next_one_cleans_up(tmp_path: Pa
     code = f"""
 import os, shutil
 from pathlib import Path
-from trimaran.artifact import load_artifact
+from trimaran.core.artifact import load_artifact
 from trimaran.model_repository import layout
 layout.publish = lambda folder, target: os._exit(9)
 layout.lay_out(load_artifact(Path({str(artifact.directory)!r})), repository=Path({str(tmp_path / "r")!r}), name="m",
@@ -195,7 +195,7 @@ def test_two_layouts_at_once_take_two_versions(tmp_path: Path) -> None:
     artifact = tiny_artifact(tmp_path / "s")
     code = f"""
 from pathlib import Path
-from trimaran.artifact import load_artifact
+from trimaran.core.artifact import load_artifact
 from trimaran.model_repository.layout import lay_out
 made = lay_out(load_artifact(Path({str(artifact.directory)!r})), repository=Path({str(tmp_path / "r")!r}), name="m",
                rows="padded", threads=1)

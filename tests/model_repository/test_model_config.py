@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trimaran.errors import RepositoryError
+from trimaran.core.errors import RepositoryError
 from trimaran.model_repository.model_config import (
     Accelerator,
     DataType,

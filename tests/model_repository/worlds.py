@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.tiny import tiny_artifact
-from trimaran.artifact import Artifact, Draft, Recipe
-from trimaran.store import Store
+from trimaran.core.artifact import Artifact, Draft, Recipe
+from trimaran.core.store import Store
 
 DRAFT_FIELDS = set(Draft.model_fields)
 

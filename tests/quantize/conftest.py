@@ -4,7 +4,7 @@ import importlib.util
 
 import pytest
 
-from tests.quantize.engines import World
+from tests.quantize.tensorrt.engines import World
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from tests.quantize.engines import World
+from tests.quantize.tensorrt.engines import World
 from trimaran.quantize.float_bound import bare_s, float_bound
 
 

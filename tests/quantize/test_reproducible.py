@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.quantize.engines import CALIBRATION, World
-from trimaran.artifact import sha256_of
-from trimaran.candidates import candidate
-from trimaran.progress import SilentProgress
+from tests.quantize.tensorrt.engines import CALIBRATION, World
+from trimaran.core.artifact import sha256_of
+from trimaran.core.candidates import candidate
+from trimaran.core.progress import SilentProgress
 from trimaran.quantize.optimize import optimize
 from trimaran.quantize.settings import Settings
 

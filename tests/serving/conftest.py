@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.homes import home_at
-from trimaran.serving import installation
+from trimaran.serving.triton import installation
 
 
 @pytest.fixture(scope="module", autouse=True)

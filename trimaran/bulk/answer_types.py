@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trimaran.errors import UsageError
+from trimaran.core.errors import UsageError
 
 
 def answer_type(task: str) -> Any:

@@ -10,7 +10,7 @@ from trimaran.bulk.chunks import Identity
 from trimaran.bulk.part_files import Part, Shape, files_of
 from trimaran.bulk.run_folder import write_temporary
 from trimaran.bulk.worker import How, Worker
-from trimaran.store import NO_SPACE
+from trimaran.core.store import NO_SPACE
 
 
 class Child:

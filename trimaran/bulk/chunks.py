@@ -11,8 +11,8 @@ from typing import Any
 
 from trimaran.bulk.readers import EMPTY, NO_ID, NOT_TEXT, NOT_UTF8, TOO_LONG, Columns, Found, rows_of
 from trimaran.bulk.sources import Source
+from trimaran.core.spec import Frozen
 from trimaran.runtime.text import Text
-from trimaran.spec import Frozen
 
 Identity = int | str
 

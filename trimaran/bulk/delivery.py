@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from trimaran.artifact import FileEntry
 from trimaran.bulk.chunks import Chunk, Reject
 from trimaran.bulk.meter import Meter
 from trimaran.bulk.run_folder import Receipt, RunFolder
-from trimaran.errors import ValidationError
-from trimaran.progress import Progress
-from trimaran.store import NO_SPACE, disk_full
+from trimaran.core.artifact import FileEntry
+from trimaran.core.errors import ValidationError
+from trimaran.core.progress import Progress
+from trimaran.core.store import NO_SPACE, disk_full
 
 Result = TypeVar("Result")
 _RETRY_S = 1.0

@@ -11,10 +11,10 @@ import numpy as np
 
 from trimaran.bulk.part_files import VectorBlock
 from trimaran.bulk.vectors import VectorFolder, are_unit
-from trimaran.errors import UsageError
-from trimaran.progress import Progress
-from trimaran.spec import Frozen
-from trimaran.store import publish, temporary_sibling
+from trimaran.core.errors import UsageError
+from trimaran.core.progress import Progress
+from trimaran.core.spec import Frozen
+from trimaran.core.store import publish, temporary_sibling
 
 Target = Literal["milvus", "elasticsearch"]
 WIDEST: dict[Target, int] = {"milvus": 32_768, "elasticsearch": 4_096}

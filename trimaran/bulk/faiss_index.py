@@ -21,10 +21,10 @@ from pydantic import ConfigDict, Field
 
 from trimaran.bulk.index_choice import LINKS, TRAINED_PER_LIST, Choice, IndexType, chosen, code_bytes, lists_for
 from trimaran.bulk.vectors import VectorFolder, Vectors, are_unit
-from trimaran.errors import UnavailableError, ValidationError
-from trimaran.progress import Progress, Step
-from trimaran.spec import Frozen
-from trimaran.store import write_atomically
+from trimaran.core.errors import UnavailableError, ValidationError
+from trimaran.core.progress import Progress, Step
+from trimaran.core.spec import Frozen
+from trimaran.core.store import write_atomically
 
 Metric = Literal["inner-product", "cosine"]
 Ids = npt.NDArray[np.int64]

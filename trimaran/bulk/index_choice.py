@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Literal, get_args
 
-from trimaran.spec import Frozen
+from trimaran.core.spec import Frozen
 
 IndexType = Literal["flat", "ivf", "ivfpq", "hnsw"]
 TYPES: tuple[IndexType, ...] = get_args(IndexType)

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import Any
 
-from trimaran import isolation
-from trimaran.artifact import Artifact, FileEntry
 from trimaran.bulk.chunks import Chunk
 from trimaran.bulk.delivery import Delivery
 from trimaran.bulk.run_folder import Settings
-from trimaran.errors import ChildError
+from trimaran.core import isolation
+from trimaran.core.artifact import Artifact, FileEntry
+from trimaran.core.errors import ChildError
 
 _OPEN_DEADLINE_S = 600.0
 _CALL_DEADLINE_S = 600.0

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from trimaran.progress import Step
+from trimaran.core.progress import Step
 
 _TICK_S = 0.5
 

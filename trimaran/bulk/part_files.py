@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from trimaran.bulk.answer_types import answer_type
 from trimaran.bulk.chunks import Identity
-from trimaran.errors import UsageError
-from trimaran.spec import Frozen
+from trimaran.core.errors import UsageError
+from trimaran.core.spec import Frozen
 
 Format = Literal["parquet", "npy", "faiss", "jsonl"]
 DType = Literal["fp32", "fp16", "int8"]

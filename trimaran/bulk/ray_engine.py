@@ -17,8 +17,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trimaran.artifact import Artifact
-from trimaran.backends import backend
 from trimaran.bulk.chunks import Chunk, chunks_of
 from trimaran.bulk.delivery import Delivery
 from trimaran.bulk.part_files import Part, files_of
@@ -26,8 +24,10 @@ from trimaran.bulk.run_folder import Settings
 from trimaran.bulk.shipping import Shipment, landed, pack
 from trimaran.bulk.sources import STDIN, Source
 from trimaran.bulk.worker import Worker, lanes_for
-from trimaran.environment import usable_cores
-from trimaran.errors import ToolError, TrimaranError, UnavailableError, UsageError, first_line
+from trimaran.core.artifact import Artifact
+from trimaran.core.backends import backend
+from trimaran.core.environment import usable_cores
+from trimaran.core.errors import ToolError, TrimaranError, UnavailableError, UsageError, first_line
 
 if TYPE_CHECKING:
     from trimaran.bulk.run import Work

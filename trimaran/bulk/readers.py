@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from trimaran.bulk.sources import STDIN, Source
-from trimaran.errors import first_line
-from trimaran.spec import Frozen
+from trimaran.core.errors import first_line
+from trimaran.core.spec import Frozen
 
 NOT_UTF8 = "not UTF-8"
 EMPTY = "empty"

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Literal
 
 import trimaran
-from trimaran.artifact import Artifact
 from trimaran.bulk.chunks import chunks_of
 from trimaran.bulk.delivery import Delivery
 from trimaran.bulk.local_engine import encode_locally
@@ -20,10 +19,11 @@ from trimaran.bulk.readers import Columns
 from trimaran.bulk.run_folder import BulkManifest, PartEntry, Receipt, RunFolder, Settings, Timing, counted
 from trimaran.bulk.sources import STDIN, Source
 from trimaran.bulk.worker import How, lanes_for, width_of
-from trimaran.environment import capture, usable_cores
-from trimaran.errors import UsageError, ValidationError
-from trimaran.progress import Progress
-from trimaran.tasks import task
+from trimaran.core.artifact import Artifact
+from trimaran.core.environment import capture, usable_cores
+from trimaran.core.errors import UsageError, ValidationError
+from trimaran.core.progress import Progress
+from trimaran.core.tasks import task
 
 EngineName = Literal["local", "ray"]
 PART_ROWS = 2048

@@ -20,16 +20,16 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field
 from pydantic import ValidationError as SchemaError
 
-from trimaran.artifact import FileEntry, sha256_of
 from trimaran.bulk.chunks import Reject
 from trimaran.bulk.part_files import Shape
 from trimaran.bulk.readers import Columns
 from trimaran.bulk.sources import Source
 from trimaran.bulk.worker import How
-from trimaran.environment import Environment
-from trimaran.errors import IntegrityError, UsageError, first_line
-from trimaran.spec import Frozen
-from trimaran.store import locked, write_atomically
+from trimaran.core.artifact import FileEntry, sha256_of
+from trimaran.core.environment import Environment
+from trimaran.core.errors import IntegrityError, UsageError, first_line
+from trimaran.core.spec import Frozen
+from trimaran.core.store import locked, write_atomically
 
 MANIFEST = "manifest.json"
 SETTINGS = "settings.json"

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError as SchemaError
 
-from trimaran import isolation
-from trimaran.artifact import Artifact
 from trimaran.bulk.faiss_index import IndexFacts, facts_path, faiss_library, ids_path, prepared
 from trimaran.bulk.part_files import Shape
 from trimaran.bulk.vectors import Vectors
 from trimaran.bulk.worker import How, width_of
-from trimaran.environment import usable_cores
-from trimaran.errors import IntegrityError, UsageError
-from trimaran.spec import Frozen
+from trimaran.core import isolation
+from trimaran.core.artifact import Artifact
+from trimaran.core.environment import usable_cores
+from trimaran.core.errors import IntegrityError, UsageError
+from trimaran.core.spec import Frozen
 
 _DEADLINE_S = 600.0
 

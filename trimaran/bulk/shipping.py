@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trimaran.artifact import MANIFEST, Artifact, load_artifact, verify_files
-from trimaran.errors import IntegrityError
-from trimaran.store import Store, default_home, locked, publish, temporary_sibling
+from trimaran.core.artifact import MANIFEST, Artifact, load_artifact, verify_files
+from trimaran.core.errors import IntegrityError
+from trimaran.core.store import Store, default_home, locked, publish, temporary_sibling
 
 
 @dataclass(frozen=True)

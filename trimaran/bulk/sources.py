@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
-from trimaran.errors import UsageError
-from trimaran.spec import Frozen
+from trimaran.core.errors import UsageError
+from trimaran.core.spec import Frozen
 
 Kind = Literal["txt", "jsonl", "csv", "tsv", "parquet"]
 KINDS: tuple[Kind, ...] = get_args(Kind)

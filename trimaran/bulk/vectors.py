@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from trimaran.artifact import sha256_of
 from trimaran.bulk.part_files import VectorBlock, vectors_in
 from trimaran.bulk.run_folder import PARTS, BulkManifest, read_manifest
-from trimaran.errors import IntegrityError, UsageError
+from trimaran.core.artifact import sha256_of
+from trimaran.core.errors import IntegrityError, UsageError
 
 Vectors = npt.NDArray[np.float32]
 _UNIT = 1e-3

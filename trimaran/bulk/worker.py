@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trimaran.artifact import Artifact, load_artifact
-from trimaran.backends import Arrays, backend, open_session
 from trimaran.bulk.readers import TOO_LONG
-from trimaran.corpus import encoder_of
-from trimaran.errors import UsageError
+from trimaran.core.artifact import Artifact, load_artifact
+from trimaran.core.backends import Arrays, backend, open_session
+from trimaran.core.corpus import encoder_of
+from trimaran.core.errors import UsageError
+from trimaran.core.spec import Frozen, Rows
 from trimaran.runtime.answers import ANSWERS, Answering, Reader
 from trimaran.runtime.text import Row, Text, TextEncoder, batch_of, groups_of
-from trimaran.spec import Frozen, Rows
 
 Vectors = npt.NDArray[np.float32]
 EMBEDDING = "embedding"

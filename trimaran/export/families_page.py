@@ -5,15 +5,15 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from trimaran.families import FAMILIES, MODULE, REFUSED, UNBOUNDED, Family
-from trimaran.tasks import LEVELS, TASKS, Level
+from trimaran.core.families import FAMILIES, MODULE, REFUSED, UNBOUNDED, Family
+from trimaran.core.tasks import LEVELS, TASKS, Level
 
 PAGE = Path("docs/families.md")
 
 _HEAD = """# Families and tasks
 
-Generated from `trimaran/families.py` and `trimaran/tasks.py` by `python -m trimaran.export.families_page`; a test
-compares the two.
+Generated from `trimaran/core/families.py` and `trimaran/core/tasks.py` by
+`python -m trimaran.export.families_page`; a test compares the two.
 
 A ✓ is a cell that the tests in `tests/export/` prove on a tiny seeded model with a trained tokenizer of the family's
 kind:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trimaran.onnx_graph import all_nodes
+from trimaran.core.onnx_graph import all_nodes
 
 Array = npt.NDArray[Any]
 # What a constant may grow to by being computed: an expanded mask would make the file larger for nothing.

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trimaran.errors import UsageError
-from trimaran.families import FAMILIES, REFUSED, family
-from trimaran.spec import Activation
-from trimaran.tasks import TASKS, task
+from trimaran.core.errors import UsageError
+from trimaran.core.families import FAMILIES, REFUSED, family
+from trimaran.core.spec import Activation
+from trimaran.core.tasks import TASKS, task
 
 SIZE_KEYS = {
     "layers": ("num_hidden_layers", "n_layers", "n_layer", "num_layers"),

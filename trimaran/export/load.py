@@ -12,13 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trimaran.errors import IntegrityError, UnavailableError, UsageError, first_line
+from trimaran.core.errors import IntegrityError, UnavailableError, UsageError, first_line
+from trimaran.core.families import family
+from trimaran.core.spec import ModelRef, TokenizerSpec
+from trimaran.core.tasks import task
 from trimaran.export.identify import safetensors_header
 from trimaran.export.locate import weights_of
 from trimaran.export.read_json import read_json
-from trimaran.families import family
-from trimaran.spec import ModelRef, TokenizerSpec
-from trimaran.tasks import task
 
 if TYPE_CHECKING:
     import torch

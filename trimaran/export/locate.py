@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trimaran.artifact import sha256_of
-from trimaran.errors import UnavailableError, UsageError
+from trimaran.core.artifact import sha256_of
+from trimaran.core.errors import UnavailableError, UsageError
+from trimaran.core.families import family
+from trimaran.core.spec import ModelRef, Pooling
+from trimaran.core.tasks import task
 from trimaran.export import identify
 from trimaran.export.read_json import read_json
 from trimaran.export.sentence import encoder_folder, pooling_of, sentence_length, sentence_modules, sparse_of, width_of
-from trimaran.families import family
-from trimaran.spec import ModelRef, Pooling
-from trimaran.tasks import task
 
 PACKAGE_PREFIX = "package:"
 SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")

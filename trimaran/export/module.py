@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from trimaran.errors import IntegrityError, UsageError
+from trimaran.core.errors import IntegrityError, UsageError
+from trimaran.core.families import MODULE, UNBOUNDED
+from trimaran.core.spec import ModelRef, Pooling
 from trimaran.export.pooling import Pooled
-from trimaran.families import MODULE, UNBOUNDED
-from trimaran.spec import ModelRef, Pooling
 
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from trimaran.errors import IntegrityError, UsageError
+from trimaran.core.errors import IntegrityError, UsageError
+from trimaran.core.spec import ModelRef, Pooling
 from trimaran.export.sentence import dense_config
-from trimaran.spec import ModelRef, Pooling
 
 _ACTIVATIONS = {
     "Identity": torch.nn.Identity,

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from trimaran.errors import IntegrityError, UsageError
+from trimaran.core.errors import IntegrityError, UsageError
 
 
 def read_json(path: Path, *, what: str, kind: type = dict) -> Any:

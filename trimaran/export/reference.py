@@ -5,16 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from trimaran.artifact import Artifact, Draft, Recipe
-from trimaran.environment import tools
-from trimaran.errors import UsageError
+from trimaran.core.artifact import Artifact, Draft, Recipe
+from trimaran.core.environment import tools
+from trimaran.core.errors import UsageError
+from trimaran.core.families import family
+from trimaran.core.progress import Progress
+from trimaran.core.spec import ModelRef, ShapeProfile, Signature, TensorSpec
+from trimaran.core.store import Store
+from trimaran.core.tasks import outputs_of
 from trimaran.export.load import checkpoint_facts, load_tokenizer, save_tokenizer
 from trimaran.export.read_json import read_json
-from trimaran.families import family
-from trimaran.progress import Progress
-from trimaran.spec import ModelRef, ShapeProfile, Signature, TensorSpec
-from trimaran.store import Store
-from trimaran.tasks import outputs_of
 
 
 def reference(ref: ModelRef, profile: ShapeProfile, *, store: Store, progress: Progress) -> Artifact:

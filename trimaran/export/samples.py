@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trimaran.families import family
-from trimaran.spec import ModelRef, TokenizerSpec
+from trimaran.core.families import family
+from trimaran.core.spec import ModelRef, TokenizerSpec
 
 Array = npt.NDArray[Any]
 

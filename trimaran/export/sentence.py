@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from trimaran.errors import UsageError
+from trimaran.core.errors import UsageError
+from trimaran.core.spec import Pooling, PoolingMode, Sparse
 from trimaran.export.read_json import read_json
-from trimaran.spec import Pooling, PoolingMode, Sparse
 
 _MODES: dict[str, PoolingMode] = {
     "pooling_mode_cls_token": "cls",

@@ -10,20 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from trimaran.artifact import Artifact, Check, Draft, Recipe
-from trimaran.environment import tools, usable_cores
-from trimaran.equality import Arrays
+from trimaran.core.artifact import Artifact, Check, Draft, Recipe
+from trimaran.core.environment import tools, usable_cores
+from trimaran.core.families import Exporter, family
+from trimaran.core.onnx_graph import check_graph, graph_facts, with_stand_ins
+from trimaran.core.onnx_write import EXTERNAL_ABOVE_BYTES, weights_from_arrays, write_graph
+from trimaran.core.progress import Progress, Step
+from trimaran.core.spec import ModelRef, Signature
+from trimaran.core.store import Store
 from trimaran.export.reference import model_ref_of
 from trimaran.export.samples import sample_inputs
 from trimaran.export.trace import Array, trace
 from trimaran.export.validate import ATOL, Infer, prove_padding, prove_parity
-from trimaran.families import Exporter, family
-from trimaran.onnx_graph import check_graph, graph_facts, with_stand_ins
-from trimaran.onnx_write import EXTERNAL_ABOVE_BYTES, weights_from_arrays, write_graph
-from trimaran.progress import Progress, Step
+from trimaran.judging.equality import Arrays
 from trimaran.runtime.onnxruntime_engine import Engine as OnnxEngine
-from trimaran.spec import ModelRef, Signature
-from trimaran.store import Store
 
 ENTRY = "model.onnx"
 DYNAMO_OPSET = 20

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trimaran.errors import IntegrityError
+from trimaran.core.errors import IntegrityError
+from trimaran.core.families import family
+from trimaran.core.spec import ModelRef
+from trimaran.core.tasks import outputs_of
 from trimaran.export.locate import current_digest
-from trimaran.families import family
-from trimaran.spec import ModelRef
-from trimaran.tasks import outputs_of
 
 Array = npt.NDArray[Any]
 

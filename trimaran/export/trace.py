@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy.typing as npt
 
-from trimaran.errors import ToolError, first_line
+from trimaran.core.errors import ToolError, first_line
+from trimaran.core.families import EXPORTERS, Exporter
+from trimaran.core.onnx_graph import drop_identities, merge_equal, rename_outputs
+from trimaran.core.onnx_write import weights_from_arrays
+from trimaran.core.spec import Signature
 from trimaran.export.fold import fold_constants
 from trimaran.export.load import quiet
-from trimaran.families import EXPORTERS, Exporter
-from trimaran.onnx_graph import drop_identities, merge_equal, rename_outputs
-from trimaran.onnx_write import weights_from_arrays
-from trimaran.spec import Signature
 
 Array = npt.NDArray[Any]
 # torch's dynamo exporter calls inner values by operator (`embedding`, `logits`), and collides with outputs so named.

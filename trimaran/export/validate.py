@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from trimaran.artifact import Artifact, Check
-from trimaran.equality import Arrays, worst_difference
-from trimaran.spec import ShapeProfile, Signature
+from trimaran.core.artifact import Artifact, Check
+from trimaran.core.spec import ShapeProfile, Signature
+from trimaran.judging.equality import Arrays, worst_difference
 
 Infer = Callable[[Arrays], Arrays]
 ATOL = 1e-5

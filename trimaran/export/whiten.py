@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trimaran.artifact import Artifact
-from trimaran.corpus import encoder_of
-from trimaran.errors import UsageError
+from trimaran.core.artifact import Artifact
+from trimaran.core.corpus import encoder_of
+from trimaran.core.errors import UsageError
+from trimaran.core.progress import Progress
 from trimaran.export.reference import model_ref_of
-from trimaran.progress import Progress
 from trimaran.runtime.text import infer_rows
 
 Array = npt.NDArray[Any]

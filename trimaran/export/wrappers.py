@@ -7,10 +7,10 @@ from typing import Any, TypeAlias
 
 import torch
 
+from trimaran.core.families import family
+from trimaran.core.spec import ModelRef, Pooling, Sparse
 from trimaran.export.load import load_model
 from trimaran.export.pooling import Pooled, pool
-from trimaran.families import family
-from trimaran.spec import ModelRef, Pooling, Sparse
 
 __all__ = ["Complete", "complete_module", "pool"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from trimaran.errors import RepositoryError
+from trimaran.core.errors import RepositoryError
 from trimaran.model_repository.check_ensemble import of_ensemble
 from trimaran.model_repository.check_version import of_version
 from trimaran.model_repository.layout import CONFIG_FILE, versions_of

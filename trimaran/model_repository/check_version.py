@@ -7,10 +7,10 @@ from pathlib import Path
 
 from pydantic import ValidationError as SchemaError
 
-from trimaran.artifact import MANIFEST, Artifact, load_artifact, sha256_of
-from trimaran.backends import refuse_foreign_engine
-from trimaran.errors import IntegrityError, TrimaranError, first_line
-from trimaran.golden import GOLDEN_FILE, read_golden
+from trimaran.core.artifact import MANIFEST, Artifact, load_artifact, sha256_of
+from trimaran.core.backends import refuse_foreign_engine
+from trimaran.core.errors import IntegrityError, TrimaranError, first_line
+from trimaran.judging.golden import GOLDEN_FILE, read_golden
 from trimaran.model_repository.model_config import ModelConfig, Tensor
 from trimaran.model_repository.problem import LAY_OUT_AGAIN, Problem, missing
 from trimaran.model_repository.stages import (

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import trimaran.runtime
-from trimaran.artifact import MANIFEST, Artifact, verify_files
-from trimaran.errors import RepositoryError, UnavailableError, UsageError
-from trimaran.golden import GOLDEN_FILE, Golden
+from trimaran.core.artifact import MANIFEST, Artifact, verify_files
+from trimaran.core.errors import RepositoryError, UnavailableError, UsageError
+from trimaran.core.spec import Frozen, Rows
+from trimaran.core.store import locked, publish, temporary_sibling, write_atomically
+from trimaran.judging.golden import GOLDEN_FILE, Golden
 from trimaran.model_repository.model_config import ModelConfig, Tensor
 from trimaran.model_repository.pbtxt import config_from_pbtxt, pbtxt_from_config
 from trimaran.model_repository.stages import (
@@ -31,8 +33,6 @@ from trimaran.model_repository.stages import (
     tokenizer_stage,
 )
 from trimaran.model_repository.warmups import warmup_files
-from trimaran.spec import Frozen, Rows
-from trimaran.store import locked, publish, temporary_sibling, write_atomically
 
 CONFIG_FILE = "config.pbtxt"
 REPORT_FILE = "report.json"

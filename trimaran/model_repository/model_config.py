@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import field_validator, model_validator
 
-from trimaran.errors import UsageError
-from trimaran.spec import Frozen
+from trimaran.core.errors import UsageError
+from trimaran.core.spec import Frozen
 
 DataType = Literal[
     "TYPE_BOOL", "TYPE_UINT8", "TYPE_UINT16", "TYPE_UINT32", "TYPE_UINT64", "TYPE_INT8", "TYPE_INT16", "TYPE_INT32",

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import ValidationError as SchemaError
 
-from trimaran.errors import RepositoryError, UsageError
+from trimaran.core.errors import RepositoryError, UsageError
 from trimaran.model_repository.model_config import (
     Accelerator,
     DynamicBatching,

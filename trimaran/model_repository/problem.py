@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trimaran.spec import Frozen
+from trimaran.core.spec import Frozen
 
 LAY_OUT_AGAIN = "Remove this version and lay the artifact out again."
 

@@ -8,8 +8,9 @@ from typing import Any, Literal, cast
 
 from pydantic import Field
 
-from trimaran.artifact import Artifact
-from trimaran.errors import UsageError
+from trimaran.core.artifact import Artifact
+from trimaran.core.errors import UsageError
+from trimaran.core.spec import Frozen, Rows, ShapeProfile, TokenizerSpec
 from trimaran.model_repository.model_config import (
     ENSEMBLE,
     Accelerator,
@@ -26,7 +27,6 @@ from trimaran.model_repository.warmups import tensor_warmups, text_warmups
 from trimaran.runtime.answers import Reader
 from trimaran.runtime.text import STRETCH
 from trimaran.runtime.wire import FIRST, OPTIONS, VERSION, WIRES
-from trimaran.spec import Frozen, Rows, ShapeProfile, TokenizerSpec
 
 SERVING_FILE = "serving.json"
 ON_DEMAND = "on demand"

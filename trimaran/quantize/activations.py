@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trimaran.artifact import Artifact
-from trimaran.corpus import encoder_of
-from trimaran.errors import UsageError
-from trimaran.onnx_graph import save_graph
-from trimaran.quantize.ranges import BINS, magnitude_counts
+from trimaran.core.artifact import Artifact
+from trimaran.core.corpus import encoder_of
+from trimaran.core.errors import UsageError
+from trimaran.core.onnx_graph import save_graph
+from trimaran.quantize.int8.ranges import BINS, magnitude_counts
 from trimaran.runtime.text import Text
 
 Array = npt.NDArray[Any]

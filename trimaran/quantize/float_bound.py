@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from trimaran.artifact import load_artifact
-from trimaran.backends import open_session
-from trimaran.quantize.integer_bound import one_row
+from trimaran.core.artifact import load_artifact
+from trimaran.core.backends import open_session
+from trimaran.quantize.int8.integer_bound import one_row
 from trimaran.quantize.linear_layers import linear_layers
 
 _LEAST_CALLS, _LEAST_S = 8, 0.3

@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from trimaran.artifact import Artifact, Check, Draft, Recipe
-from trimaran.environment import tools, usable_cores
-from trimaran.errors import UsageError, ValidationError
-from trimaran.families import family
-from trimaran.onnx_graph import load_graph, put_back, save_graph, share_equal_weights
-from trimaran.progress import Progress
+from trimaran.core.artifact import Artifact, Check, Draft, Recipe
+from trimaran.core.environment import tools, usable_cores
+from trimaran.core.errors import UsageError, ValidationError
+from trimaran.core.families import family
+from trimaran.core.onnx_graph import load_graph, put_back, save_graph, share_equal_weights
+from trimaran.core.progress import Progress
+from trimaran.core.store import Store
 from trimaran.quantize.proof import prove_against_parent
-from trimaran.store import Store
 
 ENTRY = "model.onnx"
 ATOL = 1e-5

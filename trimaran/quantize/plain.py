@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from trimaran.artifact import Artifact
-from trimaran.quantize.openvino_graph import save_openvino
+from trimaran.core.artifact import Artifact
+from trimaran.quantize.int8.openvino_graph import save_openvino
 from trimaran.quantize.settings import Made, Settings
 
 

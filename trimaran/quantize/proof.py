@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from trimaran.artifact import Artifact, Check, Draft
-from trimaran.backends import engine_class
-from trimaran.corpus import encoder_of, shipped_texts
-from trimaran.equality import worst_difference
-from trimaran.errors import ParityError
+from trimaran.core.artifact import Artifact, Check, Draft
+from trimaran.core.backends import engine_class
+from trimaran.core.corpus import encoder_of, shipped_texts
+from trimaran.core.errors import ParityError
+from trimaran.judging.equality import worst_difference
 
 FEW = 8
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from trimaran.artifact import Check
-from trimaran.config import BUDGET_S
+from trimaran.core.artifact import Check
+from trimaran.core.config import BUDGET_S
+from trimaran.core.spec import DType, Frozen
+from trimaran.core.tasks import Gate
 from trimaran.runtime.text import Text
-from trimaran.spec import DType, Frozen
-from trimaran.tasks import Gate
 
 
 class Settings(Frozen):

@@ -7,19 +7,19 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from trimaran.artifact import Artifact, Draft, Recipe
-from trimaran.backends import backend
-from trimaran.candidates import Candidate
-from trimaran.corpus import digest_of_texts
-from trimaran.environment import tools
-from trimaran.errors import UnavailableError, UsageError
-from trimaran.progress import Progress
-from trimaran.quantize.openvino_graph import FORM
+from trimaran.core.artifact import Artifact, Draft, Recipe
+from trimaran.core.backends import backend
+from trimaran.core.candidates import Candidate
+from trimaran.core.corpus import digest_of_texts
+from trimaran.core.environment import tools
+from trimaran.core.errors import UnavailableError, UsageError
+from trimaran.core.progress import Progress
+from trimaran.core.spec import DType, Signature
+from trimaran.core.store import Store
+from trimaran.quantize.int8.openvino_graph import FORM
 from trimaran.quantize.optimize import ATOL
 from trimaran.quantize.proof import prove_against_parent
 from trimaran.quantize.settings import Made, Settings
-from trimaran.spec import DType, Signature
-from trimaran.store import Store
 
 _SEARCHED = {"gates", "budget_s", "weight_levels"}
 

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from onnx import TensorProto, helper, save
+
+from trimaran.benchmarks.measure.ceiling import Bare, Ceiling, measure_ceiling
+from trimaran.benchmarks.measure.products import Product, products_of
+from trimaran.benchmarks.scenarios.results import Shape
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Path:
+    """x(batch, sequence, 8) by weights(8, 4), then by its own transpose: one product of each kind."""
+    weights = helper.make_tensor("weights", TensorProto.FLOAT, [8, 4], [0.5] * 32)
+    nodes = [
+        helper.make_node("MatMul", ["x", "weights"], ["hidden"]),
+        helper.make_node("Transpose", ["hidden"], ["turned"], perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["hidden", "turned"], ["scores"]),
+    ]
+    model = helper.make_model(
+        helper.make_graph(
+            nodes,
+            "two products",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", "sequence", 8])],
+            [helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["batch", "sequence", "sequence"])],
+            [weights],
+        ),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=9,
+    )
+    path = tmp_path / "model.onnx"
+    save(model, path)
+    return path
+
+
+def test_products_of_weights_join_rows_and_those_of_activations_stay_apart(graph: Path) -> None:
+    products = products_of(graph, Shape(batch=3, sequence=5))
+    assert products == (
+        Product(count=1, batch=1, rows=15, inner=8, columns=4, weights=True),
+        Product(count=1, batch=3, rows=5, inner=4, columns=5, weights=False),
+    )
+    assert [product.operations for product in products] == [2 * 15 * 8 * 4, 2 * 3 * 5 * 4 * 5]
+
+
+def test_a_product_is_timed_in_both_arithmetics_where_there_are_kernels(graph: Path) -> None:
+    ceiling = measure_ceiling(graph, Shape(batch=3, sequence=5), threads=1)
+    timed = {(bare.product.weights, bare.arithmetic) for bare in ceiling.bare}
+    floats = {(weights, kind) for weights in (True, False) for kind in ("float32", "bfloat16")}
+    assert timed == {*floats, (True, "int8")}
+    assert all(bare.operations_per_s > 0 for bare in ceiling.bare)
+
+
+def test_the_ceiling_takes_the_faster_arithmetic_of_each_product() -> None:
+    one, other = (Product(count=2, batch=1, rows=rows, inner=8, columns=8, weights=True) for rows in (4, 16))
+    ceiling = Ceiling(
+        shape=Shape(batch=1, sequence=4),
+        threads=2,
+        bare=(
+            Bare(product=one, arithmetic="float32", library="torch", seconds=1.0),
+            Bare(product=one, arithmetic="int8", library="torch", seconds=3.0),
+            Bare(product=other, arithmetic="float32", library="torch", seconds=4.0),
+            Bare(product=other, arithmetic="int8", library="onnxruntime", seconds=2.0),
+        ),
+    )
+    assert ceiling.seconds("float32") == 5.0
+    assert ceiling.seconds("bfloat16") == 5.0, "no kernel in bfloat16 was timed"
+    assert ceiling.seconds("int8") == 3.0
+    assert ceiling.share(6.0, "int8") == 0.5

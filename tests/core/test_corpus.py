@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from trimaran.core.corpus import read_pairs, read_texts, require_useful, shipped_pairs, shipped_texts
+from trimaran.core.errors import UsageError
+
+
+def test_no_text_is_both_calibrated_on_and_judged_on() -> None:
+    calibration, judging = shipped_texts("calibration"), shipped_texts("judging")
+    assert not set(calibration) & set(judging)
+    assert min(len(calibration), len(judging)) >= 300
+    assert min(len(shipped_pairs("calibration")), len(shipped_pairs("judging"))) >= 100
+
+
+def test_the_corpus_has_several_lengths_and_chinese() -> None:
+    judging = shipped_texts("judging")
+    words = sorted(len(text.split()) for text in judging)
+    assert words[0] <= 3 and words[-1] >= 120
+    assert sum(any("\u4e00" <= letter <= "\u9fff" for letter in text) for text in judging) >= 20
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "has 0 different texts"),
+        (b"\n\n \n", "has 0 different texts"),
+        (b"same\n" * 100, "has 1 different texts"),
+        (b"\x89PNG\r\n\x1a\n\x00\xff\xfe", "is not UTF-8"),
+        (b"text\x00binary\n" * 40, "is a binary file"),
+    ],
+)
+def test_a_useless_calibration_file_is_refused(tmp_path: Path, content: bytes, words: str) -> None:
+    path = tmp_path / "texts.txt"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match=words):
+        read_texts(path)
+
+
+def test_texts_are_read_once_each_in_order(tmp_path: Path) -> None:
+    path = tmp_path / "texts.txt"
+    path.write_text("\n".join([f"text {index}" for index in range(20)] * 2), encoding="utf-8")
+    assert read_texts(path)[:2] == ("text 0", "text 1")
+    assert len(read_texts(path)) == 20
+
+
+TEXTS = [f"sentence number {index} says something else about topic {index * 7}" for index in range(20)]
+
+
+def written(folder: Path, name: str) -> Path:
+    """The twenty texts in the format that the name asks for."""
+    path = folder / name
+    if path.suffix == ".jsonl":
+        path.write_text("\n".join(json.dumps({"id": 1, "text": text}) for text in TEXTS), encoding="utf-8")
+    elif path.suffix == ".tsv":
+        path.write_text("\n".join(["label\ttext", *(f"1\t{text}" for text in TEXTS)]), encoding="utf-8")
+    elif path.suffix == ".parquet":
+        arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+        parquet = pytest.importorskip("pyarrow.parquet")
+        parquet.write_table(arrow.table({"text": TEXTS, "label": list(range(20))}), path)
+    else:
+        path.write_text("\n".join(TEXTS), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.tsv", "a.parquet"])
+def test_every_format_gives_the_same_texts(tmp_path: Path, name: str) -> None:
+    assert read_texts(written(tmp_path, name)) == tuple(TEXTS)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.tsv", "label\tsentence_id\n" + "1\t2\n" * 30, "no column with the texts: found label, sentence_id"),
+        ("a.tsv", "text\tlabel\na\t1\nb\n", "row 2 has 1 columns, the first has 2"),
+        ("a.jsonl", '{"text": "a"}\n{"text"', "line 2 is not JSON"),
+        ("a.jsonl", "[1, 2]\n", "line 1 is list"),
+        ("a.jsonl", '{"text": "a", "label": 1}\n{"label": 2}\n', "record 2 has no 'text'"),
+        ("a.parquet", "no parquet at all", "is not a readable parquet file"),
+    ],
+)
+def test_a_table_that_is_none_is_refused_in_words(tmp_path: Path, name: str, content: str, words: str) -> None:
+    path = tmp_path / name
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(UsageError, match=re.escape(words)):
+        read_texts(path)
+
+
+def test_pairs_come_from_two_columns_or_from_parted_lines(tmp_path: Path) -> None:
+    lines, table = tmp_path / "a.txt", tmp_path / "a.tsv"
+    lines.write_text("\n".join(f"context {index} ||| question {index}" for index in range(16)), encoding="utf-8")
+    rows = ["question\tcontext", *(f"question {index}\tcontext {index}" for index in range(16))]
+    table.write_text("\n".join(rows), encoding="utf-8")
+    assert read_pairs(lines) == read_pairs(table)
+    lines.write_text("\n".join(TEXTS), encoding="utf-8")
+    with pytest.raises(UsageError, match="without a second text"):
+        read_pairs(lines)
+
+
+@pytest.mark.parametrize(
+    ("texts", "words"),
+    [
+        ([f"word{index}" for index in range(30)], "too short to calibrate on: 30 words in 30 texts; at least 100"),
+        ([f"the same {index % 5} again and again" for index in range(200)], "too uniform to calibrate on: 9 different"),
+    ],
+)
+def test_texts_that_teach_nothing_are_refused(texts: list[str], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        require_useful(texts, Path("a.txt"))
+    require_useful(shipped_texts("calibration"), Path("a.txt"))
+    require_useful(
+        ["今年以来，国内物价总体保持温和上涨，但不同商品之间的差异十分明显。受天气和运输成本的影响" * 3], Path("a.txt")
+    )

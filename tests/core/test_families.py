@@ -1,0 +1,80 @@
+"""The table of families agrees with transformers, and its page is current."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trimaran.core.errors import UsageError
+from trimaran.core.families import FAMILIES, REFUSED, family
+from trimaran.core.tasks import TASKS
+from trimaran.export.families_page import families_page
+
+DOCS = Path(__file__).parents[2] / "docs" / "families.md"
+WANTED = [
+    "bert",
+    "roberta",
+    "distilbert",
+    "albert",
+    "xlnet",
+    "electra",
+    "xlm-roberta",
+    "camembert",
+    "ernie",
+    "mpnet",
+    "deberta",
+    "deberta-v2",
+    "modernbert",
+    "mobilebert",
+    "xlm",
+    "flaubert",
+    "roformer",
+    "squeezebert",
+    "nomic_bert",
+    "data2vec-text",
+    "ibert",
+    "big_bird",
+    "t5",
+    "gpt2",
+]
+
+
+def test_every_promised_family_has_a_row() -> None:
+    assert sorted(FAMILIES) == sorted(WANTED)
+    assert not set(FAMILIES) & set(REFUSED)
+
+
+def test_a_family_lacks_what_transformers_has_no_head_for() -> None:
+    from transformers.models.auto import modeling_auto
+
+    mappings = {
+        "AutoModel": modeling_auto.MODEL_MAPPING_NAMES,
+        "AutoModelForSequenceClassification": modeling_auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES,
+        "AutoModelForTokenClassification": modeling_auto.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES,
+        "AutoModelForQuestionAnswering": modeling_auto.MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES,
+        "AutoModelForMaskedLM": modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+    }
+    for row in FAMILIES.values():
+        missing = {name for name, task in TASKS.items() if row.name not in mappings[task.model_class]}
+        assert missing <= set(row.lacks), row.name
+        assert set(row.lacks) <= set(TASKS), row.name
+
+
+def test_the_row_says_whether_transformers_has_fused_attention_for_the_family() -> None:
+    import transformers
+
+    for row in FAMILIES.values():
+        config = transformers.AutoConfig.for_model(row.name)
+        model = transformers.AutoModel._model_mapping[type(config)]
+        model = model[0] if isinstance(model, tuple) else model
+        assert bool(model._supports_sdpa) is row.sdpa, row.name
+
+
+def test_an_unknown_family_names_the_known_ones() -> None:
+    with pytest.raises(UsageError, match=r"Unknown model family 'brt'.*bert"):
+        family("brt")
+
+
+def test_the_page_is_current() -> None:
+    assert DOCS.read_text(encoding="utf-8") == families_page(), "run python -m trimaran.export.families_page"

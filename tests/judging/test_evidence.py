@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from trimaran.core.tasks import TASKS, Gate, gates_for
+from trimaran.judging.evidence import evidence_for, mean_interval, share_interval, text_losses
+
+GENERATOR = np.random.default_rng(5)
+
+
+def moved(rows: np.ndarray, amount: float) -> np.ndarray:
+    return (rows + amount * GENERATOR.standard_normal(rows.shape)).astype(np.float32)
+
+
+VECTORS = GENERATOR.standard_normal((120, 16)).astype(np.float32)
+
+
+def test_every_gate_of_every_task_has_its_evidence() -> None:
+    """The way rows share a batch, and the largest |Δ| of any number, are proven elsewhere."""
+    tokens = GENERATOR.standard_normal((9, 5, 3)).astype(np.float32)
+    answers = {
+        "embedding": {"embedding": VECTORS},
+        "text-classification": {"logits": VECTORS},
+        "zero-shot-classification": {"logits": VECTORS},
+        "feature-extraction": {"token_embeddings": tokens},
+        "token-classification": {"token_logits": tokens},
+        "question-answering": {"start_logits": tokens[..., 0], "end_logits": tokens[..., 1]},
+        "fill-mask": {"token_scores": tokens, "token_ids": np.argsort(-tokens, axis=-1)},
+        "rerank": {"score": VECTORS[:, :1]},
+        "sparse-embedding": {"weights": np.abs(VECTORS)},
+    }
+    assert set(answers) == set(TASKS)
+    for name, outputs in answers.items():
+        gates = gates_for(name, "balanced", {})
+        found = evidence_for(gates, outputs, outputs)
+        assert {one.metric for one in found} == {gate.metric for gate in gates} - {"batch_change"}, name
+        assert all(one.holds for one in found), name
+        assert text_losses(name, outputs, outputs).shape == (len(next(iter(outputs.values()))),)
+
+
+def test_a_mean_that_only_just_keeps_its_limit_is_luck() -> None:
+    candidate = moved(VECTORS, 0.05)
+    reference = {"embedding": VECTORS}
+    mean = float(text_losses("embedding", reference, {"embedding": candidate}).mean())
+
+    def held(limit: float) -> bool:
+        gate = Gate("mean_cosine_distance", "<=", limit)
+        return evidence_for([gate], reference, {"embedding": candidate})[0].holds
+
+    assert not held(mean * 1.001)
+    assert held(mean * 1.5)
+
+
+def test_few_texts_cannot_prove_a_share_so_none_may_change() -> None:
+    gate = Gate("label_agreement", ">=", 0.995)
+    logits = np.eye(4, dtype=np.float32)[GENERATOR.integers(4, size=100)] * 5
+    clean = evidence_for([gate], {"logits": logits}, {"logits": logits})[0]
+    assert clean.holds
+    assert clean.confidence == pytest.approx(1 - 0.995**100)
+    flipped = logits.copy()
+    flipped[0] = -flipped[0]
+    assert not evidence_for([gate], {"logits": logits}, {"logits": flipped})[0].holds
+
+
+def test_many_texts_prove_a_share_despite_a_change() -> None:
+    logits = np.eye(4, dtype=np.float32)[GENERATOR.integers(4, size=3000)] * 5
+    flipped = logits.copy()
+    flipped[:3] = -flipped[:3]
+    assert evidence_for([Gate("label_agreement", ">=", 0.995)], {"logits": logits}, {"logits": flipped})[0].holds
+    flipped[:14] = -logits[:14]
+    assert not evidence_for([Gate("label_agreement", ">=", 0.995)], {"logits": logits}, {"logits": flipped})[0].holds
+
+
+def test_intervals_hold_the_value_and_shrink_with_texts() -> None:
+    few, many = GENERATOR.random(20), GENERATOR.random(2000)
+    for values in (few, many):
+        mean, low, high = mean_interval(values)
+        assert low < mean < high
+    assert mean_interval(many)[2] - mean_interval(many)[1] < mean_interval(few)[2] - mean_interval(few)[1]
+    share, low, high = share_interval(99, 100)
+    assert (share, round(low, 3), round(high, 4)) == (0.99, 0.953, 0.9995)
+
+
+def test_a_clean_slate_with_narrow_margins_is_luck() -> None:
+    """No label changed on these texts, but margins moved by as much as many of them are wide."""
+    margins = np.linspace(0.02, 3.0, 60)
+    logits = np.stack([margins, np.zeros(60)], axis=1).astype(np.float32)
+    moved = logits.copy()
+    moved[:, 0] += np.where(margins > 1.0, -0.9, 0.5).astype(np.float32)
+    gate = Gate("label_agreement", ">=", 0.99)
+    found = evidence_for([gate], {"logits": logits}, {"logits": moved})[0]
+    assert found.value == 1.0 and not found.holds
+    moved[:, 0] = logits[:, 0] + 0.001
+    assert evidence_for([gate], {"logits": logits}, {"logits": moved})[0].holds

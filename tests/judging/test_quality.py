@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from tests.tiny import LABELS, tiny_artifact
+from trimaran.benchmarks.report.report import WIDEST_FIRST, Quality
+from trimaran.core.artifact import Artifact
+from trimaran.core.errors import UsageError
+from trimaran.core.spec import Rows
+from trimaran.core.tasks import gates_for
+from trimaran.judging.quality import assess, reference_answers
+from trimaran.runtime.text import Text
+
+TEXTS = ["the cat sat", "good", "the dog ran bad", "the good cat sat", "bad dog", "ran", "the the the dog", "sat good"]
+GATES = gates_for("embedding", "strict", {})
+TOGETHER = WIDEST_FIRST[:-1]
+
+
+@pytest.fixture(scope="module")
+def artifact(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
+    return tiny_artifact(tmp_path_factory.mktemp("store"))
+
+
+class FakeAnswering:
+    """Answers that move among neighbours by a given amount under each policy; `rounded` may have answers of its own."""
+
+    peak_memory_bytes = 7
+
+    def __init__(self, alone: np.ndarray, moved: dict[Rows, np.ndarray], rounded: np.ndarray | None = None) -> None:
+        self._alone, self._moved, self._rounded = alone, moved, alone if rounded is None else rounded
+
+    def answers(self, texts: Sequence[Text], rows: Rows, *, alone: bool) -> dict[str, np.ndarray]:
+        assert alone, "how a text is answered by itself is what is judged"
+        found = self._rounded if rows == "rounded" else self._alone
+        return {"embedding": found[[TEXTS.index(str(text)) for text in texts]]}
+
+    def among_neighbours(self, texts: Sequence[Text], rows: Rows, seed: int) -> tuple[list[int], dict[str, np.ndarray]]:
+        indices = list(range(len(texts)))[::-1]
+        return indices, {"embedding": self._moved[rows][indices]}
+
+
+def judged(
+    artifact: Artifact, *, candidate: np.ndarray, moved: dict[Rows, np.ndarray], rounded: np.ndarray | None = None
+) -> Quality:
+    fake = FakeAnswering(candidate, moved, rounded)
+    return assess(
+        artifact, {"embedding": VECTORS}, TEXTS, gates=GATES, threads=1, open_probe=lambda: contextlib.nullcontext(fake)
+    )
+
+
+VECTORS = np.random.default_rng(0).standard_normal((len(TEXTS), 6)).astype(np.float32)
+OTHERS = np.random.default_rng(1).standard_normal((len(TEXTS), 6)).astype(np.float32)
+
+
+def test_a_true_engine_keeps_every_gate_and_may_pad(
+    artifact: Artifact, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    candidate = tiny_artifact(tmp_path_factory.mktemp("other"), backend="openvino")
+    answers = reference_answers(artifact, TEXTS, threads=1)
+    quality = assess(candidate, answers, TEXTS, gates=GATES, threads=1)
+    assert quality.holds
+    assert quality.rows == "padded"
+    assert set(quality.changes) == {"padded"}, "a narrower policy need not be tried where a wider one keeps"
+    assert quality.neighbours == 3, "the profile's largest batch is four"
+    assert quality.n == len(TEXTS)
+    assert quality.metrics["batch_change"] == quality.changes["padded"] <= 1e-5
+    assert quality.peak_memory_bytes > 1_000_000
+
+
+def test_a_classifier_is_judged_by_its_labels(tmp_path_factory: pytest.TempPathFactory) -> None:
+    classifier = tiny_artifact(tmp_path_factory.mktemp("store"), task="text-classification")
+    answers = reference_answers(classifier, TEXTS, threads=1)
+    assert answers["logits"].shape == (len(TEXTS), len(LABELS))
+    gates = gates_for("text-classification", "exact", {})
+    quality = assess(classifier, answers, TEXTS, gates=gates, threads=1)
+    assert quality.holds
+    assert quality.metrics["batch_label_flips"] == 0
+    turned = {"logits": -answers["logits"]}
+    broken = assess(classifier, turned, TEXTS, gates=gates, threads=1).broken
+    assert {check.name for check in broken} == {"label_agreement", "mean_probability_change"}
+
+
+def test_an_engine_that_padding_disturbs_is_served_with_rows_rounded_to_widths_of_their_own(artifact: Artifact) -> None:
+    quality = judged(artifact, candidate=VECTORS, moved={"padded": OTHERS, "rounded": VECTORS})
+    assert quality.rows == "rounded"
+    assert quality.changes["padded"] > 1e-5
+    assert quality.metrics["batch_change"] <= 1e-5
+    assert quality.holds
+
+
+def test_only_a_packed_graph_is_tried_with_packed_rows(artifact: Artifact) -> None:
+    moved: dict[Rows, np.ndarray] = {"padded": OTHERS, "packed": VECTORS, "rounded": VECTORS}
+    assert judged(artifact, candidate=VECTORS, moved=moved).rows == "rounded"
+    graph = artifact.model_copy(update={"details": {**artifact.details, "packed": True}})
+    assert judged(graph, candidate=VECTORS, moved=moved).rows == "packed"
+    assert judged(graph, candidate=VECTORS, moved={**moved, "packed": OTHERS}).rows == "rounded"
+
+
+def test_rounded_rows_are_judged_by_their_own_answers(artifact: Artifact) -> None:
+    nearly = VECTORS + np.float32(1e-4)
+    quality = judged(artifact, candidate=OTHERS, moved={"padded": VECTORS, "rounded": nearly}, rounded=nearly)
+    assert quality.rows == "rounded"
+    assert 0 < quality.metrics["max_abs_difference"] < 1e-3
+    assert quality.holds
+
+
+def test_an_engine_that_reads_padding_as_text_is_served_with_rows_of_equal_length(artifact: Artifact) -> None:
+    """Its rounded answers do not move with neighbours, and are wrong."""
+    moved: dict[Rows, np.ndarray] = {"padded": OTHERS, "rounded": OTHERS, "equal-length": VECTORS}
+    quality = judged(artifact, candidate=VECTORS, moved=moved, rounded=OTHERS)
+    assert quality.rows == "equal-length"
+    assert quality.changes["rounded"] <= 1e-5
+    assert quality.holds
+
+
+def test_an_engine_that_any_neighbour_disturbs_is_served_alone(artifact: Artifact) -> None:
+    quality = judged(artifact, candidate=VECTORS, moved=dict.fromkeys(TOGETHER, OTHERS))
+    assert (quality.rows, quality.metrics["batch_change"]) == ("alone", 0.0)
+
+
+def test_a_broken_gate_is_a_fact_and_not_an_error(artifact: Artifact) -> None:
+    quality = judged(artifact, candidate=OTHERS, moved=dict.fromkeys(TOGETHER, OTHERS))
+    assert not quality.holds
+    assert {"mean_cosine_distance", "rank_correlation"} <= {check.name for check in quality.broken}
+
+
+def test_an_engine_that_answers_nan_passes_nothing_and_can_still_be_stored(artifact: Artifact) -> None:
+    nothing = np.full_like(VECTORS, np.nan)
+    quality = judged(artifact, candidate=nothing, moved=dict.fromkeys(TOGETHER, nothing))
+    assert "mean_cosine_distance" in {check.name for check in quality.broken}
+    assert quality.rows == "alone"
+    again = Quality.model_validate_json(quality.model_dump_json())
+    assert again.changes == quality.changes
+    assert again.broken == quality.broken
+
+
+def test_nan_only_when_padded_forbids_padding(artifact: Artifact) -> None:
+    nothing = np.full_like(VECTORS, np.nan)
+    quality = judged(artifact, candidate=VECTORS, moved={"padded": nothing, "rounded": VECTORS})
+    assert quality.rows == "rounded"
+
+
+def test_without_a_gate_on_it_rows_are_padded(artifact: Artifact) -> None:
+    fake = FakeAnswering(VECTORS, dict.fromkeys(TOGETHER, OTHERS))
+    quality = assess(
+        artifact, {"embedding": VECTORS}, TEXTS, gates=[], threads=1, open_probe=lambda: contextlib.nullcontext(fake)
+    )
+    assert quality.rows == "padded"
+
+
+def test_no_texts_are_refused(artifact: Artifact) -> None:
+    with pytest.raises(UsageError, match="there are none"):
+        reference_answers(artifact, [], threads=1)

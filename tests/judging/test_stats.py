@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from trimaran.judging.stats import Ratio, combined, ecdf, median, percentile, separated, speedup
+
+
+def rounds(median_ns: float, seed: int, *, count: int = 5, size: int = 10) -> tuple[tuple[int, ...], ...]:
+    generator = np.random.default_rng(seed)
+    return tuple(
+        tuple(int(median_ns * drift * noise) for noise in generator.lognormal(0, 0.03, size))
+        for drift in generator.normal(1, 0.01, count)
+    )
+
+
+def test_a_percentile_is_a_sample_that_was_observed() -> None:
+    samples = [5, 1, 9, 7]
+    assert [percentile(samples, share) for share in (0, 25, 50, 51, 99, 100)] == [1, 1, 5, 7, 9, 9]
+    assert median([3]) == 3
+
+
+def test_a_percentile_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least one sample"):
+        percentile([], 50)
+
+
+def test_the_same_engine_against_itself_shows_no_difference() -> None:
+    found = [separated(speedup(rounds(1e6, seed), rounds(1e6, seed + 1000))) for seed in range(200)]
+    assert found.count("no difference") >= 196
+
+
+def test_twice_as_slow_comes_out_as_slower_and_twice_as_fast_as_faster() -> None:
+    slower = speedup(rounds(1e6, 1), rounds(2e6, 2))
+    assert separated(slower) == "slower"
+    assert slower.low <= slower.median <= slower.high
+    assert slower.median == pytest.approx(0.5, rel=0.05)
+    assert separated(speedup(rounds(2e6, 1), rounds(1e6, 2))) == "faster"
+
+
+def test_the_interval_contains_the_true_ratio_about_as_often_as_it_says() -> None:
+    found = [speedup(rounds(3e6, seed, count=7), rounds(1e6, seed + 500, count=7)) for seed in range(200)]
+    assert sum(ratio.low <= 3.0 <= ratio.high for ratio in found) >= 170
+
+
+def test_drift_that_hits_both_sides_of_a_round_widens_nothing() -> None:
+    drift = (1.0, 1.5, 0.8, 1.2, 1.0)
+    a = tuple(tuple(int(1000 * d) for _ in range(8)) for d in drift)
+    b = tuple(tuple(int(500 * d) for _ in range(8)) for d in drift)
+    ratio = speedup(a, b)
+    assert (ratio.low, ratio.high) == (2.0, 2.0)
+
+
+def test_sides_with_unlike_rounds_are_still_compared() -> None:
+    assert separated(speedup(rounds(2e6, 1, count=5), rounds(1e6, 2, count=2, size=3))) == "faster"
+
+
+def test_the_same_samples_give_the_same_interval() -> None:
+    a, b = rounds(1e6, 3), rounds(2e6, 4)
+    first = speedup(a, b)
+    speedup.cache_clear()
+    assert speedup(a, b) == first
+
+
+def test_a_difference_inside_the_margin_does_not_count() -> None:
+    assert separated(Ratio(1.015, 1.01, 1.019)) == "no difference"
+    assert separated(Ratio(1.1, 0.99, 1.2)) == "no difference"
+
+
+def test_shapes_are_combined_by_their_geometric_mean() -> None:
+    assert combined([Ratio(4.0, 2.0, 8.0), Ratio(1.0, 0.5, 2.0)]) == pytest.approx((2.0, 1.0, 4.0))
+
+
+def test_a_distribution_is_thinned_to_observed_values_and_ends_at_one() -> None:
+    points = ecdf(list(range(1000)), points=20)
+    assert len(points) <= 20
+    assert points[0] == (0, 0.001)
+    assert points[-1] == (999, 1.0)
+    assert ecdf([7]) == ((7, 1.0),)

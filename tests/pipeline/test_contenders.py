@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.tiny import PROFILE, tiny_artifact
+from trimaran.core.candidates import candidate
+from trimaran.core.errors import ChildError
+from trimaran.core.progress import SilentProgress
+from trimaran.core.store import Store
+from trimaran.pipeline import contenders
+
+
+def test_where_eager_fails_it_is_said_so_and_no_candidate_is_blamed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = tiny_artifact(tmp_path)
+    plan: Any = SimpleNamespace(
+        candidates=(candidate("openvino-fp32"),),
+        config=SimpleNamespace(candidates=(), budget=1.0),
+        calibration=(),
+        gates=(),
+        lane_threads=1,
+        profile=PROFILE,
+    )
+    monkeypatch.setattr(contenders, "_make", lambda *given, **more: graph)
+
+    def answers() -> Any:
+        raise ChildError("eager PyTorch died")
+
+    with pytest.raises(ChildError, match="eager PyTorch died"):
+        contenders.try_candidates(plan, graph, answers, store=Store(tmp_path / "store"), progress=SilentProgress())

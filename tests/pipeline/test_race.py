@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+from collections import namedtuple
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.benchmarks.fakes import row
+from tests.tiny import tiny_artifact
+from trimaran.benchmarks.measure.baselines import attention_of, baseline_row, baselines, no_compiler
+from trimaran.benchmarks.measure.runner import Measured, Outcome
+from trimaran.core.candidates import candidate
+from trimaran.core.errors import ToolError, UsageError
+from trimaran.pipeline.contenders import Contender
+from trimaran.pipeline.race import race_entries, stopped_notes
+
+Memory = namedtuple("Memory", "available")
+
+
+@pytest.fixture
+def contenders(tmp_path: Path) -> list[Contender]:
+    artifact = tiny_artifact(tmp_path)
+    true, wrong = row("true").quality, row("wrong", neighbour_overlap=0.1).quality
+    return [
+        Contender(candidate("openvino-int8-static"), artifact, wrong),
+        Contender(candidate("openvino-fp32"), artifact, true),
+        Contender(candidate("onnx-bf16"), failure=ToolError("It could not be made.")),
+    ]
+
+
+def test_who_broke_a_gate_is_measured_briefly_and_who_was_not_made_not_at_all(
+    tmp_path: Path, contenders: list[Contender]
+) -> None:
+    found = race_entries(tiny_artifact(tmp_path), contenders, baselines(["eager-bf16"]))
+    assert [(entry.name, entry.brief) for entry in found] == [
+        ("eager", False),
+        ("eager-bf16", False),
+        ("openvino-int8-static", True),
+        ("openvino-fp32", False),
+    ]
+
+
+def test_when_memory_is_short_those_that_nothing_is_decided_on_stay_out(
+    tmp_path: Path, contenders: list[Contender], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: Memory(available=200_000_000))
+    found = race_entries(tiny_artifact(tmp_path), contenders, ())
+    assert [entry.name for entry in found] == ["eager", "openvino-fp32"]
+
+
+def test_the_report_says_who_was_stopped_early_and_why() -> None:
+    outcomes = [
+        Outcome(candidate=name, failure=None, peak_memory_bytes=1, load_s=0.1, stopped=why)
+        for name, why in {"a": "", "b": "after 2 rounds, at least 1.50 times slower than a (at 1x16)"}.items()
+    ]
+    (said,) = stopped_notes(Measured(measurements=(), outcomes=tuple(outcomes)))
+    assert said == (
+        "Stopped early, because they could not win any more: "
+        "b after 2 rounds, at least 1.50 times slower than a (at 1x16)."
+    )
+    assert stopped_notes(Measured(measurements=(), outcomes=tuple(outcomes[:1]))) == ()
+
+
+def test_only_who_keeps_its_gates_competes_and_can_be_beaten(tmp_path: Path, contenders: list[Contender]) -> None:
+    found = race_entries(tiny_artifact(tmp_path), contenders, baselines(["eager-bf16"]))
+    assert [entry.name for entry in found if entry.competes] == ["openvino-fp32"]
+
+
+def test_without_a_compiler_the_baseline_says_why_it_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    (compiled,) = baselines(["eager-compiled"])
+    assert not compiled.judged, "one graph a shape cannot be asked hundreds of lengths"
+    assert no_compiler() is not None
+    artifact = tiny_artifact(tmp_path)
+    assert [entry.name for entry in race_entries(artifact, [], (compiled,))] == ["eager"]
+    said = baseline_row(artifact, compiled, None)
+    assert said.verdict == "failed"
+    assert said.reason == (
+        "It cannot run here: torch.compile wants a C++ compiler, and no-such-compiler is not on the PATH."
+    )
+    assert said.runs_as == f"torch.compile, fp32, one graph a shape, attention {attention_of(artifact)}"
+
+
+def test_an_unknown_baseline_names_its_neighbour() -> None:
+    with pytest.raises(UsageError, match="eager-bf16"):
+        baselines(["eager-fp16"])

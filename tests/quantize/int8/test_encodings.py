@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.quantize.tensorrt.engines import TASKS, World
+from trimaran.quantize.activations import Samples
+from trimaran.quantize.int8.encodings import LEVELS, choose_encoding, copies_of
+from trimaran.quantize.int8.integer_graph import name_nodes
+from trimaran.quantize.int8.weight_rounding import compensated_levels
+from trimaran.quantize.linear_layers import Layer, Product, attention_scores, linear_layers
+
+GENERATOR = np.random.default_rng(9)
+PRODUCT = Product("p", "w", None)
+
+
+def layer_of(*, hidden: bool) -> Layer:
+    return Layer("l", ("x",), ("w",), (PRODUCT,), hidden=(PRODUCT,) if hidden else (), inputs=24, outputs=8)
+
+
+def samples_of(rows: np.ndarray) -> dict[str, Samples]:
+    return {"x": Samples(rows, rows.min(0), rows.max(0), Samples(rows[1::2], rows.min(0), rows.max(0)))}
+
+
+def lost_by(encoding: object, rows: np.ndarray, matrix: np.ndarray) -> float:
+    found: object = encoding
+    values = np.clip(np.rint((rows[:, found.channels] * found.factors + found.offsets) / found.step), 0, LEVELS)  # type: ignore[attr-defined]
+    result = (values * found.step) @ (found.weights * found.scales) + found.correction  # type: ignore[attr-defined]
+    return float(np.square(result - rows @ matrix).mean() / np.square(rows @ matrix).mean())
+
+
+@pytest.mark.parametrize("count", [2, 3, 8])
+def test_copies_a_part_of_a_step_apart_round_as_one_finer_channel(count: int) -> None:
+    """Hermite's identity: n roundings of v, offset by n-ths of a step, add up to one rounding of n·v."""
+    values = GENERATOR.uniform(1, 200, 1000)
+    phases = (np.arange(count) - (count - 1) / 2) / count
+    together = np.rint(values[:, None] + phases).sum(axis=1)
+    shift = 0.5 if count % 2 == 0 else 0.0
+    assert np.abs(together - (np.rint(count * values + shift) - shift)).max() <= 0.5 + 1e-9
+
+
+def test_channels_that_weigh_most_get_the_copies() -> None:
+    assert list(copies_of(np.array([1.0, 100.0, 1.0]), 3)) == [1, 4, 1]
+
+
+def test_an_outlier_channel_is_made_good_by_copies() -> None:
+    rows = GENERATOR.standard_normal((400, 24)).astype(np.float32)
+    rows[:, 3] *= 200
+    matrix = GENERATOR.standard_normal((24, 8)).astype(np.float32)
+    matrix[3] *= 0.05
+    plain = choose_encoding(layer_of(hidden=False), matrix, samples_of(rows))
+    wide = choose_encoding(layer_of(hidden=True), matrix, samples_of(rows))
+    assert plain.copies == 0 and wide.copies > 0
+    assert wide.lost < plain.lost / 2
+    assert lost_by(wide, rows, matrix) < lost_by(plain, rows, matrix) / 2
+
+
+def test_offsets_and_mean_error_are_undone_by_the_correction() -> None:
+    rows = (GENERATOR.standard_normal((400, 24)) + 7).astype(np.float32)
+    matrix = GENERATOR.standard_normal((24, 8)).astype(np.float32)
+    found = choose_encoding(layer_of(hidden=False), matrix, samples_of(rows))
+    assert lost_by(found, rows, matrix) < 1e-3
+    assert found.weights.dtype == np.int8
+
+
+def test_weights_never_pass_the_largest_that_the_cpu_multiplies_exactly() -> None:
+    rows = GENERATOR.standard_normal((200, 24)).astype(np.float32)
+    matrix = GENERATOR.standard_normal((24, 8)).astype(np.float32)
+    found = choose_encoding(layer_of(hidden=False), matrix, samples_of(rows), weight_levels=63)
+    assert np.abs(found.weights).max() <= 63
+
+
+def test_compensated_rounding_loses_less_than_rounding_each_weight_alone() -> None:
+    activations = (GENERATOR.standard_normal((800, 24)) @ GENERATOR.standard_normal((24, 24))).astype(np.float32)
+    matrix = GENERATOR.standard_normal((24, 8)).astype(np.float32)
+    scales = np.abs(matrix).max(0) / 15
+    plain = np.rint(matrix / scales) * scales
+    levels = compensated_levels(matrix, scales, activations, largest=15)
+    lost = [float(np.square(activations @ (found - matrix)).mean()) for found in (plain, levels * scales)]
+    assert lost[1] < 0.7 * lost[0]
+    assert np.abs(levels).max() <= 15
+
+
+@pytest.mark.parametrize("family", TASKS)
+def test_every_linear_layer_of_an_encoder_is_found(world: World, family: str) -> None:
+    """Two layers of query-key-value, attention's output, and both halves of the feed-forward; ALBERT has one twice."""
+    model = name_nodes(onnx.load(str(world.exported(family).entry_path)))
+    layers = linear_layers(model)
+    narrowing = [layer for layer in layers if layer.hidden]
+    attended = [layer for layer in layers if layer.values]
+    passes = 2
+    assert sum(len(layer.tensors) for layer in narrowing) == passes
+    assert sum(len(layer.tensors) for layer in attended) == passes
+    assert sum(len(layer.products) == 3 * len(layer.tensors) for layer in layers) == len(narrowing)
+    assert len(attention_scores(model)) == passes
+    assert len({layer.name for layer in layers}) == len(layers)

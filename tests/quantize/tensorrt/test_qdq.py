@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, numpy_helper
+
+from tests.quantize.half.test_half import answers
+from tests.quantize.tensorrt.engines import CALIBRATION, TASKS, World
+from trimaran.core.artifact import sha256_of
+from trimaran.core.parity import cosine_distances
+from trimaran.quantize.int8.ranges import RANGE_METHODS
+from trimaran.quantize.settings import Settings
+from trimaran.quantize.tensorrt.qdq import tensorrt_int8
+from trimaran.quantize.tensorrt.qdq_scales import half_scale, smoothing_divisor
+
+KINDS = ("onnx-int8-qdq", "onnx-int8-qdq-attention", "onnx-int8-qdq-full")
+
+
+@pytest.mark.parametrize("family", TASKS)
+def test_int8_answers_nearly_like_fp32(world: World, family: str) -> None:
+    wanted, found = answers(world.exported(family)), answers(world.graph(family, "onnx-int8-qdq"))
+    assert cosine_distances(wanted, found).max() < 1e-3
+
+
+def test_every_pair_is_what_tensorrt_takes(world: World) -> None:
+    """Symmetric, zero points of zero, activations per tensor, weights by output channel, scales in FP16."""
+    model = onnx.load(str(world.graph("bert", "onnx-int8-qdq-full").entry_path))
+    tensors = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    weights = 0
+    for node in model.graph.node:
+        if node.op_type not in ("QuantizeLinear", "DequantizeLinear"):
+            continue
+        scale, point = tensors[node.input[1]], tensors[node.input[2]]
+        assert scale.dtype == np.float16 and point.dtype == np.int8 and not point.any()
+        if node.input[0] in tensors:
+            weights += 1
+            assert node.attribute[0].i == 1 and scale.shape == tensors[node.input[0]].shape[1:]
+            assert tensors[node.input[0]].min() >= -127
+        else:
+            assert scale.shape == ()
+    assert weights == 12
+    assert max(entry.version for entry in model.opset_import) >= 19
+
+
+def test_attention_and_residual_pairs_are_added_when_asked(world: World) -> None:
+    counts = []
+    for name in KINDS:
+        model = onnx.load(str(world.graph("bert", name).entry_path))
+        counts.append(sum(node.op_type == "QuantizeLinear" for node in model.graph.node))
+    assert counts == [8, 8 + 2 * 4, 8 + 2 * 4 + 2 * 2]
+
+
+def test_shared_layers_stay_shared(world: World) -> None:
+    model = onnx.load(str(world.graph("albert", "onnx-int8-qdq").entry_path))
+    integer = [
+        tensor for tensor in model.graph.initializer if tensor.data_type == TensorProto.INT8 and len(tensor.dims) == 2
+    ]
+    assert len(integer) == 7, "six of the one layer, one of the embeddings' projection"
+
+
+def test_manifest_tells_what_was_chosen_for_each_layer(world: World) -> None:
+    artifact = world.graph("bert", "onnx-int8-qdq")
+    assert artifact.precision == "int8-static"
+    for facts in artifact.details["layers"].values():
+        assert set(facts) == {"smoothing", "range", "clipping", "relative_error", "type"}
+        assert facts["range"] in RANGE_METHODS
+    assert artifact.details["calibration"]["texts"] == len(CALIBRATION)
+
+
+def test_same_texts_give_the_same_graph(world: World, tmp_path: Path) -> None:
+    tensorrt_int8(world.exported("bert"), tmp_path, Settings(calibration=CALIBRATION))
+    assert sha256_of(tmp_path / "model.onnx") == sha256_of(world.graph("bert", "onnx-int8-qdq").entry_path)
+
+
+def test_smoothing_changes_no_answer() -> None:
+    generator = np.random.default_rng(0)
+    rows, matrix = generator.standard_normal((5, 8)), generator.standard_normal((8, 3))
+    divisor = smoothing_divisor(np.abs(rows).max(axis=0), np.abs(matrix).max(axis=1), 0.8)
+    np.testing.assert_allclose((rows / divisor) @ (matrix * divisor[:, None]), rows @ matrix, atol=1e-5)
+    assert np.exp(np.log(divisor).mean()) == pytest.approx(1.0, abs=1e-5)
+
+
+def test_scales_are_what_fp16_holds() -> None:
+    scale = half_scale(np.array([0.1, 1e-9], np.float32))
+    assert scale[0] == np.float32(np.float16(0.1))
+    assert scale[1] == 2.0**-14

@@ -1,0 +1,231 @@
+"""What is handed to other machines: sound by the published schemas, and with nothing missing and nothing extra."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.commands import environment, trimaran, trimaran_json
+from tests.tiny import tiny_artifact
+from trimaran.model_repository.layout import lay_out
+from trimaran.serving.container.image import served_model
+
+ROOT = Path(__file__).parents[3]
+DEPLOY = ROOT / "deploy"
+KINDS = {
+    "ServiceAccount", "Deployment", "Service", "HorizontalPodAutoscaler", "PodDisruptionBudget", "NetworkPolicy",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("deploy")
+    artifact = tiny_artifact(folder / "s")
+    lay_out(artifact, repository=folder / "r", name="My_Model.v2", rows="alone", threads=3)
+    for path in (folder / "r" / "My_Model.v2" / "1").glob("serving.json"):
+        settings = json.loads(path.read_text())
+        settings["execution_environment"] = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_FP16"}
+        path.write_text(json.dumps(settings))
+    return folder / "r"
+
+
+def rendered(repository: Path, *options: object) -> dict[str, dict[str, Any]]:
+    done = trimaran("kubernetes", "My_Model.v2", "--repository", repository, *options, home=repository.parent / "home")
+    assert done.returncode == 0, done.stderr
+    assert "&id" not in done.stdout, "written out, for people to read"
+    return {item["kind"]: item for item in yaml.safe_load_all(done.stdout)}
+
+
+def containers(found: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    pod = found["Deployment"]["spec"]["template"]["spec"]
+    return {container["name"]: container for container in pod["containers"]}
+
+
+def test_every_object_keeps_the_published_schemas(repository: Path) -> None:
+    from kubernetes_validate import utils
+
+    found = rendered(repository)
+    assert set(found) == KINDS
+    for version in ("1.27", utils.latest_version()):
+        for item in found.values():
+            utils.validate(item, version, strict=True)
+
+
+def test_a_wrong_object_would_be_noticed(repository: Path) -> None:
+    from kubernetes_validate import utils
+
+    wrong = rendered(repository)["Deployment"]
+    wrong["spec"]["template"]["spec"]["containers"][0]["ports"][0]["containerPort"] = "metrics"
+    with pytest.raises(utils.ValidationError):
+        utils.validate(wrong, utils.latest_version(), strict=True)
+
+
+def test_names_and_selectors_agree(repository: Path) -> None:
+    found = rendered(repository, "--namespace", "models")
+    chosen = {"app.kubernetes.io/name": "trimaran-my-model-v2"}
+    assert {item["metadata"]["name"] for item in found.values()} == {"trimaran-my-model-v2"}
+    assert {item["metadata"]["namespace"] for item in found.values()} == {"models"}
+    assert found["Deployment"]["spec"]["selector"]["matchLabels"] == chosen
+    assert chosen.items() <= found["Deployment"]["spec"]["template"]["metadata"]["labels"].items()
+    assert found["Service"]["spec"]["selector"] == chosen
+    for kind, field in (("PodDisruptionBudget", "selector"), ("NetworkPolicy", "podSelector")):
+        assert found[kind]["spec"][field]["matchLabels"] == chosen
+    assert found["HorizontalPodAutoscaler"]["spec"]["scaleTargetRef"]["name"] == "trimaran-my-model-v2"
+
+
+def test_triton_is_reachable_only_through_the_gateway(repository: Path) -> None:
+    found = rendered(repository)
+    triton, gateway = containers(found)["triton"], containers(found)["gateway"]
+    assert {"--http-address=127.0.0.1", "--grpc-address=127.0.0.1"} <= set(triton["args"])
+    assert {"--model-control-mode=explicit", "--load-model=My_Model.v2"} <= set(triton["args"])
+    assert not [argument for argument in gateway["args"] if "no-auth" in argument]
+    ports = {entry["port"] for rule in found["NetworkPolicy"]["spec"]["ingress"] for entry in rule["ports"]}
+    assert ports == {8080, 8002}
+    assert found["NetworkPolicy"]["spec"]["egress"] == []
+    assert [port["targetPort"] for port in found["Service"]["spec"]["ports"]] == ["gateway"]
+
+
+def test_probes_go_by_the_canary(repository: Path) -> None:
+    found = containers(rendered(repository))
+    assert found["gateway"]["readinessProbe"]["httpGet"]["path"] == "/readyz"
+    assert found["triton"]["livenessProbe"]["httpGet"] == {"path": "/readyz", "port": 8080}
+    assert "v2/health" not in json.dumps(found)
+
+
+def test_pods_are_added_by_tritons_queue(repository: Path) -> None:
+    (metric,) = rendered(repository, "--pending", 5)["HorizontalPodAutoscaler"]["spec"]["metrics"]
+    assert metric["pods"]["metric"]["name"] == "nv_inference_pending_request_count"
+    assert metric["pods"]["target"] == {"type": "AverageValue", "averageValue": "5"}
+
+
+def test_what_was_proven_travels_and_nothing_runs_as_root(repository: Path) -> None:
+    found = containers(rendered(repository))
+    assert {"name": "ONEDNN_MAX_CPU_ISA", "value": "AVX512_CORE_FP16"} in found["triton"]["env"]
+    assert found["triton"]["resources"]["requests"]["cpu"] == "3"
+    assert "nvidia.com/gpu" not in json.dumps(found)
+    for container in found.values():
+        assert container["securityContext"]["readOnlyRootFilesystem"] is True
+        assert container["securityContext"]["allowPrivilegeEscalation"] is False
+
+
+def test_a_model_on_a_gpu_asks_for_one(repository: Path, tmp_path: Path) -> None:
+    import shutil
+
+    shutil.copytree(repository, tmp_path / "r")
+    config = tmp_path / "r" / "My_Model.v2" / "config.pbtxt"
+    config.write_text(config.read_text() + "\ninstance_group { kind: KIND_GPU }\n")
+    assert served_model(tmp_path / "r", "My_Model.v2").gpu
+    limits = containers(rendered(tmp_path / "r"))["triton"]["resources"]["limits"]
+    assert limits["nvidia.com/gpu"] == "1"
+    said = trimaran_json("serve", tmp_path / "r", "--docker", "--dry-run", home=tmp_path / "home")
+    assert said["command"][said["command"].index("--gpus") + 1] == "all"
+
+
+def test_stages_that_a_model_calls_are_loaded_with_it(tmp_path: Path) -> None:
+    for name, rows in (("together", "padded"), ("apart", "alone")):
+        lay_out(
+            tiny_artifact(tmp_path / "s"), repository=tmp_path / "r", name=name, rows=rows, threads=1, separate=True
+        )
+    command = trimaran_json("serve", tmp_path / "r", "--docker", "--dry-run", home=tmp_path / "home")["command"]
+    loaded = [argument.partition("=")[2] for argument in command if argument.startswith("--load-model=")]
+    # An ensemble brings its steps along; a stage that calls its engine by name does not.
+    assert loaded == ["apart_onnxruntime", "apart", "together"]
+    said = trimaran_json("kubernetes", "apart", "--repository", tmp_path / "r", home=tmp_path / "home")
+    deployment = next(item for item in said["items"] if item["kind"] == "Deployment")
+    arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert {"--load-model=apart", "--load-model=apart_onnxruntime"} <= set(arguments)
+    assert "--load-model=together" not in arguments
+
+
+def test_an_unknown_model_is_named_with_those_there_are(repository: Path) -> None:
+    done = trimaran("kubernetes", "nowhere", "--repository", repository, home=repository.parent / "home")
+    assert done.returncode == 2
+    assert "My_Model.v2" in done.stderr
+
+
+def test_the_container_command_is_printed_and_binds_to_the_loopback(repository: Path) -> None:
+    home = repository.parent / "home"
+    command = trimaran_json("serve", repository, "--docker", "--dry-run", "--http-port", 9000, home=home)["command"]
+    published = [after for before, after in itertools.pairwise(command) if before == "--publish"]
+    assert published == ["127.0.0.1:9000:8000", "127.0.0.1:8001:8001", "127.0.0.1:8002:8002"]
+    assert f"{repository}:/models:ro" in command
+    assert "ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16" in command
+    assert "--gpus" not in command
+    assert "--load-model=My_Model.v2" in command
+    printed = trimaran("serve", repository, "--docker", "--dry-run", home=home)
+    assert printed.stdout.startswith("docker run ")
+
+
+def test_a_container_that_does_not_start_is_an_error(repository: Path, tmp_path: Path) -> None:
+    docker = tmp_path / "bin" / "docker"
+    docker.parent.mkdir()
+    docker.write_text("#!/bin/sh\nexit 125\n")
+    docker.chmod(0o755)
+    variables = {**environment(tmp_path / "home"), "PATH": str(docker.parent)}
+    command = [sys.executable, "-m", "trimaran", "serve", str(repository), "--docker"]
+    done = subprocess.run(command, env=variables, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 6
+    assert "status 125" in done.stderr and "docker build" in done.stderr
+    docker.unlink()
+    none = subprocess.run(command, env=variables, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert none.returncode == 3
+
+
+@pytest.mark.parametrize("name", ["requirements-triton.txt", "requirements-gateway.txt"])
+def test_images_have_the_versions_that_models_are_proven_with(name: str) -> None:
+    def plain(line: str) -> str:
+        return re.sub(r"\[.*\]", "", line).lower().replace("_", "-")
+
+    known = {plain(line) for line in (ROOT / "constraints.txt").read_text().splitlines()}
+    wanted = {plain(line) for line in (DEPLOY / name).read_text().splitlines() if not line.startswith("#")}
+    assert wanted and wanted <= known
+
+
+def test_tritons_image_has_all_that_the_python_stages_import(repository: Path) -> None:
+    lines = (DEPLOY / "requirements-triton.txt").read_text().splitlines()
+    installed = {line.split("==")[0] for line in lines if "==" in line}
+    imported = set()
+    for path in repository.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+                imported.add(node.module.split(".")[0])
+    foreign = imported - set(sys.stdlib_module_names) - {"triton_python_backend_utils"}
+    assert foreign and foreign <= installed
+
+
+def test_the_compose_file_publishes_the_gateway_alone_and_wants_a_key() -> None:
+    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    assert "ports" not in services["triton"]
+    assert services["gateway"]["ports"] == ["127.0.0.1:8080:8080"]
+    assert not [argument for argument in services["gateway"]["command"] if "no-auth" in argument]
+    assert services["triton"]["networks"] == ["inside"]
+
+
+def test_the_gateway_starts_with_nothing_but_its_own_libraries(tmp_path: Path) -> None:
+    """As in its image: every other library of the project is made impossible to import."""
+    code = (
+        "import sys\n"
+        "for name in ('torch', 'transformers', 'onnx', 'onnxscript', 'onnxruntime', 'openvino', 'nncf', 'scipy',"
+        " 'safetensors', 'sentencepiece', 'psutil', 'pytriton', 'sentence_transformers', 'ray', 'faiss'):\n"
+        "    sys.modules[name] = None\n"
+        "from trimaran.cli import main\n"
+        "main(['gateway', '--url', '127.0.0.1:1', '--no-auth', '--port', '0', '--json'])\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], env=environment(tmp_path), stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        said = process.stdout.readline()
+        process.terminate()
+    assert json.loads(said)["port"] > 0

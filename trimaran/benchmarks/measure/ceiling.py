@@ -1,0 +1,165 @@
+"""How near the limit: what this CPU reaches on the model's own matrix products with nothing around them.
+
+The ceiling is measured, not read from a data sheet: each product is run bare, in float and in 8-bit integers, by every
+library that has a kernel for it, and the fastest counts. A candidate's share of it is the time of the bare products
+over its own: what is left goes to everything that is not a matrix product, and to slower kernels.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from trimaran.benchmarks.measure.products import Product, products_of
+from trimaran.benchmarks.scenarios.results import Shape
+from trimaran.core import isolation
+from trimaran.core.spec import Frozen
+from trimaran.judging.probe_process import thread_environment
+
+Arithmetic = Literal["float32", "bfloat16", "int8"]
+# What a precision may compute in: nobody is asked to multiply in a type that does not help.
+_ALLOWED: dict[Arithmetic, tuple[Arithmetic, ...]] = {
+    "float32": ("float32",),
+    "bfloat16": ("float32", "bfloat16"),
+    "int8": ("float32", "int8"),
+}
+_TURNS = 5
+_TURN_S = 0.02
+
+
+class Bare(Frozen):
+    """One product's fastest kernel in one arithmetic; seconds for all `count` of them."""
+
+    product: Product
+    arithmetic: Arithmetic
+    library: str
+    seconds: float
+
+    @property
+    def operations_per_s(self) -> float:
+        return self.product.operations / self.seconds
+
+
+class Ceiling(Frozen):
+    shape: Shape
+    threads: int
+    bare: tuple[Bare, ...]
+
+    def seconds(self, arithmetic: Arithmetic) -> float:
+        """All products of the model, one after the other. Where integers do not help, float counts for both."""
+        return sum(
+            min(b.seconds for b in self.bare if b.product == product and b.arithmetic in _ALLOWED[arithmetic])
+            for product in dict.fromkeys(b.product for b in self.bare)
+        )
+
+    def share(self, seconds: float, arithmetic: Arithmetic) -> float:
+        return self.seconds(arithmetic) / seconds
+
+
+def measure_ceiling(graph: Path, shape: Shape, *, threads: int, deadline_s: float = 300.0) -> Ceiling:
+    """In a child process, under the narrowest instruction set that it needs to live."""
+    products = [product.model_dump() for product in products_of(graph, shape)]
+    found, _ = isolation.first_restriction_that_runs(
+        lambda restriction: isolation.run(
+            "trimaran.benchmarks.measure.ceiling:time_products",
+            deadline_s=deadline_s,
+            environment={**thread_environment(threads), **restriction},
+            products=products,
+            threads=threads,
+        )
+    )
+    return Ceiling(shape=shape, threads=threads, bare=tuple(Bare.model_validate(row) for row in found))
+
+
+def time_products(products: Sequence[dict[str, Any]], threads: int) -> list[dict[str, Any]]:
+    """Every product in every arithmetic, by the fastest library; rounds go over all of them in turn."""
+    import torch
+
+    torch.set_num_threads(threads)
+    calls: list[tuple[Product, Arithmetic, str, Callable[[], Any]]] = []
+    for row in products:
+        product = Product.model_validate(row)
+        for arithmetic, library, prepare in KERNELS:
+            if (call := prepare(product, threads)) is not None:
+                calls.append((product, arithmetic, library, call))
+    fastest = [float("inf")] * len(calls)
+    for _ in range(_TURNS):
+        for index, (_, _, _, call) in enumerate(calls):
+            fastest[index] = min(fastest[index], _fastest(call))
+    best: dict[tuple[Product, Arithmetic], Bare] = {}
+    for (product, arithmetic, library, _), seconds in zip(calls, fastest, strict=True):
+        bare = Bare(product=product, arithmetic=arithmetic, library=library, seconds=seconds * product.count)
+        known = best.get((product, arithmetic))
+        if known is None or bare.seconds < known.seconds:
+            best[product, arithmetic] = bare
+    return [bare.model_dump() for bare in best.values()]
+
+
+def _fastest(call: Callable[[], Any]) -> float:
+    call()
+    best, end = float("inf"), time.perf_counter() + _TURN_S
+    while time.perf_counter() < end:
+        start = time.perf_counter()
+        call()
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+def _torch_float(product: Product, threads: int, kind: str = "float32") -> Callable[[], Any]:
+    import torch
+
+    dtype = getattr(torch, kind)
+    left = torch.randn(product.batch, product.rows, product.inner).to(dtype)
+    right = torch.randn(product.batch, product.inner, product.columns).to(dtype)
+    out = torch.empty(product.batch, product.rows, product.columns, dtype=dtype)
+    if product.batch == 1:
+        return lambda: torch.mm(left[0], right[0], out=out[0])
+    return lambda: torch.bmm(left, right, out=out)
+
+
+def _torch_int8(product: Product, threads: int) -> Callable[[], Any] | None:
+    import torch
+
+    if product.batch > 1:
+        return None
+    left = torch.randint(-127, 127, (product.rows, product.inner), dtype=torch.int8)
+    right = torch.randint(-127, 127, (product.inner, product.columns), dtype=torch.int8)
+    return lambda: torch._int_mm(left, right)
+
+
+def _onnxruntime_int8(product: Product, threads: int) -> Callable[[], Any] | None:
+    """Unsigned activations by signed constant weights: the form that has packed kernels."""
+    import onnxruntime
+    from onnx import TensorProto, helper, numpy_helper
+
+    if product.batch > 1:
+        return None
+
+    generator = np.random.default_rng(0)
+    weights = generator.integers(-127, 127, (product.inner, product.columns)).astype(np.int8)
+    graph = helper.make_graph(
+        [helper.make_node("MatMulInteger", ["left", "right"], ["product"])],
+        "product",
+        [helper.make_tensor_value_info("left", TensorProto.UINT8, [product.rows, product.inner])],
+        [helper.make_tensor_value_info("product", TensorProto.INT32, [product.rows, product.columns])],
+        [numpy_helper.from_array(weights, "right")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    left = generator.integers(0, 255, (product.rows, product.inner)).astype(np.uint8)
+    return lambda: session.run(None, {"left": left})
+
+
+KERNELS: tuple[tuple[Arithmetic, str, Callable[[Product, int], Callable[[], Any] | None]], ...] = (
+    ("float32", "torch", _torch_float),
+    ("bfloat16", "torch", partial(_torch_float, kind="bfloat16")),
+    ("int8", "torch", _torch_int8),
+    ("int8", "onnxruntime", _onnxruntime_int8),
+)

@@ -1,0 +1,165 @@
+"""What the harness does to what it measures: its floor, its cost against a bare loop, and A against A."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from trimaran.benchmarks.measure.runner import Effort, Entry, measure
+from trimaran.benchmarks.scenarios.results import HarnessCheck, Round, Shape, Twins
+from trimaran.core.errors import TrimaranError
+from trimaran.core.isolation import Worker
+from trimaran.core.pinning import pin
+from trimaran.core.progress import Step
+from trimaran.judging.probe import serving_call, timed_calls
+from trimaran.judging.stats import Difference, Ratio, median, ratio_of_means, separated, speedup
+
+CALL_NS = 1_000_000
+ROUNDS = 9
+CALLS = 60
+OVERHEAD_LIMIT = 0.02
+_DEADLINE_S = 60.0
+
+
+class Overhead(NamedTuple):
+    """Time of a call under the harness over its time in a bare loop, and how long the call is."""
+
+    ratio: Ratio
+    call_ns: float
+
+    @property
+    def holds(self) -> bool:
+        return self.ratio.median <= 1 + OVERHEAD_LIMIT
+
+
+def overhead(check: HarnessCheck) -> Overhead | None:
+    if not check.bare or not check.timed:
+        return None
+    bare = tuple(turn.samples_ns for turn in check.bare)
+    ratio = ratio_of_means(tuple(turn.samples_ns for turn in check.timed), bare)
+    return Overhead(ratio, float(np.median([turn[0] for turn in bare])))
+
+
+def floor_ns(check: HarnessCheck) -> int | None:
+    """The median of a session that does nothing: below this nothing can be told apart."""
+    samples = [sample for turn in check.null for sample in turn.samples_ns]
+    return median(samples) if samples else None
+
+
+def twins_verdicts(twins: Twins) -> tuple[tuple[Ratio, Difference], tuple[Ratio, Difference]]:
+    """A against A, and A against itself called twice: "no difference" and "slower" when the harness is right."""
+    first, second, doubled = (
+        tuple(turn.samples_ns for turn in rounds) for rounds in (twins.first, twins.second, twins.doubled)
+    )
+    again, twice = speedup(first, second), speedup(first, doubled)
+    return (again, separated(again)), (twice, separated(twice))
+
+
+def warnings(check: HarnessCheck) -> tuple[str, ...]:
+    """A sentence for everything that the harness should not do and did: the other numbers stand under it."""
+    said = []
+    cost = overhead(check)
+    if cost and cost.ratio.low > 1 + OVERHEAD_LIMIT:
+        said.append(
+            f"The harness made a call of {cost.call_ns / 1e6:.2f} ms {cost.ratio.median - 1:.1%} longer than a bare "
+            f"loop; {OVERHEAD_LIMIT:.0%} is its limit."
+        )
+    elif cost and not cost.holds:
+        said.append(
+            f"What the harness itself costs could not be told: a call took {cost.ratio.low:.2f} to "
+            f"{cost.ratio.high:.2f} times as long as in a bare loop."
+        )
+    if check.twins:
+        (again, same), (twice, other) = twins_verdicts(check.twins)
+        if same != "no difference":
+            said.append(
+                f"{check.twins.candidate} came out as {same} than itself ({again.median:.3f} times, "
+                f"{again.low:.3f}–{again.high:.3f}): differences of that size mean nothing in this report."
+            )
+        if other != "slower":
+            said.append(
+                f"{check.twins.candidate} called twice did not come out as slower ({twice.low:.3f}–{twice.high:.3f}): "
+                "the machine was too noisy to tell a factor of two."
+            )
+    return tuple(said)
+
+
+def check_harness(*, cores: Sequence[int] = (), step: Step | None = None) -> HarnessCheck:
+    """Null session and bare loop, in a child like every contender's."""
+    found: dict[str, list[Round]] = {"null": [], "bare": [], "timed": []}
+    generator = np.random.default_rng(0)
+    with Worker() as worker:
+        worker.call(
+            "trimaran.benchmarks.measure.harness:Bench", deadline_s=_DEADLINE_S, cores=list(cores), call_ns=CALL_NS
+        )
+        for done in range(ROUNDS):
+            if step:
+                step.advance(done, ROUNDS, "bare loop against harness")
+            for kind in generator.permutation(list(found)):
+                answer = worker.call(f".{kind}", deadline_s=_DEADLINE_S, calls=CALLS)
+                found[str(kind)].append(Round(**answer))
+    return HarnessCheck(**{kind: tuple(rounds) for kind, rounds in found.items()})
+
+
+def measure_twins(
+    entry: Entry, shape: Shape, *, threads: int, cores: Sequence[int], effort: Effort, step: Step | None = None
+) -> Twins:
+    """The same engine in three processes: alike, alike, and called twice a sample."""
+    names = {"first": 1, "second": 1, "doubled": 2}
+    entries = [
+        Entry(name, entry.artifact, entry.rows, entry.environment, repeat=calls) for name, calls in names.items()
+    ]
+    found = measure(entries, (shape,), threads=threads, cores=cores, effort=effort, step=step)
+    for outcome in found.outcomes:
+        if outcome.failure:
+            raise TrimaranError(f"{entry.name} did not get through the harness's own check: {outcome.failure}")
+    rounds = {measurement.candidate: measurement.rounds for measurement in found.measurements}
+    return Twins(candidate=entry.name, shape=shape, **rounds)
+
+
+class Bench:
+    """Lives in an `isolation.Worker`: a session that does nothing, and a call of a known length."""
+
+    def __init__(self, cores: Sequence[int], call_ns: int) -> None:
+        pin(tuple(cores))
+        self._work = work_of(call_ns)
+        self._inputs = {"input_ids": np.ones((1, 8), np.int64)}
+
+    def null(self, calls: int) -> dict[str, list[int]]:
+        nothing: Callable[[Any], Any] = lambda inputs: inputs  # noqa: E731
+        return self._timed(serving_call(nothing, self._inputs, "padded"), calls)
+
+    def timed(self, calls: int) -> dict[str, list[int]]:
+        return self._timed(serving_call(lambda inputs: self._work(), self._inputs, "padded"), calls)
+
+    def bare(self, calls: int) -> dict[str, list[int]]:
+        """One sample: the time of the whole loop over its calls."""
+        work = self._work
+        work()
+        begun_ns = time.perf_counter_ns()
+        for _ in range(calls):
+            work()
+        return {"samples_ns": [(time.perf_counter_ns() - begun_ns) // calls]}
+
+    def _timed(self, call: Callable[[], object], calls: int) -> dict[str, list[int]]:
+        return timed_calls(call, minimum_samples=calls, minimum_time_s=0.0, warmup_samples=1)
+
+
+def work_of(call_ns: int) -> Callable[[], Any]:
+    """A call of about this long that is work, not waiting: a clock that is watched would hide the overhead."""
+    values = np.random.default_rng(0).random(4096)
+
+    def once() -> Any:
+        return np.sort(values)
+
+    spent = timed_calls(once, minimum_samples=50, minimum_time_s=0.0, warmup_samples=10)["samples_ns"]
+    times = max(1, round(call_ns / median(spent)))
+
+    def work() -> Any:
+        for _ in range(times):
+            once()
+
+    return work

@@ -1,0 +1,297 @@
+"""Times candidates so that they can be compared: own process each, interleaved rounds, one busy at a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from pydantic import model_validator
+
+from trimaran.benchmarks.measure.halving import beaten
+from trimaran.benchmarks.measure.quiet import CpuWatch
+from trimaran.benchmarks.report.report import Measurement
+from trimaran.benchmarks.scenarios.results import Round, Shape
+from trimaran.core.artifact import Artifact
+from trimaran.core.errors import TrimaranError, UsageError
+from trimaran.core.progress import Step
+from trimaran.core.spec import Frozen, Rows
+from trimaran.judging.probe_process import ProbeProcess
+from trimaran.judging.stats import median
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One contender. `rows` is how its answers were proven; eager PyTorch is given its best, `padded`.
+
+    `options` change how the artifact is opened (a baseline's precision); `brief` ones only run the losing rounds,
+    because nothing will be decided on them; `competes` ones are chosen from, and stop when another has beaten them;
+    `repeat` calls make one sample.
+    """
+
+    name: str
+    artifact: Artifact
+    rows: Rows = "padded"
+    environment: dict[str, str] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
+    brief: bool = False
+    competes: bool = False
+    repeat: int = 1
+
+
+class Effort(Frozen):
+    """How much to measure. `minimum_rounds` always run; after them, a shape whose turn no longer fits the budget
+    sits out, the costliest first, so that what is left of it goes to the shapes that are cheap to repeat. From
+    `losing_rounds` on, whoever is beaten beyond doubt takes no more part. A shape whose call takes `long_call_s` is
+    warmed up in the first round only: what a rest makes cold is a small part of such a call.
+    """
+
+    rounds: int = 7
+    minimum_rounds: int = 3
+    losing_rounds: int = 2
+    minimum_samples: int = 1
+    minimum_time_s: float = 0.15
+    warmup_samples: int = 1
+    warmup_time_s: float = 0.05
+    long_call_s: float = 0.1
+    budget_s: float = 26.0
+    deadline_s: float = 180.0
+    seed: int = 0
+
+    @model_validator(mode="after")
+    def _possible(self) -> Effort:
+        if (
+            not 1 <= self.minimum_rounds <= self.rounds
+            or self.losing_rounds < 1
+            or self.minimum_samples < 1
+            or self.warmup_samples < 0
+        ):
+            raise UsageError(
+                f"Measuring wants 1 <= minimum rounds <= rounds, a losing round and at least one sample, found "
+                f"{self.minimum_rounds} <= {self.rounds}, {self.losing_rounds} and {self.minimum_samples}."
+            )
+        return self
+
+
+class Outcome(Frozen):
+    """How one contender's process fared; `failure` says why it broke off, `stopped` why it was not asked further."""
+
+    candidate: str
+    failure: str | None
+    peak_memory_bytes: int
+    load_s: float | None
+    stopped: str = ""
+
+
+class Measured(Frozen):
+    """A contender that failed keeps the rounds it finished; its outcome marks them."""
+
+    measurements: tuple[Measurement, ...]
+    outcomes: tuple[Outcome, ...]
+    # Share of the cores that other processes used meanwhile.
+    others_share: float | None = None
+
+    def outcome(self, candidate: str) -> Outcome:
+        return next(outcome for outcome in self.outcomes if outcome.candidate == candidate)
+
+
+class Timing(Protocol):
+    """What measuring needs of an opened contender; `ProbeProcess` is one."""
+
+    @property
+    def peak_memory_bytes(self) -> int: ...
+
+    load_s: float
+
+    def measure(
+        self,
+        shape: Shape,
+        rows: Rows,
+        *,
+        minimum_samples: int,
+        minimum_time_s: float,
+        warmup_samples: int,
+        warmup_time_s: float,
+        repeat: int,
+    ) -> Round: ...
+
+    def rest(self) -> None: ...
+
+
+Opener = Callable[[Entry], AbstractContextManager[Timing]]
+
+
+def measure(
+    entries: Sequence[Entry],
+    shapes: Sequence[Shape],
+    *,
+    threads: int,
+    cores: Sequence[int] = (),
+    effort: Effort | None = None,
+    step: Step | None = None,
+    open_probe: Opener | None = None,
+    clock_s: Callable[[], float] = time.monotonic,
+    deciding: Sequence[Shape] = (),
+) -> Measured:
+    """Raw samples of every contender at every shape. One that dies is reported and the others go on.
+
+    Of those that compete, whoever is beaten at all the `deciding` shapes stops early.
+    """
+    effort = effort or Effort()
+    names = [entry.name for entry in entries]
+    if len(set(names)) != len(names) or not entries or not shapes:
+        raise UsageError(f"Measuring wants contenders with distinct names and at least one shape, found {names}.")
+    race = _Race(entries, shapes, threads, effort, step)
+    opener = open_probe or (
+        lambda entry: ProbeProcess(
+            entry.artifact,
+            threads=threads,
+            environment=entry.environment,
+            deadline_s=effort.deadline_s,
+            cores=cores,
+            options=entry.options,
+        )
+    )
+    begun_s = clock_s()
+    with ExitStack() as stack:
+        race.open_all(lambda entry: stack.enter_context(opener(entry)))
+        watch = CpuWatch(cores)
+        generator = np.random.default_rng(effort.seed)
+        turn_shapes = tuple(shapes)
+        for done in range(effort.rounds):
+            taking_part = [
+                entry.name
+                for entry in entries
+                if not race.stopped(entry.name) and not (entry.brief and done >= effort.losing_rounds)
+            ]
+            order = [taking_part[index] for index in generator.permutation(len(taking_part))]
+            costs_s = race.run_round(done, order, turn_shapes, clock_s)
+            if done + 1 >= effort.losing_rounds:
+                race.stop_beaten(deciding)
+            if done + 1 >= effort.minimum_rounds:
+                turn_shapes = affordable(costs_s, effort.budget_s - (clock_s() - begun_s))
+            if not turn_shapes:
+                break
+        others_share = watch.others_share()
+    return race.result().model_copy(update={"others_share": others_share})
+
+
+def affordable(costs_s: Mapping[Shape, float], left_s: float) -> tuple[Shape, ...]:
+    """The shapes, in order, that together fit into the time left when the costliest give way."""
+    kept: set[Shape] = set()
+    for shape, cost_s in sorted(costs_s.items(), key=lambda pair: pair[1]):
+        if cost_s > left_s:
+            break
+        left_s -= cost_s
+        kept.add(shape)
+    return tuple(shape for shape in costs_s if shape in kept)
+
+
+class _Race:
+    """The contenders that still run, and what each has shown so far."""
+
+    def __init__(
+        self, entries: Sequence[Entry], shapes: Sequence[Shape], threads: int, effort: Effort, step: Step | None
+    ) -> None:
+        self._entries = {entry.name: entry for entry in entries}
+        self._shapes, self._threads, self._effort, self._step = shapes, threads, effort, step
+        self._running: dict[str, Timing] = {}
+        self._ended: dict[str, Outcome] = {}
+        self._rounds: dict[tuple[str, Shape], list[Round]] = {(name, s): [] for name in self._entries for s in shapes}
+        self._stopped: dict[str, str] = {}
+        self._turns_done = 0
+
+    def open_all(self, open_probe: Callable[[Entry], Timing]) -> None:
+        for name, entry in self._entries.items():
+            self._advance(f"opening {name}")
+            try:
+                self._running[name] = open_probe(entry)
+                self._running[name].rest()
+            except TrimaranError as error:
+                self._end(name, error)
+
+    def run_round(
+        self, number: int, order: Sequence[str], shapes: Sequence[Shape], clock_s: Callable[[], float]
+    ) -> dict[Shape, float]:
+        """One turn for each that still runs; returns the seconds that each shape took of all."""
+        costs_s = dict.fromkeys(shapes, 0.0)
+        for name in order:
+            if name not in self._running:
+                continue
+            self._advance(f"round {number + 1}, {name}")
+            found: dict[Shape, Round] = {}
+            try:
+                for shape in shapes:
+                    begun_s = clock_s()
+                    found[shape] = self._turn(name, shape)
+                    costs_s[shape] += clock_s() - begun_s
+                self._running[name].rest()
+            except TrimaranError as error:
+                # All shapes or none: a contender that dies half-way has no half round.
+                self._end(name, error)
+                continue
+            for shape, turn in found.items():
+                self._rounds[name, shape].append(turn)
+            self._turns_done += 1
+        return costs_s
+
+    def stopped(self, name: str) -> bool:
+        return name in self._stopped
+
+    def stop_beaten(self, deciding: Sequence[Shape]) -> None:
+        times = {
+            name: {shape: self._rounds[name, shape] for shape in deciding}
+            for name, entry in self._entries.items()
+            if entry.competes and name in self._running and name not in self._stopped
+        }
+        self._stopped |= beaten(times)
+
+    def result(self) -> Measured:
+        for name, probe in self._running.items():
+            self._ended[name] = Outcome(
+                candidate=name,
+                failure=None,
+                peak_memory_bytes=probe.peak_memory_bytes,
+                load_s=probe.load_s,
+                stopped=self._stopped.get(name, ""),
+            )
+        return Measured(
+            measurements=tuple(
+                Measurement(
+                    candidate=name,
+                    artifact=self._entries[name].artifact.digest,
+                    shape=shape,
+                    threads=self._threads,
+                    rows=self._entries[name].rows,
+                    rounds=tuple(rounds),
+                )
+                for (name, shape), rounds in self._rounds.items()
+                if rounds
+            ),
+            outcomes=tuple(self._ended[name] for name in self._entries),
+        )
+
+    def _turn(self, name: str, shape: Shape) -> Round:
+        effort, before = self._effort, self._rounds[name, shape]
+        warm = bool(before) and median(before[-1].samples_ns) >= 1e9 * effort.long_call_s
+        return self._running[name].measure(
+            shape,
+            self._entries[name].rows,
+            minimum_samples=effort.minimum_samples,
+            minimum_time_s=effort.minimum_time_s,
+            warmup_samples=0 if warm else effort.warmup_samples,
+            warmup_time_s=0.0 if warm else effort.warmup_time_s,
+            repeat=self._entries[name].repeat,
+        )
+
+    def _end(self, name: str, error: TrimaranError) -> None:
+        probe = self._running.pop(name, None)
+        peak, load_s = (probe.peak_memory_bytes, probe.load_s) if probe else (0, None)
+        self._ended[name] = Outcome(candidate=name, failure=str(error), peak_memory_bytes=peak, load_s=load_s)
+
+    def _advance(self, what: str) -> None:
+        if self._step:
+            self._step.advance(self._turns_done, self._effort.rounds * len(self._entries), what)

@@ -1,0 +1,224 @@
+"""Which candidate to deploy, and one sentence for every other why not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from trimaran.benchmarks.measure.runner import Outcome
+from trimaran.benchmarks.report.figures import decisive, find, rows_per_second, score, speedups
+from trimaran.benchmarks.report.report import UNSERVED, CandidateRow, Measurement, Objective, Quality, Verdict
+from trimaran.benchmarks.report.wording import ROWS_WORDS, broken_words, count, gate_words, interval, listed, times
+from trimaran.benchmarks.scenarios.results import Shape
+from trimaran.core.artifact import Artifact
+from trimaran.core.errors import ToolError
+from trimaran.core.spec import Precision, ShapeProfile
+from trimaran.core.tasks import Level
+from trimaran.judging.sensitivity import KEY, Sensitivity
+from trimaran.judging.stats import Ratio, separated, speedup
+
+
+class Choice(NamedTuple):
+    rows: tuple[CandidateRow, ...]
+    verdict: Verdict
+
+
+def judged_row(
+    name: str,
+    artifact: Artifact,
+    quality: Quality | None,
+    *,
+    outcome: Outcome | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> CandidateRow:
+    """A candidate that ran: passed, rejected with each broken gate, or failed while it was measured.
+
+    Without a quality it is the reference, which is true by definition.
+    """
+    verdict, reason = "passed", "It keeps every gate."
+    if quality is None:
+        verdict, reason = "reference", "What the others are compared with."
+    if outcome and outcome.failure:
+        verdict, reason = "failed", _sentence(outcome.failure)
+    if quality and not quality.holds:
+        # It is measured for the picture only, so it stays rejected even where measuring failed.
+        verdict, reason = "rejected", broken_sentence(quality)
+    return CandidateRow(
+        name=name,
+        backend=artifact.backend,
+        precision=artifact.precision,
+        verdict=verdict,
+        reason=reason,
+        artifact=artifact.digest,
+        quality=quality,
+        # The reference's artifact only points at the user's weights.
+        size_bytes=artifact.size_bytes if quality else None,
+        peak_memory_bytes=(outcome and outcome.peak_memory_bytes) or (quality and quality.peak_memory_bytes) or None,
+        load_s=outcome.load_s if outcome else None,
+        execution_environment={**artifact.execution_environment, **(environment or {})},
+        sensitivity=Sensitivity.model_validate(artifact.details[KEY]) if KEY in artifact.details else None,
+    )
+
+
+def broken_sentence(quality: Quality) -> str:
+    """Every broken gate with its number and its limit."""
+    text = "; ".join(broken_words(check) for check in quality.broken)
+    return _sentence(text[:1].upper() + text[1:])
+
+
+def failed_row(name: str, backend: str, precision: Precision, error: Exception | str) -> CandidateRow:
+    """A candidate that could not be made or run; the reason carries the signal's or the limit's name."""
+    return CandidateRow(name=name, backend=backend, precision=precision, verdict="failed", reason=_sentence(str(error)))
+
+
+def stopped_row(name: str, backend: str, precision: Precision, reason: str) -> CandidateRow:
+    """A candidate that was not made to the end, because it could not have won."""
+    return CandidateRow(name=name, backend=backend, precision=precision, verdict="stopped", reason=_sentence(reason))
+
+
+def choose(
+    rows: Sequence[CandidateRow],
+    measurements: Sequence[Measurement],
+    *,
+    reference: CandidateRow,
+    model: str,
+    level: Level,
+    objective: Objective,
+    profile: ShapeProfile,
+) -> Choice:
+    """The fastest of the passed rows at the shapes that the objective rests on.
+
+    A passed row without samples at those shapes fails. Raises ToolError when the reference has none.
+    """
+    shapes = decisive(profile, objective)
+    if any(find(measurements, reference.name, shape) is None for shape in shapes):
+        raise ToolError(f"{reference.name} was not measured, so there is nothing to compare with. {reference.reason}")
+    scores = {
+        row.name: found
+        for row in rows
+        if row.verdict == "passed" and (found := score(measurements, row.name, reference=reference.name, shapes=shapes))
+    }
+    rows = [
+        row.model_copy(update={"verdict": "failed", "reason": "It was not measured."})
+        if row.verdict == "passed" and row.name not in scores
+        else row
+        for row in rows
+    ]
+    if not scores:
+        return Choice(tuple(rows), _nothing_passed(rows, level))
+    best = max(scores, key=lambda name: scores[name].median)
+    ratios = {name: speedups(measurements, name, reference=reference.name) for name in scores}
+    told = tuple(
+        row.model_copy(
+            update={
+                "verdict": "chosen" if row.name == best else "passed",
+                "reason": _chosen_reason(ratios[best], shapes, scores[best])
+                if row.name == best
+                else _passed_reason(row.name, best, measurements, ratios[row.name], shapes),
+            }
+        )
+        if row.name in scores
+        else row
+        for row in rows
+    )
+    speed = _speed_sentence(
+        best,
+        model=model,
+        level=level,
+        measurements=measurements,
+        ratios=ratios[best],
+        shapes=shapes,
+        overall=scores[best],
+        objective=objective,
+    )
+    verdict = Verdict(
+        chosen=best, difference=separated(scores[best]), speed=speed, truth=_truth_sentence(told, best, level)
+    )
+    return Choice(told, verdict)
+
+
+def _speed_sentence(
+    best: str,
+    *,
+    model: str,
+    level: Level,
+    measurements: Sequence[Measurement],
+    ratios: Mapping[Shape, Ratio],
+    shapes: Sequence[Shape],
+    overall: Ratio,
+    objective: Objective,
+) -> str:
+    threads = measurements[0].threads
+    where = listed([_at(shape, ratios[shape]) for shape in shapes])
+    found = find(measurements, best, shapes[0])
+    rate = f", {rows_per_second(found):.0f} rows/s" if found and objective == "throughput" else ""
+    on = f"on {count(threads, 'thread')}"
+    match separated(overall):
+        case "faster":
+            return f"{best} runs {model} faster than eager PyTorch: {where}{rate}, {on}."
+        case "slower":
+            return (
+                f"Nothing that keeps the {level} gates beats eager PyTorch here; "
+                f"{best} comes closest and is slower: {where}{rate}, {on}."
+            )
+    return (
+        f"Nothing that keeps the {level} gates is measurably faster than eager PyTorch here; "
+        f"{best} is the best of them: {where}{rate}, {on}."
+    )
+
+
+def _at(shape: Shape, ratio: Ratio) -> str:
+    doubt = ", unclear" if separated(ratio) == "no difference" else ""
+    return f"{times(ratio)} at {shape} ({interval(ratio)}{doubt})"
+
+
+def _truth_sentence(rows: Sequence[CandidateRow], best: str, level: Level) -> str:
+    quality = next(row.quality for row in rows if row.name == best)
+    assert quality is not None
+    proof = "; ".join(gate_words(check) for check in quality.checks)
+    served = f"served with {ROWS_WORDS[quality.rows]}"
+    return f"Over {count(quality.n, 'text')} it keeps every {level} gate ({proof}), {served}; {_others(rows)}."
+
+
+def _others(rows: Sequence[CandidateRow]) -> str:
+    counts = {verdict: sum(row.verdict == verdict for row in rows) for verdict in ("passed", *UNSERVED)}
+    words = {"passed": "passed and slower", "stopped": "stopped early"}
+    parts = [f"{found} {words.get(verdict, verdict)}" for verdict, found in counts.items() if found]
+    return f"of the others, {listed(parts)}" if parts else "there were no others"
+
+
+def _nothing_passed(rows: Sequence[CandidateRow], level: Level) -> Verdict:
+    rejected = [row for row in rows if row.quality and row.verdict == "rejected"]
+    speed = f"No candidate keeps the {level} gates, so there is nothing to deploy."
+    if not rejected:
+        return Verdict(chosen=None, difference=None, speed=speed, truth="None of them ran to the end.")
+    closest = min(rejected, key=lambda row: len(row.quality.broken) if row.quality else 0)
+    return Verdict(chosen=None, difference=None, speed=speed, truth=f"{closest.name} came closest: {closest.reason}")
+
+
+def _chosen_reason(ratios: Mapping[Shape, Ratio], shapes: Sequence[Shape], overall: Ratio) -> str:
+    where = listed([f"{times(ratios[shape])} at {shape}" for shape in shapes])
+    fastest = {"faster": "", "slower": ", though slower than eager", "no difference": ", though no faster than eager"}
+    return f"The fastest that keeps every gate{fastest[separated(overall)]}: {where}."
+
+
+def _passed_reason(
+    name: str,
+    best: str,
+    measurements: Sequence[Measurement],
+    ratios: Mapping[Shape, Ratio],
+    shapes: Sequence[Shape],
+) -> str:
+    where = listed([f"{times(ratios[shape])} at {shape}" for shape in shapes])
+    apart = [
+        separated(speedup(mine.samples_by_round, winner.samples_by_round))
+        for shape in shapes
+        if (mine := find(measurements, name, shape)) and (winner := find(measurements, best, shape))
+    ]
+    relation = "slower than" if "faster" in apart else "with no clear difference from"
+    return f"It keeps every gate, {relation} {best}: {where}."
+
+
+def _sentence(text: str) -> str:
+    text = text.strip()
+    return text if text.endswith((".", "!", "?")) else f"{text}."

@@ -1,0 +1,66 @@
+"""Whether numbers of two reports may stand in one table: machine, versions, threads and pinning are compared first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from trimaran.benchmarks.report.report import Report
+from trimaran.core.errors import UsageError
+
+_GIB = 1 << 30
+
+
+class Unlike(NamedTuple):
+    """One condition under which two reports were measured differently."""
+
+    field: str
+    first: str
+    second: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.first} and {self.second}"
+
+
+def unlike(first: Report, second: Report) -> tuple[Unlike, ...]:
+    """Every condition that differs, in the order in which it is likely to matter."""
+    mine, theirs = _conditions(first), _conditions(second)
+    return tuple(
+        Unlike(field, mine.get(field, "absent"), theirs.get(field, "absent"))
+        for field in dict.fromkeys((*mine, *theirs))
+        if mine.get(field) != theirs.get(field)
+    )
+
+
+def require_alike(reports: Sequence[Report], *, allow_unlike: bool = False) -> tuple[Unlike, ...]:
+    """What differs between the first report and the others; raises UsageError unless that was asked for.
+
+    Whoever allows it must show what is returned beside the numbers.
+    """
+    found = tuple(dict.fromkeys(one for other in reports[1:] for one in unlike(reports[0], other)))
+    if found and not allow_unlike:
+        raise UsageError(
+            f"The reports were not measured under like conditions: {'; '.join(map(str, found))}.",
+            hint="Measure both on one machine with the same versions and threads, or allow unlike ones (--unlike).",
+            fields=[one.field for one in found],
+        )
+    return found
+
+
+def _conditions(report: Report) -> dict[str, str]:
+    environment = report.environment
+    facts: dict[str, Any] = {
+        "model": report.model,
+        "task": report.task,
+        "cpu": environment.cpu,
+        "gpu": environment.gpu or "none",
+        "cores": environment.cores,
+        "threads": report.threads,
+        "pinned cores": ", ".join(map(str, report.cores)) or "none",
+        # A kernel that reserves a little more is not another machine.
+        "memory": f"{environment.memory_bytes / _GIB:.0f} GiB",
+        "system": environment.system,
+        "python": environment.python,
+        **environment.libraries,
+    }
+    return {name: str(value) for name, value in facts.items()}

@@ -1,0 +1,203 @@
+"""What changed between two reports: only where intervals separate, and never silently between unlike machines."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+from trimaran.benchmarks.report.comparability import Unlike, require_alike
+from trimaran.benchmarks.report.figures import find, speedups
+from trimaran.benchmarks.report.report import CandidateRow, Measurement, Report
+from trimaran.benchmarks.report.wording import times
+from trimaran.benchmarks.scenarios.finals import Figure, figures_of, scenario_of
+from trimaran.benchmarks.scenarios.results import Result
+from trimaran.core.tasks import Gate, task
+from trimaran.judging.stats import MARGIN, Ratio, median, separated, speedup
+
+Kind = Literal["verdict", "speed", "scenario", "quality", "memory", "size"]
+Outcome = Literal["better", "worse", "same"]
+
+# Memory is one reading of a process, without an interval; the same engine twice stays within this.
+MEMORY_MARGIN = 0.05
+SIZE_MARGIN = 0.01
+# Share of the way from perfect to the gate's limit. Answers to the same texts repeat to the last digits.
+QUALITY_MARGIN = 0.05
+_SERVABLE = ("chosen", "passed", "reference", "baseline")
+
+
+class Change(NamedTuple):
+    """One number in both reports. `ratio` says how many times better the new one is, where it has an interval."""
+
+    kind: Kind
+    candidate: str
+    where: str
+    old: float | str
+    new: float | str
+    unit: str
+    outcome: Outcome
+    ratio: Ratio | None = None
+    note: str = ""
+
+
+class Comparison(NamedTuple):
+    old: Report
+    new: Report
+    unlike: tuple[Unlike, ...]
+    changes: tuple[Change, ...]
+    gone: tuple[str, ...]
+    added: tuple[str, ...]
+
+    def of(self, outcome: Outcome) -> tuple[Change, ...]:
+        return tuple(change for change in self.changes if change.outcome == outcome)
+
+
+def compare(old: Report, new: Report, *, allow_unlike: bool = False) -> Comparison:
+    """Every number that both reports have. Raises UsageError when they are unlike and that was not asked for."""
+    unlike = require_alike((old, new), allow_unlike=allow_unlike)
+    mine = {row.name: row for row in _rows(old)}
+    theirs = {row.name: row for row in _rows(new)}
+    changes = [
+        *(change for name in mine if name in theirs for change in _row_changes(old, new, mine[name], theirs[name])),
+        *_speed_changes(old, new),
+        *_scenario_changes(old, new),
+    ]
+    return Comparison(
+        old,
+        new,
+        unlike,
+        tuple(changes),
+        gone=tuple(name for name in mine if name not in theirs),
+        added=tuple(name for name in theirs if name not in mine),
+    )
+
+
+def _row_changes(old: Report, new: Report, before: CandidateRow, after: CandidateRow) -> Iterator[Change]:
+    name = before.name
+    was, is_ = before.verdict in _SERVABLE, after.verdict in _SERVABLE
+    if (before.verdict == "chosen") != (after.verdict == "chosen") or was != is_:
+        outcome: Outcome = "same" if was == is_ else "better" if is_ else "worse"
+        yield Change(
+            "verdict", name, "verdict", before.verdict, after.verdict, "", outcome, note="" if is_ else after.reason
+        )
+    if before.quality and after.quality and before.quality.texts == after.quality.texts:
+        gates = {gate.metric: gate for gate in (*_all_gates(old), *old.gates)}
+        for metric, value in before.quality.metrics.items():
+            if metric in after.quality.metrics and metric in gates:
+                yield _quality_change(name, gates[metric], value, after.quality.metrics[metric])
+    if before.size_bytes and after.size_bytes:
+        yield _plain_change("size", name, before.size_bytes / 1e6, after.size_bytes / 1e6, SIZE_MARGIN)
+    # What was not served was not measured either, and its peak is that of judging it.
+    if was == is_ and before.peak_memory_bytes and after.peak_memory_bytes:
+        peaks = before.peak_memory_bytes / 1e6, after.peak_memory_bytes / 1e6
+        yield _plain_change("memory", name, *peaks, MEMORY_MARGIN)
+
+
+def _quality_change(name: str, gate: Gate, old: float, new: float) -> Change:
+    """Whether an answer's distance moved by more than a small share of what its gate leaves."""
+    perfect = 0.0 if gate.comparison == "<=" else 1.0
+    room = abs(perfect - gate.limit) or 1e-9
+    lost = (abs(perfect - new) - abs(perfect - old)) / room
+    outcome: Outcome = "same" if abs(lost) <= QUALITY_MARGIN else "worse" if lost > 0 else "better"
+    if not math.isfinite(new) or not math.isfinite(old):
+        outcome = "same" if math.isfinite(new) == math.isfinite(old) else "better" if math.isfinite(new) else "worse"
+    return Change("quality", name, gate.metric, old, new, "", outcome)
+
+
+def _plain_change(kind: Literal["size", "memory"], name: str, old_mb: float, new_mb: float, margin: float) -> Change:
+    where = "size on disk" if kind == "size" else "peak memory"
+    return Change(kind, name, where, old_mb, new_mb, "MB", _by_growth(new_mb / old_mb, margin))
+
+
+def _by_growth(grown: float, margin: float) -> Outcome:
+    return "worse" if grown > 1 + margin else "better" if grown < 1 / (1 + margin) else "same"
+
+
+def _speed_changes(old: Report, new: Report) -> Iterator[Change]:
+    """A candidate got faster only if it did so against the clock AND against the eager PyTorch beside it.
+
+    Two runs are not side by side: a machine that was slower that day shows in both, and is not the candidate's doing.
+    """
+    for after in new.measurements:
+        before = find(old.measurements, after.candidate, after.shape)
+        if before is None:
+            continue
+        clock = speedup(before.samples_by_round, after.samples_by_round, paired=False)
+        seen, note = separated(clock), ""
+        if after.candidate != new.reference.name and seen != "no difference":
+            beside = _against_eager(old, new, after)
+            if beside and separated(beside) != seen:
+                seen, note = "no difference", f"eager changed likewise: {times(beside)} beside it"
+        outcome: Outcome = {"faster": "better", "slower": "worse", "no difference": "same"}[seen]  # type: ignore[assignment]
+        medians = median(before.samples_ns) / 1e6, median(after.samples_ns) / 1e6
+        yield Change("speed", after.candidate, str(after.shape), *medians, "ms", outcome, clock, note)
+
+
+def _against_eager(old: Report, new: Report, after: Measurement) -> Ratio | None:
+    was = speedups(old.measurements, after.candidate, reference=old.reference.name).get(after.shape)
+    is_ = speedups(new.measurements, after.candidate, reference=new.reference.name).get(after.shape)
+    return divided(is_, was) if was and is_ else None
+
+
+def divided(upper: Ratio, lower: Ratio) -> Ratio:
+    """The quotient of two ratios from separate runs: their errors are independent, so they add as squares."""
+    middle = upper.median / lower.median
+    down = math.hypot(math.log(upper.median / upper.low), math.log(lower.high / lower.median))
+    up = math.hypot(math.log(upper.high / upper.median), math.log(lower.median / lower.low))
+    return Ratio(middle, middle * math.exp(-down), middle * math.exp(up))
+
+
+def _scenario_changes(old: Report, new: Report) -> Iterator[Change]:
+    before = {_key(result): result for result in old.scenarios if not result.cut}
+    for result in new.scenarios:
+        found = before.get(_key(result))
+        if found is None or result.cut or _asked(found) != _asked(result):
+            continue
+        figures = {figure.name: figure for figure in figures_of(found)}
+        for figure in figures_of(result):
+            if figure.name in figures and (change := _figure_change(result, figures[figure.name], figure)):
+                yield change
+
+
+def _figure_change(result: Result, old: Figure, new: Figure) -> Change | None:
+    """None where a figure has neither an interval nor a margin of its own."""
+    where = f"{scenario_words(result)}: {new.name}"
+    if old.low is None or old.high is None or new.low is None or new.high is None:
+        margins = {"memory": MEMORY_MARGIN, "size": SIZE_MARGIN}
+        margin = margins.get(scenario_of(result))
+        if margin is None or old.value <= 0:
+            return None
+        outcome = _by_growth(new.value / old.value, margin)
+        return Change("scenario", result.candidate, where, old.value, new.value, new.unit, outcome)
+    if min(old.low, new.low, old.value, new.value) <= 0:
+        return None
+    ratio = (
+        Ratio(new.value / old.value, new.low / old.high, new.high / old.low)
+        if new.better == "higher"
+        else Ratio(old.value / new.value, old.low / new.high, old.high / new.low)
+    )
+    outcome = "better" if ratio.low > 1 + MARGIN else "worse" if ratio.high < 1 / (1 + MARGIN) else "same"
+    return Change("scenario", result.candidate, where, old.value, new.value, new.unit, outcome, ratio)
+
+
+def scenario_words(result: Result) -> str:
+    """`single-stream, served over grpc`."""
+    place = {"engine": "tensors in", "pipeline": "text in", "served": "served"}[result.at]
+    over = f" over {result.wire}" if result.wire else ""
+    return f"{scenario_of(result)}, {place}{over}"
+
+
+def _key(result: Result) -> tuple[object, ...]:
+    return scenario_of(result), result.candidate, result.at, result.wire, result.target
+
+
+def _asked(result: Result) -> object:
+    return (result.threads, result.texts.digest if result.texts else None)
+
+
+def _rows(report: Report) -> tuple[CandidateRow, ...]:
+    return (report.reference, *report.baselines, *report.candidates)
+
+
+def _all_gates(report: Report) -> tuple[Gate, ...]:
+    return tuple(gate for level in ("exact", "balanced", "strict") for gate in task(report.task).gates[level])

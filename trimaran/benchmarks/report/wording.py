@@ -1,0 +1,187 @@
+"""How numbers and names are written for people: the same words in the terminal, Markdown and HTML."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from trimaran.benchmarks.report.report import Quality
+from trimaran.benchmarks.scenarios.finals import Figure
+from trimaran.core.artifact import Check
+from trimaran.core.tasks import Gate
+from trimaran.judging.stats import Ratio
+from trimaran.runtime.text import PACKED_STEP, STEP
+
+ROWS_WORDS = {
+    "padded": "rows padded together",
+    "packed": f"rows packed without padding, in attention padded to a multiple of {PACKED_STEP} tokens",
+    "rounded": f"rows padded to a multiple of {STEP} tokens, only rows of one such length together",
+    "equal-length": "only rows of equal length together",
+    "alone": "each row by itself",
+}
+SIGNS = {"<=": "≤", ">=": "≥"}
+VERDICT_MARKS = {
+    "reference": "●",
+    "baseline": "○",
+    "chosen": "★",
+    "passed": "✓",
+    "rejected": "✕",
+    "stopped": "–",
+    "failed": "⚠",
+}
+
+
+@dataclass(frozen=True)
+class MetricWords:
+    short: str
+    meaning: str
+
+
+METRICS: dict[str, MetricWords] = {
+    "mean_cosine_distance": MetricWords("mean 1−cos", "mean cosine distance of a text's vector to eager's"),
+    "worst_cosine_distance": MetricWords("worst 1−cos", "cosine distance of the text that moved most"),
+    "rank_correlation": MetricWords(
+        "rank correlation", "Spearman correlation of the similarities of related and unrelated pairs, or of the scores"
+    ),
+    "neighbour_overlap": MetricWords("top-10 overlap", "share of each text's ten nearest that stay the same"),
+    "max_abs_difference": MetricWords("max |Δ|", "largest difference of one output number"),
+    "label_agreement": MetricWords("same label", "share of texts that get eager's label"),
+    "mean_probability_change": MetricWords("mean |Δp|", "mean change of a label's probability"),
+    "worst_probability_change": MetricWords("worst |Δp|", "largest change of a label's probability"),
+    "mean_score_change": MetricWords("mean |Δscore|", "mean change of a score"),
+    "entity_agreement": MetricWords("same entities", "F1 of the entities that both find alike"),
+    "token_agreement": MetricWords("same token", "share of tokens that get eager's answer"),
+    "span_agreement": MetricWords("same span", "share of texts whose best span is eager's"),
+    "heaviest_overlap": MetricWords("top-10 terms", "share of each text's ten heaviest terms that stay the same"),
+    "batch_change": MetricWords(
+        "batch change", "worst change of one text's answer by the texts in its batch, as served"
+    ),
+}
+
+
+# Metrics of the user's labelled data are named after the metric: data_accuracy, data_accuracy_change_points, …
+LABELLED = "data_"
+_LABELLED_WORDS = {
+    "_eager": "{} of eager on labelled data",
+    "_change_points": "{} change in points on labelled data",
+    "_change_low_points": "{} change in points, low end",
+    "": "{} on labelled data",
+}
+
+
+def metric_name(name: str) -> str:
+    if name.startswith(LABELLED):
+        ending, words = next(pair for pair in _LABELLED_WORDS.items() if name.endswith(pair[0]))
+        return words.format(name.removeprefix(LABELLED).removesuffix(ending))
+    return METRICS[name].short if name in METRICS else name.replace("_", " ")
+
+
+def number(value: float | int | str | None, *, digits: int = 3) -> str:
+    """A few significant digits, without an exponent where people would not write one."""
+    if value is None:
+        return "–"
+    if isinstance(value, str):
+        return value
+    if not math.isfinite(value):
+        return "not finite"
+    if 0.9 < value < 1:
+        # What is left to 1 is the news: 0.9988 and 0.9999 are not "0.999" and "1".
+        digits = min(7, max(digits, math.ceil(-math.log10(1 - value)) + 1))
+    if 1e3 <= abs(value) < 1e7:
+        return f"{value:,.0f}"
+    if value == 0 or 1e-3 <= abs(value) < 1e3:
+        return f"{value:.{digits}g}"
+    mantissa, _, exponent = f"{value:.{digits - 1}e}".partition("e")
+    if "." in mantissa:
+        mantissa = mantissa.rstrip("0").rstrip(".")
+    return f"{mantissa}e{int(exponent)}"
+
+
+def gate_words(check: Check) -> str:
+    """`top-10 overlap 0.971 ≥ 0.97`, or `… < 0.97` when broken, with digits enough to tell the two apart."""
+    observed, limit = _told_apart(check)
+    signs = {"<=": ("≤", ">"), ">=": ("≥", "<"), "==": ("=", "≠")}
+    sign = signs[check.comparison][0 if check.holds else 1]
+    if isinstance(check.observed, str):
+        return f"{metric_name(check.name)} {observed} (limit {limit})"
+    return f"{metric_name(check.name)} {observed} {sign} {limit}"
+
+
+def limit_words(gate: Gate) -> str:
+    return f"{SIGNS[gate.comparison]} {number(gate.limit, digits=6)}"
+
+
+def gates_words(gates: tuple[Gate, ...]) -> str:
+    return "; ".join(f"{metric_name(gate.metric)} {limit_words(gate)}" for gate in gates)
+
+
+def environment_words(variables: Mapping[str, str]) -> str:
+    return " ".join(f"{name}={value}" for name, value in variables.items())
+
+
+def broken_words(check: Check) -> str:
+    """`top-10 overlap 0.913 is below its limit 0.97`."""
+    observed, limit = _told_apart(check)
+    relation = {"<=": "above", ">=": "below", "==": "not"}[check.comparison]
+    if isinstance(check.observed, str):
+        return f"{metric_name(check.name)} is {observed}, its limit is {limit}"
+    return f"{metric_name(check.name)} {observed} is {relation} its limit {limit}"
+
+
+def metric_words(quality: Quality | None, name: str, *, digits: int = 3) -> str:
+    """`0.979 (0.972–0.985)`: the metric with its interval, where it has one."""
+    value = quality.metrics.get(name) if quality else None
+    if quality is None or value is None or name not in quality.intervals:
+        return number(value, digits=digits)
+    low, high = quality.intervals[name]
+    return f"{number(value, digits=digits)} ({number(low, digits=digits)}–{number(high, digits=digits)})"
+
+
+def times(ratio: Ratio | float) -> str:
+    return f"{ratio.median if isinstance(ratio, Ratio) else ratio:.2f}×"
+
+
+def interval(ratio: Ratio) -> str:
+    return f"{ratio.low:.2f}–{ratio.high:.2f}"
+
+
+def figure_words(figure: Figure) -> str:
+    """`p50 latency 5.71 ms (5.6–5.8)`."""
+    between = ""
+    if figure.low is not None and figure.high is not None:
+        between = f" ({number(figure.low)}–{number(figure.high)})"
+    return f"{figure.name} {number(figure.value)} {figure.unit}{between}"
+
+
+def milliseconds(value_ns: float) -> str:
+    value = value_ns / 1e6
+    return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:.0f}"
+
+
+def megabytes(size_bytes: int | None) -> str:
+    if not size_bytes:
+        return "–"
+    value = size_bytes / 1e6
+    return f"{value:.2g} MB" if value < 1 else f"{value:.1f} MB" if value < 10 else f"{value:.0f} MB"
+
+
+def gigabytes(size_bytes: int) -> str:
+    return f"{size_bytes / 2**30:.1f} GiB"
+
+
+def count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def listed(parts: list[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}" if parts else "none"
+
+
+def _told_apart(check: Check) -> tuple[str, str]:
+    limit = number(check.limit, digits=6)
+    for digits in range(3, 12):
+        observed = number(check.observed, digits=digits)
+        if observed != limit or check.observed == check.limit:
+            return observed, limit
+    return str(check.observed), limit

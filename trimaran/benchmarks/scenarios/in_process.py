@@ -1,0 +1,243 @@
+"""Scenarios at the engine and from the text on: a process a candidate, turns interleaved in random order."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from trimaran.benchmarks.measure.runner import Entry
+from trimaran.benchmarks.scenarios import results
+from trimaran.benchmarks.scenarios.results import Result, Round, ScenarioResult, Shape, TextsUsed
+from trimaran.benchmarks.scenarios.scenarios import AskedGrid, AskedMixed, AskedOffline, AskedSingleStream, Unit
+from trimaran.core.backends import Array
+from trimaran.core.corpus import digest_of_texts
+from trimaran.core.errors import TrimaranError
+from trimaran.core.progress import Step
+from trimaran.judging.probe_process import ProbeProcess
+from trimaran.runtime.text import Text
+
+DEADLINE_S = 300.0
+Head = dict[str, Any]
+Turn = dict[str, Any]
+
+
+class Probes:
+    """The contenders' processes, opened when first asked and kept open; one that died stays out, with its reason."""
+
+    def __init__(self, texts: Sequence[Text], *, source: str, threads: int, cores: Sequence[int]) -> None:
+        self.texts, self._source, self.threads, self.cores = texts, source, threads, cores
+        self._open: dict[str, tuple[ProbeProcess, TextsUsed]] = {}
+        self._dead: dict[str, str] = {}
+        self._known: dict[str, tuple[TextsUsed, dict[str, Array]]] = {}
+
+    def fresh(self, entry: Entry, *, verify: bool = True) -> ProbeProcess:
+        """A process that the caller closes."""
+        return ProbeProcess(
+            entry.artifact,
+            threads=self.threads,
+            environment=entry.environment,
+            deadline_s=DEADLINE_S,
+            cores=self.cores,
+            options=entry.options,
+            verify=verify,
+        )
+
+    def open(self, entry: Entry) -> tuple[ProbeProcess, TextsUsed]:
+        """Raises TrimaranError when it cannot be opened, or died before."""
+        if entry.name in self._dead:
+            raise TrimaranError(self._dead[entry.name])
+        if entry.name not in self._open:
+            try:
+                probe = self.fresh(entry)
+                facts = probe.take_texts(self.texts, entry.rows)
+            except TrimaranError as error:
+                self._dead[entry.name] = str(error)
+                raise
+            used = TextsUsed(digest=digest_of_texts(self.texts), source=self._source, **facts)
+            self._open[entry.name] = probe, used
+        return self._open[entry.name]
+
+    def known(self, entry: Entry) -> tuple[TextsUsed, dict[str, Array]]:
+        """What the texts are to this contender, and its answer to the first; remembered when its process is gone."""
+        if entry.name not in self._known:
+            probe, used = self.open(entry)
+            self._known[entry.name] = used, probe.answers(self.texts[:1], entry.rows)
+        return self._known[entry.name]
+
+    def bury(self, entry: Entry, error: TrimaranError) -> None:
+        probe, _ = self._open.pop(entry.name)
+        self._dead[entry.name] = str(error)
+        probe.close()
+
+    def close(self) -> None:
+        for probe, _ in self._open.values():
+            probe.close()
+        self._open.clear()
+
+    def __enter__(self) -> Probes:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Cut(NamedTuple):
+    why: str
+    by: Literal["samples", "process"]
+
+
+class Way(NamedTuple):
+    """How one scenario is run: one turn of one contender, and what its turns make together."""
+
+    turn: Callable[[ProbeProcess, Entry, Any, str, int], Turn]
+    result: Callable[[Head, Any, Sequence[Turn]], ScenarioResult]
+
+
+def run_in_process(unit: Unit, entries: Sequence[Entry], probes: Probes, *, step: Step | None = None) -> list[Result]:
+    """One result a contender. One that dies or does not reach its samples keeps its turns and says why it was cut."""
+    way, asked = WAYS[unit.asked.scenario], unit.asked
+    turns: dict[str, list[Turn]] = {entry.name: [] for entry in entries}
+    cuts: dict[str, Cut] = {}
+    used: dict[str, TextsUsed] = {}
+    rounds = int(getattr(asked, "rounds", 1))
+    generator = np.random.default_rng(0)
+    for entry in entries:
+        try:
+            _, used[entry.name] = probes.open(entry)
+        except TrimaranError as error:
+            cuts[entry.name] = Cut(str(error), "process")
+    # Opening is not part of any scenario's time but the cold start's.
+    begun_s = time.monotonic()
+    for number in range(rounds):
+        for index in generator.permutation(len(entries)):
+            entry = entries[int(index)]
+            if entry.name in cuts:
+                continue
+            if step:
+                done = sum(map(len, turns.values()))
+                step.advance(done, rounds * len(entries), f"round {number + 1}, {entry.name}")
+            if time.monotonic() - begun_s >= asked.limit_s * len(entries):
+                said = f"{number} of {rounds} rounds were done when {asked.limit_s:g} s were over."
+                cuts[entry.name] = Cut(said, "samples")
+                continue
+            probe, _ = probes.open(entry)
+            try:
+                found = way.turn(probe, entry, asked, unit.at, number)
+                probe.rest()
+            except TrimaranError as error:
+                cuts[entry.name] = Cut(str(error), "process")
+                probes.bury(entry, error)
+                continue
+            turns[entry.name].append(found)
+            if short := found.get("short"):
+                cuts[entry.name] = Cut(str(short), "samples")
+    return [
+        way.result(_head(entry, unit, probes, used.get(entry.name), cuts.get(entry.name)), asked, turns[entry.name])
+        for entry in entries
+    ]
+
+
+def _head(entry: Entry, unit: Unit, probes: Probes, used: TextsUsed | None, cut: Cut | None) -> Head:
+    return {
+        "candidate": entry.name,
+        "at": unit.at,
+        "threads": probes.threads,
+        "artifact": entry.artifact.digest,
+        "rows": entry.rows,
+        "texts": used if unit.asked.scenario != "shape-grid" else None,
+        "cut": cut.why if cut else None,
+        "cut_by": cut.by if cut else None,
+    }
+
+
+def _stream(probe: ProbeProcess, entry: Entry, asked: AskedSingleStream, at: str, number: int) -> Turn:
+    found = probe.run_texts(
+        "stream",
+        at=at,
+        minimum_samples=asked.samples,
+        minimum_time_s=asked.time_s,
+        warmup_samples=asked.warmup,
+        limit_s=asked.limit_s / asked.rounds,
+    )
+    if not found.pop("enough"):
+        found["short"] = (
+            f"It never reached its samples: {len(found['samples_ns'])} of {asked.samples} in round {number + 1}, "
+            f"when {asked.limit_s / asked.rounds:g} s were over."
+        )
+    return found
+
+
+def _streamed(head: Head, asked: AskedSingleStream, turns: Sequence[Turn]) -> ScenarioResult:
+    parts = {name: tuple(sample for turn in turns for sample in turn[name]) for name in ("tokenise", "compute")}
+    return results.SingleStream(
+        **head,
+        rounds=tuple(Round(samples_ns=turn["samples_ns"], warmup_ns=turn["warmup_ns"]) for turn in turns),
+        parts_ns={name: samples for name, samples in parts.items() if samples},
+    )
+
+
+def _grid(probe: ProbeProcess, entry: Entry, asked: AskedGrid, at: str, number: int) -> Turn:
+    cells = {}
+    for shape in grid_shapes(asked, entry):
+        turn = probe.measure(
+            shape,
+            entry.rows,
+            minimum_samples=asked.samples,
+            minimum_time_s=asked.time_s,
+            warmup_samples=asked.warmup,
+            warmup_time_s=0.0,
+        )
+        cells[shape] = turn
+    return {"cells": cells}
+
+
+def grid_shapes(asked: AskedGrid, entry: Entry) -> tuple[Shape, ...]:
+    """Those of the grid that the engine was made for."""
+    batch, sequence = entry.artifact.profile.batch, entry.artifact.profile.sequence
+    return tuple(
+        Shape(batch=rows, sequence=tokens)
+        for rows in asked.batches
+        for tokens in asked.sequences
+        if batch.minimum <= rows <= batch.maximum and sequence.minimum <= tokens <= sequence.maximum
+    )
+
+
+def _gridded(head: Head, asked: AskedGrid, turns: Sequence[Turn]) -> ScenarioResult:
+    shapes = list(turns[0]["cells"]) if turns else []
+    cells = (results.GridCell(shape=shape, rounds=tuple(turn["cells"][shape] for turn in turns)) for shape in shapes)
+    return results.ShapeGrid(**head, cells=tuple(cells))
+
+
+def _mix(probe: ProbeProcess, entry: Entry, asked: AskedMixed, at: str, number: int) -> Turn:
+    if not number:
+        # Batches of these sizes are met for the first time: not counted.
+        probe.run_texts("mixed", at=at, batch=asked.batch, seed=0)
+    return probe.run_texts("mixed", at=at, batch=asked.batch, seed=number)
+
+
+def _mixed(head: Head, asked: AskedMixed, turns: Sequence[Turn]) -> ScenarioResult:
+    return results.MixedLengths(**head, batch=asked.batch, rounds=tuple(results.MixedRound(**turn) for turn in turns))
+
+
+def _pass(probe: ProbeProcess, entry: Entry, asked: AskedOffline, at: str, number: int) -> Turn:
+    if not number:
+        probe.run_texts("offline", at=at)
+    return probe.run_texts("offline", at=at)
+
+
+def _passed(head: Head, asked: AskedOffline, turns: Sequence[Turn]) -> ScenarioResult:
+    return results.Offline(**head, passes=tuple(results.Pass(**turn) for turn in turns))
+
+
+WAYS: dict[str, Way] = {
+    "single-stream": Way(_stream, _streamed),
+    "shape-grid": Way(_grid, _gridded),
+    "mixed-lengths": Way(_mix, _mixed),
+    "offline": Way(_pass, _passed),
+}

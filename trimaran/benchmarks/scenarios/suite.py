@@ -1,0 +1,87 @@
+"""A suite: what to measure and how long, as a TOML file that is checked whole before any work."""
+
+from __future__ import annotations
+
+import tomllib
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+from pydantic import ValidationError as SchemaError
+
+from trimaran.benchmarks.measure.baselines import baselines
+from trimaran.benchmarks.measure.runner import Effort
+from trimaran.benchmarks.scenarios.scenarios import AskedScenario, Unit, units_of
+from trimaran.core.artifact import digest_of
+from trimaran.core.candidates import candidates
+from trimaran.core.errors import UsageError
+from trimaran.core.spec import Frozen
+
+
+class Suite(Frozen):
+    """`effort` is for the race of all candidates; `texts` is how many real texts the scenarios ask; `candidates`
+    compete when the user names none, and all that compete unasked when the suite names none either. `harness` checks
+    the harness itself, `ceiling` times the model's bare matrix products.
+    """
+
+    name: str
+    describe: str = ""
+    effort: Effort = Effort()
+    candidates: tuple[str, ...] = ()
+    baselines: tuple[str, ...] = ()
+    harness: bool = False
+    ceiling: bool = False
+    texts: int = Field(default=64, ge=1)
+    scenarios: tuple[AskedScenario, ...] = ()
+
+    @property
+    def digest(self) -> str:
+        return digest_of(self.model_dump(mode="json"))
+
+    @property
+    def units(self) -> tuple[Unit, ...]:
+        return units_of(self.scenarios)
+
+
+def shipped_suites() -> dict[str, Path]:
+    folder = Path(str(resources.files("trimaran.benchmarks.scenarios"))) / "suites"
+    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
+
+
+def load_suite(asked: str) -> Suite:
+    """A shipped suite by its name, or any TOML file by its path. Raises UsageError for one that asks for nothing."""
+    shipped = shipped_suites()
+    path = shipped.get(asked, Path(asked))
+    if not path.is_file():
+        raise UsageError(
+            f"There is no suite {asked!r}.", hint=f"Shipped: {', '.join(shipped)}; or give the path of a TOML file."
+        )
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"The suite {path} is not TOML: {error}.") from error
+    return suite_from_data(data, name=path.stem, where=str(path))
+
+
+def suite_from_data(data: dict[str, Any], *, name: str, where: str) -> Suite:
+    try:
+        suite = Suite.model_validate({"name": name, **data})
+    except SchemaError as error:
+        raise UsageError(f"The suite {where} is not right: {_first(error)}.") from error
+    if not suite.scenarios:
+        raise UsageError(
+            f"The suite {where} is empty: it asks for no scenario.",
+            hint='Add at least one table such as [[scenarios]] with scenario = "single-stream".',
+        )
+    baselines(suite.baselines)
+    candidates(suite.candidates)
+    return suite
+
+
+def _first(error: SchemaError) -> str:
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        return f"unknown key {place}"
+    return f"{place}: {first['msg']}"

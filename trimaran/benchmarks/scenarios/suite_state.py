@@ -1,0 +1,95 @@
+"""What a suite has found so far, on disk beside its report: a run that was cut is taken up from there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pydantic import ConfigDict, Field
+from pydantic import ValidationError as SchemaError
+
+from trimaran.benchmarks.measure.ceiling import Ceiling
+from trimaran.benchmarks.scenarios.results import HarnessCheck, ScenarioResult, SuiteRun
+from trimaran.benchmarks.scenarios.scenarios import Unit
+from trimaran.core.errors import IntegrityError, UsageError
+from trimaran.core.spec import Frozen
+from trimaran.core.store import write_atomically
+
+FILE = "suite-state.json"
+
+
+class Found(Frozen):
+    """The results of one unit, one a candidate."""
+
+    key: str
+    results: tuple[ScenarioResult, ...]
+
+
+class SuiteState(Frozen):
+    """`conditions` are all that must be alike for results to be put together: suite, model, machine, threads."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    schema_version: int = Field(default=1, alias="schema")
+    suite: str
+    conditions: dict[str, str]
+    resumed: int = 0
+    found: tuple[Found, ...] = ()
+    harness: HarnessCheck | None = None
+    ceilings: tuple[Ceiling, ...] = ()
+
+    def of(self, unit: Unit) -> Found | None:
+        return next((found for found in self.found if found.key == unit.key), None)
+
+    def having(self, unit: Unit, results: tuple[ScenarioResult, ...]) -> SuiteState:
+        others = tuple(found for found in self.found if found.key != unit.key)
+        return self.model_copy(update={"found": (*others, Found(key=unit.key, results=results))})
+
+    def whole_only(self) -> SuiteState:
+        """Without the units that were cut: those are measured again."""
+        kept = tuple(found for found in self.found if not any(result.cut for result in found.results))
+        return self.model_copy(update={"found": kept, "resumed": self.resumed + 1})
+
+
+def save(state: SuiteState, folder: Path) -> None:
+    write_atomically(folder / FILE, state.model_dump_json(by_alias=True) + "\n")
+
+
+def forget(folder: Path) -> None:
+    (folder / FILE).unlink(missing_ok=True)
+
+
+def begin(folder: Path, suite: str, conditions: dict[str, str], *, resume: bool) -> SuiteState:
+    """An empty state, or with `resume` what an earlier run of the same suite under the same conditions left."""
+    fresh = SuiteState(suite=suite, conditions=conditions)
+    path = folder / FILE
+    if not resume:
+        return fresh
+    if not path.is_file():
+        raise UsageError(
+            f"There is nothing to take up in {folder}: no run of a suite was cut there.",
+            hint="Run it without --resume.",
+        )
+    try:
+        state = SuiteState.model_validate(_readable(path))
+    except (SchemaError, ValueError) as error:
+        raise IntegrityError(
+            f"{path} is damaged, so the run cannot be taken up.", hint="Run it without --resume.", path=str(path)
+        ) from error
+    unlike = [name for name in conditions if state.conditions.get(name) != conditions[name]]
+    if unlike:
+        said = "; ".join(f"{name}: {state.conditions.get(name, 'none')} and now {conditions[name]}" for name in unlike)
+        raise UsageError(
+            f"The run in {folder} was begun under other conditions ({said}), so its results do not belong together.",
+            hint="Run it without --resume, or as it was begun.",
+        )
+    return state.whole_only()
+
+
+def suite_run(state: SuiteState, *, digest: str, scenarios: tuple[str, ...], cut: str | None) -> SuiteRun:
+    return SuiteRun(name=state.suite, digest=digest, scenarios=scenarios, cut=cut, resumed=state.resumed)
+
+
+def _readable(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))

@@ -1,0 +1,180 @@
+"""Commands for the gateway: the one port to expose, and the keys to it."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trimaran.cli import app
+from trimaran.cli.deploy import JsonOption, emit
+from trimaran.cli.serve import Protocol
+from trimaran.core.errors import UsageError
+
+gateway_app = typer.Typer(
+    invoke_without_command=True,
+    help="""Put a gateway before Triton: the only thing to expose. It speaks OpenAI's `/v1/embeddings`, `/rerank`,
+`/classify`, `/entities`, `/answer`, `/fill` and bert-as-service's `/encode`, wants a key, and limits what one caller
+may take.
+
+First `trimaran serve --detach` and `trimaran gateway key add NAME`, then `trimaran gateway`.""",
+)
+key_app = typer.Typer(no_args_is_help=True, help="Keys of callers: shown once, kept as digests.")
+gateway_app.add_typer(key_app, name="key")
+app.add_typer(gateway_app, name="gateway", rich_help_panel="Serve")
+
+KeysOption = Annotated[Path | None, typer.Option("--keys", help="The file of keys; by default in TRIMARAN_HOME.")]
+
+
+@gateway_app.callback()
+def gateway(
+    context: typer.Context,
+    repository: Annotated[Path, typer.Option("--repository", help="What Triton serves; tokenizers are read there.")] = (
+        Path("model_repository")
+    ),
+    url: Annotated[str, typer.Option("--url", help="Triton's host:port; by default the running `serve`'s.")] = "",
+    protocol: Annotated[Protocol, typer.Option("--protocol", help="How to talk to Triton.")] = Protocol.grpc,
+    host: Annotated[str, typer.Option("--host", help="Where to listen; 0.0.0.0 for everywhere.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 picks a free one.")] = 8080,
+    keys: KeysOption = None,
+    no_auth: Annotated[bool, typer.Option("--no-auth", help="Let everybody call. It must be said.")] = False,
+    rate: Annotated[float | None, typer.Option("--rate", min=0.001, help="Requests a second of one caller.")] = None,
+    burst: Annotated[float, typer.Option("--burst", min=1, help="Requests at once of one caller.")] = 50,
+    in_flight: Annotated[int, typer.Option("--in-flight", min=1, help="Texts that Triton has at a time.")] = 64,
+    queue: Annotated[int, typer.Option("--queue", min=0, help="Requests that may wait; more are refused.")] = 512,
+    queue_timeout: Annotated[float, typer.Option("--queue-timeout", min=0.001, help="Seconds to wait at most.")] = 5.0,
+    timeout: Annotated[float, typer.Option("--timeout", min=0.001, help="Seconds for one answer.")] = 30.0,
+    canary_interval: Annotated[
+        float, typer.Option("--canary-interval", min=0.1, help="Seconds between canaries, which /readyz goes by.")
+    ] = 5.0,
+    max_body: Annotated[int, typer.Option("--max-body", min=1024, help="Bytes of one body.")] = 8 << 20,
+    max_texts: Annotated[int, typer.Option("--max-texts", min=1, help="Texts of one request.")] = 2048,
+    max_characters: Annotated[int, typer.Option("--max-characters", min=1, help="Characters of one text.")] = 200_000,
+    max_tokens: Annotated[int, typer.Option("--max-tokens", min=1, help="Tokens of one request.")] = 300_000,
+    max_connections: Annotated[int, typer.Option("--max-connections", min=1, help="Open connections.")] = 4096,
+    cors: Annotated[
+        list[str] | None, typer.Option("--cors", help="An origin whose pages may call; again for more.")
+    ] = None,
+    tls_cert: Annotated[Path | None, typer.Option("--tls-cert", help="Certificate chain, PEM.")] = None,
+    tls_key: Annotated[Path | None, typer.Option("--tls-key", help="Its private key, PEM.")] = None,
+    access_log: Annotated[Path | None, typer.Option("--access-log", help="JSON lines; by default stderr.")] = None,
+    otlp: Annotated[str, typer.Option("--otlp", help="OpenTelemetry collector, such as http://host:4318.")] = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Serve until Ctrl-C or SIGTERM, then answer what is in flight."""
+    if context.invoked_subcommand is not None:
+        return
+    from trimaran.serving.gateway.server import serve
+    from trimaran.serving.gateway.settings import Limits, Patience, Rate, Settings
+
+    settings = Settings(
+        repository=repository.absolute(),
+        triton_url=url or _running_url(repository, protocol),
+        triton_protocol=protocol.value,
+        host=host,
+        port=port,
+        keys=None if no_auth else _key_file(keys),
+        limits=Limits(
+            body_bytes=max_body,
+            texts=max_texts,
+            characters=max_characters,
+            tokens=max_tokens,
+            connections=max_connections,
+        ),
+        patience=Patience(queue_s=queue_timeout, answer_s=timeout),
+        rate=Rate(per_s=rate, burst=burst) if rate else None,
+        in_flight=in_flight,
+        queue=queue,
+        canary_s=canary_interval,
+        cors=tuple(cors or ()),
+        tls_certificate=tls_cert,
+        tls_key=tls_key,
+        access_log=access_log,
+        otlp_endpoint=otlp,
+    )
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    if no_auth and not settings.is_loopback:
+        typer.echo(f"Warning: without a key, everybody who reaches {host}:{port} may call.", err=True)
+
+    def announce(chosen: int) -> None:
+        scheme = "https" if tls_cert else "http"
+        if as_json:
+            emit({"url": f"{scheme}://{host}:{chosen}", "port": chosen, "triton": settings.triton_url})
+            sys.stdout.flush()
+        else:
+            typer.echo(f"Gateway at {scheme}://{host}:{chosen} before Triton at {settings.triton_url}", err=True)
+
+    serve(settings, on_ready=announce)
+
+
+@key_app.command("add")
+def add(
+    name: Annotated[str, typer.Argument(help="Whose key it is; the access log shows it.")],
+    keys: KeysOption = None,
+    rate: Annotated[float | None, typer.Option("--rate", min=0.001, help="Requests a second, for this key.")] = None,
+    burst: Annotated[float, typer.Option("--burst", min=1, help="Requests at once, for this key.")] = 50,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a key and print it, this once: only its digest is kept."""
+    from trimaran.serving.gateway.keys import add_key
+    from trimaran.serving.gateway.settings import Rate
+
+    made = add_key(_keys(keys), name, rate=Rate(per_s=rate, burst=burst) if rate else None)
+    if as_json:
+        emit({"name": name, "key": made})
+    else:
+        typer.echo(made)
+
+
+@key_app.command("list")
+def show(keys: KeysOption = None, as_json: JsonOption = False) -> None:
+    """Name the keys there are."""
+    from trimaran.serving.gateway.keys import read_keys
+
+    found = read_keys(_keys(keys))
+    if as_json:
+        emit({"keys": [key.model_dump(mode="json", exclude={"sha256"}) for key in found]})
+    else:
+        typer.echo("\n".join(f"{key.name}\t{key.created}" for key in found) or "There is no key.")
+
+
+@key_app.command("remove")
+def remove(name: Annotated[str, typer.Argument(help="The key's name.")], keys: KeysOption = None) -> None:
+    """Make a key worthless, at once and for running gateways too."""
+    from trimaran.serving.gateway.keys import remove_key
+
+    remove_key(_keys(keys), name)
+    typer.echo(f"Removed {name}.")
+
+
+def _keys(given: Path | None) -> Path:
+    from trimaran.serving.gateway.keys import default_key_file
+
+    return (given or default_key_file()).absolute()
+
+
+def _key_file(given: Path | None) -> Path:
+    from trimaran.serving.gateway.keys import read_keys
+
+    path = _keys(given)
+    if not read_keys(path):
+        raise UsageError(
+            f"There is no key in {path}, so nobody could call.",
+            hint="`trimaran gateway key add NAME` makes one; --no-auth lets everybody call.",
+        )
+    return path
+
+
+def _running_url(repository: Path, protocol: Protocol) -> str:
+    from trimaran.serving.triton.daemon import running
+
+    for state in running():
+        if state.repository == repository.absolute():
+            return f"127.0.0.1:{state.grpc_port if protocol is Protocol.grpc else state.http_port}"
+    raise UsageError(
+        f"No `trimaran serve` of yours serves {repository}.",
+        hint=f"`trimaran serve {repository} --detach` starts one, or give Triton's --url.",
+    )

@@ -1,0 +1,189 @@
+"""Commands on finished reports: render one in another format, compare several, hold one against gates."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from trimaran.cli import app
+from trimaran.cli.deploy import JsonOption, emit
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.table import Table
+
+    from trimaran.benchmarks.report.gates import GateRow
+
+
+class _RenderByDefault(TyperGroup):
+    """`trimaran report PATH` is short for `trimaran report render PATH`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        asks_for_help = {"-h", "--help"} & set(args[:1])
+        if args and args[0] not in self.commands and not asks_for_help:
+            args = ["render", *args]
+        return super().parse_args(ctx, args)
+
+
+reports = typer.Typer(
+    cls=_RenderByDefault,
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    help="""Work with finished reports. `trimaran report PATH` renders one; `compare` says what changed between
+several, only where intervals separate; `gate` holds one against limits and ends with exit code 4 when it fails.""",
+)
+app.add_typer(reports, name="report", rich_help_panel="Look")
+
+
+class Format(StrEnum):
+    md = "md"
+    html = "html"
+    json = "json"
+    csv = "csv"
+    junit = "junit"
+
+
+class Compared(StrEnum):
+    text = "text"
+    md = "md"
+    json = "json"
+
+
+ReportArgument = Annotated[Path, typer.Argument(help="A report.json, or the folder that holds one.")]
+OutputOption = Annotated[Path | None, typer.Option("-o", "--output", help="File to write; stdout by default.")]
+
+
+@reports.command()
+def render(
+    path: ReportArgument,
+    format_: Annotated[Format, typer.Option("--format", help="What to render.")] = Format.md,
+    output: OutputOption = None,
+) -> None:
+    """Render a report from its JSON; every number is recomputed from the raw samples.
+
+    Example: `trimaran report reports/minilm --format html -o report.html`
+    """
+    from trimaran.benchmarks.report.report_files import FORMATS, read_report
+
+    ending = {"junit": "xml"}.get(format_.value, format_.value)
+    _deliver(FORMATS[f"report.{ending}"](read_report(path)), output)
+
+
+@reports.command()
+def compare(
+    old: ReportArgument,
+    new: Annotated[list[Path], typer.Argument(help="One or more later reports, each compared with OLD.")],
+    unlike: Annotated[
+        bool, typer.Option("--unlike", help="Compare unlike machines or versions too, and say which field differs.")
+    ] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Show also what did not change.")] = False,
+    format_: Annotated[Compared, typer.Option("--format", help="How to print it.")] = Compared.text,
+    output: OutputOption = None,
+) -> None:
+    """Say what got faster, slower or worse, only where intervals separate.
+
+    A candidate's time must differ against the clock *and* against the eager PyTorch measured beside it, so that a
+    machine that was slower that day is not taken for a slower model.
+
+    Example: `trimaran report compare benchmarks/results/minilm-strict reports/minilm`
+    """
+    import json
+
+    from trimaran.benchmarks.report.compare import compare as compare_two
+    from trimaran.benchmarks.report.render_compare import (
+        comparison_json,
+        comparison_markdown,
+        comparison_sentence,
+        comparison_table,
+        remarks,
+        shown,
+    )
+    from trimaran.benchmarks.report.report_files import read_report
+    from trimaran.benchmarks.report.step_summary import add_to_step_summary
+
+    before = read_report(old)
+    found = [compare_two(before, read_report(path), allow_unlike=unlike) for path in new]
+    markdown = comparison_markdown(found, everything=everything)
+    add_to_step_summary(markdown)
+    match format_:
+        case Compared.json:
+            _deliver(json.dumps({"comparisons": [comparison_json(one) for one in found]}) + "\n", output)
+        case Compared.md:
+            _deliver(markdown, output)
+        case Compared.text:
+            parts: list[Table | str] = []
+            for path, one in zip(new, found, strict=True):
+                parts += [f"{path} against {old}: {comparison_sentence(one)}"]
+                parts += [comparison_table(one, everything=everything)] if shown(one, everything=everything) else []
+                parts += [f"  {remark}" for remark in remarks(one)]
+            _deliver(_as_text(parts, to_file=output is not None), output)
+
+
+@reports.command()
+def gate(
+    path: ReportArgument,
+    gates: Annotated[Path, typer.Argument(help="TOML file with the limits; `trimaran init ci github` writes one.")],
+    junit: Annotated[Path | None, typer.Option("--junit", help="Write the rows as JUnit XML, failed or not.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Hold a report against limits: speed-up, latency, quality, memory, size, scenarios, regression.
+
+    Ends with exit code 4 and the failing rows when one is broken. What was not measured keeps to no limit.
+
+    Example: `trimaran report gate reports/minilm gates.toml --junit gates.xml`
+    """
+    from trimaran.benchmarks.report.gates import hold, read_gates
+    from trimaran.benchmarks.report.junit import junit_of_gates
+    from trimaran.benchmarks.report.render_gates import gates_markdown, gates_table
+    from trimaran.benchmarks.report.report_files import read_report
+    from trimaran.benchmarks.report.step_summary import add_to_step_summary
+    from trimaran.core.errors import ValidationError
+    from trimaran.core.store import write_atomically
+
+    report = read_report(path)
+    rows = hold(report, read_gates(gates), folder=gates.absolute().parent)
+    if junit:
+        write_atomically(junit.absolute(), junit_of_gates(report, rows))
+    add_to_step_summary(gates_markdown(report, rows))
+    if not as_json:
+        typer.echo(_as_text([gates_table(rows)], to_file=False), nl=False)
+    failed = [row for row in rows if not row.holds]
+    if failed:
+        raise ValidationError(
+            f"{len(failed)} of {len(rows)} gates failed: {'; '.join(map(_failing, failed))}.",
+            rows=[row._asdict() for row in rows],
+        )
+    if as_json:
+        emit({"gates": [row._asdict() for row in rows], "failed": 0})
+
+
+def _failing(row: GateRow) -> str:
+    return f"{row.gate} of {row.candidate} is {row.observed}, wanted {row.limit}"
+
+
+def _deliver(text: str, output: Path | None) -> None:
+    if output is None:
+        sys.stdout.write(text)
+        return
+    from trimaran.core.store import write_atomically
+
+    write_atomically(output.absolute(), text)
+    typer.echo(str(output), err=True)
+
+
+def _as_text(parts: Sequence[Table | str], *, to_file: bool) -> str:
+    """As a terminal shows it; plain where it goes to a file or a pipe."""
+    from rich.console import Console
+
+    plain = to_file or not sys.stdout.isatty()
+    console = Console(highlight=False, no_color=plain, force_terminal=not plain, width=140 if plain else None)
+    with console.capture() as capture:
+        for part in parts:
+            console.print(part, markup=False, soft_wrap=isinstance(part, str))
+    return capture.get()

@@ -1,0 +1,184 @@
+"""What a stage made, how, and what was proven of it: the manifest beside the files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import ConfigDict, Field, PrivateAttr
+from pydantic import ValidationError as SchemaError
+
+from trimaran.core.environment import Environment
+from trimaran.core.errors import IntegrityError, UsageError, first_line
+from trimaran.core.spec import Format, Frozen, Precision, ShapeProfile, Signature, TokenizerSpec
+
+MANIFEST = "manifest.json"
+
+
+class Recipe(Frozen):
+    """Identity and cache key: the same recipe is the same artifact, whatever bytes a builder emits."""
+
+    step: str
+    parents: tuple[str, ...] = ()
+    parameters: dict[str, Any] = {}
+    tools: dict[str, str] = {}
+
+    @property
+    def digest(self) -> str:
+        return digest_of(self.model_dump(mode="json"))
+
+
+class FileEntry(Frozen):
+    name: str
+    size_bytes: int
+    sha256: str
+
+
+class Check(Frozen):
+    """One thing that was proven, with the number: `observed` kept to its `limit`."""
+
+    name: str
+    observed: float | int | str
+    limit: float | int | str
+    comparison: Literal["<=", ">=", "=="] = "<="
+    detail: str = ""
+
+    @property
+    def holds(self) -> bool:
+        return kept(self.observed, self.comparison, self.limit)
+
+    def __str__(self) -> str:
+        sign = {"<=": "≤", ">=": "≥", "==": "="}[self.comparison]
+        return f"{self.name} {_short(self.observed)} {sign} {_short(self.limit)} {self.detail}".rstrip()
+
+
+class Draft(Frozen):
+    """What a stage knows of its result before the store has hashed and published it."""
+
+    name: str
+    format: Format
+    precision: Precision
+    backend: str
+    task: str
+    family: str
+    signature: Signature
+    profile: ShapeProfile
+    tokenizer: TokenizerSpec
+    labels: tuple[str, ...] = ()
+    entry: str
+    engine_options: dict[str, Any] = {}
+    execution_environment: dict[str, str] = {}
+    checks: tuple[Check, ...] = ()
+    details: dict[str, Any] = {}
+
+
+class Artifact(Draft):
+    """A published, validated result. `entry` is the file that its backend opens."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    schema_version: Literal[1] = Field(default=1, alias="schema")
+    recipe: Recipe
+    files: tuple[FileEntry, ...]
+    environment: Environment
+    _directory: Path = PrivateAttr(default=Path())
+
+    @property
+    def directory(self) -> Path:
+        return self._directory
+
+    @property
+    def digest(self) -> str:
+        return self.recipe.digest
+
+    @property
+    def entry_path(self) -> Path:
+        return self._directory / self.entry
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes that the engine reads; the tokenizer is the same for every candidate and not counted."""
+        return sum(file.size_bytes for file in self.files if not file.name.startswith("tokenizer"))
+
+    def at(self, directory: Path) -> Artifact:
+        self._directory = directory
+        return self
+
+    def manifest_json(self) -> str:
+        return self.model_dump_json(by_alias=True, indent=2) + "\n"
+
+
+def load_artifact(directory: Path, *, verify: bool = True) -> Artifact:
+    """Reads a manifest and, unless told otherwise, compares every file with it before anyone uses one."""
+    path = directory / MANIFEST
+    if not path.is_file():
+        raise UsageError(f"{directory} is not an artifact: it has no {MANIFEST}.", hint="`trimaran export` makes one.")
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(data, dict) and data.get("schema", 1) != 1:
+            raise IntegrityError(
+                f"{path} has schema {data['schema']}; this version of trimaran reads schema 1.",
+                hint="Use the version of trimaran that wrote it, or a newer one.",
+            )
+        artifact = Artifact.model_validate(data).at(directory)
+    except (ValueError, SchemaError) as error:
+        raise IntegrityError(f"{path} is not a readable manifest: {first_line(error)}", path=str(path)) from error
+    if verify:
+        verify_files(artifact)
+    return artifact
+
+
+def verify_files(artifact: Artifact) -> None:
+    for entry in artifact.files:
+        path = artifact.directory / entry.name
+        if not path.is_file():
+            raise IntegrityError(f"{path} is missing; the manifest lists it.", hint="Run the stage with --force.")
+        size = path.stat().st_size
+        if size != entry.size_bytes:
+            raise IntegrityError(
+                f"{path} has {size} bytes, its manifest says {entry.size_bytes}.",
+                hint="Run the stage with --force.",
+            )
+        found = sha256_of(path)
+        if found != entry.sha256:
+            raise IntegrityError(
+                f"{path} differs from its manifest (sha256 {found[:12]}…, wanted {entry.sha256[:12]}…).",
+                hint="It was damaged or edited: run the stage with --force to make it anew.",
+                path=str(path),
+            )
+
+
+def file_entries(directory: Path) -> tuple[FileEntry, ...]:
+    paths = sorted(path for path in directory.rglob("*") if path.is_file() and path.name != MANIFEST)
+    return tuple(
+        FileEntry(
+            name=path.relative_to(directory).as_posix(),
+            size_bytes=path.stat().st_size,
+            sha256=sha256_of(path),
+        )
+        for path in paths
+    )
+
+
+def sha256_of(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def digest_of(value: Any) -> str:
+    """Digest of a JSON value, independent of key order and spacing."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def kept(observed: float | int | str, comparison: str, limit: float | int | str) -> bool:
+    if comparison == "==":
+        return observed == limit
+    if isinstance(observed, str) or isinstance(limit, str):
+        return False
+    return observed <= limit if comparison == "<=" else observed >= limit
+
+
+def _short(value: float | int | str) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,124 @@
+"""What a deployment was asked for: a TOML file, flags on top of it, every key checked before any work."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+from pydantic import ValidationError as SchemaError
+
+from trimaran.core.environment import usable_cores
+from trimaran.core.errors import UsageError
+from trimaran.core.spec import Frozen, ModelRef, Range, RangeField, ShapeProfile
+from trimaran.core.tasks import Level
+
+LONGEST_BY_DEFAULT = 256
+# Seconds to search for the layers that must stay in float; a small encoder needs less.
+BUDGET_S = 90.0
+
+
+class DeployConfig(Frozen):
+    """Paths are as given; `None` means that the model or the machine decides.
+
+    With `module`, `model` names a function of the user's, `package.module:function`, that builds the model.
+    """
+
+    model: str
+    task: str = "auto"
+    family: str | None = None
+    module: bool = False
+    pooling: str | None = None
+    layers: tuple[int, ...] | None = None
+    dimensions: int | None = Field(default=None, ge=1)
+    whitening: str | None = None
+    normalize: bool | None = None
+    extras: tuple[str, ...] = ()
+    top_k: int = Field(default=10, ge=1)
+    exporter: Literal["torchscript", "dynamo"] | None = None
+    output: str = "model_repository"
+    name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
+    objective: Literal["latency", "throughput"] = "latency"
+    batch: RangeField | None = None
+    sequence: RangeField | None = None
+    threads: int = Field(default_factory=usable_cores, ge=1, le=1024)
+    fidelity: Level = "strict"
+    gates: dict[str, float] = {}
+    candidates: tuple[str, ...] = ()
+    calibration: str | None = None
+    budget: float = Field(default=BUDGET_S, gt=0)
+    judging: str | None = None
+    data: str | None = None
+    metric: Literal["spearman", "accuracy", "f1", "exact-match"] | None = None
+    report: str | None = None
+    hub: bool = False
+    revision: str | None = None
+    allow_partial_fusion: bool = False
+    serve_check: bool = True
+    force: bool = False
+
+    def pooling_changes(self) -> dict[str, Any]:
+        """What was asked to differ from the model's own pooling."""
+        asked = {
+            "mode": self.pooling,
+            "layers": self.layers,
+            "dimensions": self.dimensions,
+            "whitening": self.whitening,
+            "normalize": self.normalize,
+        }
+        return {key: value for key, value in asked.items() if value is not None}
+
+    def profile_for(self, ref: ModelRef) -> ShapeProfile:
+        """The asked-for shapes; where none were asked for, what the model itself was trained for."""
+        longest = min(ref.default_sequence or LONGEST_BY_DEFAULT, ref.positions)
+        return ShapeProfile(
+            batch=self.batch or Range(minimum=1, typical=1, maximum=32),
+            sequence=self.sequence or Range(minimum=1, typical=min(128, longest), maximum=longest),
+        )
+
+
+def deploy_config(flags: Mapping[str, Any], *, file: Path | None = None) -> DeployConfig:
+    """Merges a TOML file with the flags that were given (not None); unknown keys name their nearest neighbour."""
+    merged = {**(read_toml(file) if file else {}), **{key: value for key, value in flags.items() if value is not None}}
+    refuse_unknown(merged, DeployConfig.model_fields, where=str(file) if file else "the flags")
+    if "model" not in merged:
+        raise UsageError("No model was named.", hint='Pass -m MODEL, or put model = "…" into the config file.')
+    try:
+        return DeployConfig.model_validate(merged)
+    except SchemaError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        raise UsageError(f"The setting {key} is not right: {first['msg']} (found {first.get('input')!r}).") from error
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"The config file {path} cannot be read: {error.strerror}.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"The config file {path} is not TOML: {error}.") from error
+
+
+def refuse_unknown(found: Iterable[str], known: Iterable[str], *, where: str) -> None:
+    names = list(known)
+    for key in found:
+        if key not in names:
+            near = difflib.get_close_matches(key, names, n=1)
+            hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(names)}."
+            raise UsageError(f"Unknown key {key!r} in {where}.", hint=hint)
+
+
+def gates_from_flags(pairs: Iterable[str]) -> dict[str, float]:
+    """`--gate neighbour_overlap=0.96` into limits by metric."""
+    gates: dict[str, float] = {}
+    for pair in pairs:
+        metric, _, limit = pair.partition("=")
+        try:
+            gates[metric.strip()] = float(limit)
+        except ValueError as error:
+            raise UsageError(f"A gate is METRIC=NUMBER, found {pair!r}.") from error
+    return gates

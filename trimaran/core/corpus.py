@@ -1,0 +1,114 @@
+"""The texts that calibrate and judge: the corpus shipped with the package, or the user's own file."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from trimaran.core.artifact import Artifact, digest_of
+from trimaran.core.errors import UsageError
+from trimaran.core.tables import SECOND, TEXT, read_table
+from trimaran.runtime.text import Text, TextEncoder
+
+Part = Literal["calibration", "judging"]
+Given = TypeVar("Given", bound=Text)
+FEWEST = 16
+FEWEST_WORDS, FEWEST_DIFFERENT_WORDS = 100, 40
+
+
+def shipped_texts(part: Part) -> tuple[str, ...]:
+    """Single texts of one half of the shipped corpus; no text is in both halves."""
+    return tuple(row["text"] for row in _shipped_rows(part))
+
+
+def shipped_pairs(part: Part) -> tuple[tuple[str, str], ...]:
+    return tuple((row["text"], row["pair"]) for row in _shipped_rows(part) if row["pair"])
+
+
+def read_texts(path: Path) -> tuple[str, ...]:
+    """Each text once: the lines of a .txt, or the text column of a .jsonl, .tsv, .csv or .parquet."""
+    column = read_table(path).column(TEXT, what="texts", place=0)
+    return _enough(path, dict.fromkeys(text.strip() for text in column if text.strip()))
+
+
+def read_pairs(path: Path) -> tuple[tuple[str, str], ...]:
+    """A context and its question, a document and its query, two sentences: `first ||| second` on the lines of a .txt,
+    or two columns of any other file.
+    """
+    table = read_table(path)
+    if table.columns == ("text",):
+        return tuple(_parted(path, line) for line in read_texts(path))
+    firsts = table.column(TEXT, what="first texts", place=0)
+    seconds = table.column(SECOND, what="second texts", place=1)
+    return _enough(path, dict.fromkeys(pair for pair in zip(firsts, seconds, strict=True) if all(pair)))
+
+
+def require_useful(texts: Sequence[Text], path: Path) -> None:
+    """Refuses texts from which no range of activations can be learnt: too uniform, or too short all together."""
+    words = [word for text in texts for word in _words(text)]
+    wanted = "A few hundred texts like those that the model will see are best."
+    if len(words) < FEWEST_WORDS:
+        raise UsageError(
+            f"{path} is too short to calibrate on: {len(words)} words in {len(texts)} texts; "
+            f"at least {FEWEST_WORDS} are wanted.",
+            hint=wanted,
+        )
+    if len(set(words)) < FEWEST_DIFFERENT_WORDS:
+        raise UsageError(
+            f"{path} is too uniform to calibrate on: {len(set(words))} different words; "
+            f"at least {FEWEST_DIFFERENT_WORDS} are wanted.",
+            hint=wanted,
+        )
+
+
+def _words(text: Text) -> list[str]:
+    """Words, or single letters of a script that does not part them."""
+    whole = text if isinstance(text, str) else " ".join(text)
+    return re.findall(r"[\u2e80-\u9fff\uac00-\ud7af]|[^\W\u2e80-\u9fff\uac00-\ud7af]+", whole.lower())
+
+
+def _parted(path: Path, line: str) -> tuple[str, str]:
+    first, mark, second = line.partition("|||")
+    if not (mark and first.strip() and second.strip()):
+        raise UsageError(
+            f"{path} has a line without a second text: {line[:40]!r}.",
+            hint="This task reads two texts: write `first ||| second` on each line, or give two columns.",
+        )
+    return first.strip(), second.strip()
+
+
+def _enough(path: Path, texts: Iterable[Given]) -> tuple[Given, ...]:
+    found = tuple(texts)
+    if len(found) < FEWEST:
+        raise UsageError(
+            f"{path} has {len(found)} different texts; at least {FEWEST} are wanted.",
+            hint="A few hundred lines of the text that the model will see are best.",
+        )
+    return found
+
+
+def digest_of_texts(texts: Sequence[Text]) -> str:
+    return digest_of([list(text) if isinstance(text, tuple) else text for text in texts])
+
+
+def encoder_of(artifact: Artifact) -> TextEncoder:
+    """How this artifact reads text: its own tokenizer, cut at the longest sequence of its profile."""
+    spec = artifact.tokenizer
+    return TextEncoder(
+        str(artifact.directory / "tokenizer.json"),
+        inputs=spec.inputs,
+        minimum=artifact.profile.sequence.minimum,
+        maximum=artifact.profile.sequence.maximum,
+        pad_id=spec.pad_id,
+        pad_type_id=spec.pad_type_id,
+        pad_side=spec.pad_side,
+    )
+
+
+def _shipped_rows(part: Part) -> list[dict[str, str]]:
+    text = resources.files("trimaran.core").joinpath("texts", f"{part}.jsonl").read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines() if line.strip()]

@@ -1,0 +1,197 @@
+"""Where artifacts live: made in a temporary sibling, hashed, the manifest last, one rename to publish."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel
+from pydantic import ValidationError as SchemaError
+
+from trimaran.core.artifact import MANIFEST, Artifact, Draft, Recipe, file_entries, load_artifact
+from trimaran.core.environment import capture
+from trimaran.core.errors import TrimaranError, UnavailableError, UsageError
+
+HOME_VARIABLE = "TRIMARAN_HOME"
+NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
+_TEMPORARY = ".making-"
+_TOO_LITTLE_BYTES = 64 << 10
+Fact = TypeVar("Fact", bound=BaseModel)
+
+
+def default_home() -> Path:
+    """`$TRIMARAN_HOME`, or `trimaran` in the user's cache folder."""
+    if given := os.environ.get(HOME_VARIABLE):
+        return Path(given).expanduser().absolute()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "trimaran"
+
+
+class Store:
+    """A folder of artifacts, one sub-folder each, named by step and recipe digest."""
+
+    def __init__(self, root: Path, *, force: bool = False) -> None:
+        self.root = root
+        self.force = force
+
+    def path_of(self, recipe: Recipe) -> Path:
+        return self.root / f"{recipe.step}-{recipe.digest[:16]}"
+
+    def find(self, recipe: Recipe) -> Artifact | None:
+        """The artifact of this recipe, its files compared with the manifest, or None."""
+        path = self.path_of(recipe)
+        return load_artifact(path) if (path / MANIFEST).is_file() else None
+
+    def produce(self, recipe: Recipe, make: Callable[[Path], Draft]) -> Artifact:
+        """Runs `make` in a temporary folder and publishes it whole; an equal earlier result is reused."""
+        if not self.force and (found := self.find(recipe)):
+            return found
+        with _full_disk_named(self.root), temporary_sibling(self.path_of(recipe)) as folder:
+            draft = make(folder)
+            artifact = Artifact(**draft.model_dump(), recipe=recipe, files=file_entries(folder), environment=capture())
+            (folder / MANIFEST).write_text(artifact.manifest_json(), encoding="utf-8")
+            publish(folder, self.path_of(recipe))
+        return load_artifact(self.path_of(recipe), verify=False)
+
+    def remember(self, recipe: Recipe, kind: type[Fact], compute: Callable[[], Fact]) -> tuple[Fact, bool]:
+        """A small result that is no artifact (a quality, a measurement), and whether it was known already."""
+        path = self.root / "records" / f"{recipe.step}-{recipe.digest[:16]}.json"
+        if not self.force and path.is_file():
+            with contextlib.suppress(SchemaError):
+                return kind.model_validate_json(path.read_text(encoding="utf-8")), True
+        fact = compute()
+        write_atomically(path, fact.model_dump_json(by_alias=True) + "\n")
+        return fact, False
+
+    def open(self, reference: str) -> Artifact:
+        """An artifact by its folder, its name in the store, or the beginning of its recipe's digest."""
+        if Path(reference).is_dir():
+            return load_artifact(Path(reference).absolute())
+        matches = [artifact for artifact in self.artifacts() if _answers_to(artifact, reference)]
+        if len(matches) == 1:
+            return load_artifact(matches[0].directory)
+        known = ", ".join(sorted(path.name for path in self._folders())) or "none"
+        found = f"{len(matches)} artifacts match" if matches else "nothing matches"
+        raise UsageError(f"No single artifact {reference!r}: {found}.", hint=f"In {self.root}: {known}.")
+
+    def lineage(self, artifact: Artifact) -> list[Artifact]:
+        """The artifact and what it was made from, oldest last; ends early where a parent is no longer stored."""
+        known = {found.digest: found for found in self.artifacts()}
+        line = [artifact]
+        while line[-1].recipe.parents and (parent := known.get(line[-1].recipe.parents[0])):
+            line.append(parent)
+        return line
+
+    def artifacts(self) -> list[Artifact]:
+        return [load_artifact(path, verify=False) for path in self._folders()]
+
+    def _folders(self) -> list[Path]:
+        if not self.root.is_dir():
+            return []
+        return sorted(
+            path for path in self.root.iterdir() if not path.name.startswith(".") and (path / MANIFEST).is_file()
+        )
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """The whole file or none of it, whatever happens in between."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with temporary.open("w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def locked(folder: Path, *, wait: bool = True) -> Iterator[None]:
+    """One at a time in this folder, which is made where it is missing. The lock ends with the process.
+
+    Raises BlockingIOError when another holds it and there is no waiting.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def temporary_sibling(target: Path) -> Iterator[Path]:
+    """A folder beside `target` on the same file system; gone afterwards unless it was published."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    sweep(target.parent)
+    folder = target.parent / f"{_TEMPORARY}{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    folder.mkdir()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _full_disk_named(folder: Path) -> Iterator[None]:
+    """Exporters written in C++ say «write failed» or less when the disk is full; the disk itself is asked."""
+    try:
+        yield
+    except Exception as error:
+        full = isinstance(error, OSError) and error.errno in NO_SPACE
+        standing = next(path for path in (folder, *folder.parents) if path.exists())
+        if full or (not isinstance(error, TrimaranError) and shutil.disk_usage(standing).free < _TOO_LITTLE_BYTES):
+            raise disk_full(folder) from error
+        raise
+
+
+def disk_full(where: object) -> UnavailableError:
+    return UnavailableError(
+        f"{where}: the disk is full.", hint=f"Free some space, or set {HOME_VARIABLE} to another disk."
+    )
+
+
+def publish(folder: Path, target: Path) -> None:
+    """One rename. A whole artifact already there gives way only to another whole one."""
+    _sync(folder)
+    try:
+        folder.rename(target)
+    except OSError:
+        if not target.exists():
+            raise
+        retired = target.parent / f"{_TEMPORARY}{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        target.rename(retired)
+        folder.rename(target)
+        shutil.rmtree(retired, ignore_errors=True)
+
+
+def sweep(parent: Path) -> None:
+    """Removes what runs that were killed left behind: temporary folders whose process is gone."""
+    for path in parent.glob(f"{_TEMPORARY}*"):
+        process = path.name.removeprefix(_TEMPORARY).split("-", 1)[0]
+        if process.isdigit() and not Path(f"/proc/{process}").exists():
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _answers_to(artifact: Artifact, reference: str) -> bool:
+    return artifact.directory.name == reference or (len(reference) >= 6 and artifact.digest.startswith(reference))
+
+
+def _sync(folder: Path) -> None:
+    for path in (*folder.rglob("*"), folder):
+        if path.is_symlink():
+            continue
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

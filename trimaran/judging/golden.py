@@ -1,0 +1,216 @@
+"""The golden bundle: real requests with eager PyTorch's answers, which travel with a model to wherever it is served."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+from pydantic import ValidationError as SchemaError
+
+from trimaran.core.errors import IntegrityError, first_line
+from trimaran.core.spec import Frozen
+from trimaran.core.tasks import Gate
+from trimaran.judging.wire_fidelity import Tensors, wire_fidelity
+from trimaran.runtime.text import Text
+from trimaran.runtime.wire import WIRES
+
+GOLDEN_FILE = "golden.json"
+BATCH_CHANGE = "batch_change"
+Row = Mapping[str, str | Sequence[str]]
+_ROWS = 64
+# Vectors of every token are large: a few texts say as much.
+_FEWER_ROWS = {"feature-extraction": 8, "rerank": 32, "zero-shot-classification": 32}
+_DOCUMENTS = 4
+_LABELS = ("sports", "politics", "travel")
+_DATA_TYPES = {"FP32": np.float32, "INT64": np.int64, "INT32": np.int32}
+
+
+class GoldenTensor(Frozen):
+    """As the KServe protocol writes a tensor in JSON."""
+
+    name: str
+    datatype: Literal["FP32", "INT64", "INT32", "BYTES"]
+    shape: tuple[int, ...]
+    data: tuple[float | int | str, ...]
+
+
+class Limit(Frozen):
+    metric: str
+    comparison: Literal["<=", ">="]
+    limit: float
+
+
+class Golden(Frozen):
+    """`rows` are requests by input name, `answers` what eager gave, `limits` what a faithful server keeps to.
+
+    `observed` is what the engine kept to on these rows when it was proven. `numbers` says what a classifier's scores
+    were before the post-processing: logits, label_probabilities or values.
+    """
+
+    schema_version: Literal[1] = Field(default=1, alias="schema")
+    task: str
+    model: str
+    reference: str
+    numbers: str
+    rows: tuple[dict[str, str | tuple[str, ...]], ...]
+    answers: tuple[GoldenTensor, ...]
+    limits: tuple[Limit, ...]
+    observed: dict[str, float]
+
+    @property
+    def tensors(self) -> Tensors:
+        return {item.name: _array(item) for item in self.answers}
+
+    def to_json(self) -> str:
+        return self.model_dump_json(by_alias=True) + "\n"
+
+
+def read_golden(path: Path) -> Golden:
+    try:
+        return Golden.model_validate_json(path.read_bytes())
+    except (OSError, SchemaError) as error:
+        raise IntegrityError(
+            f"{path} is no readable golden bundle: {first_line(error)}", hint="Deploy the model again."
+        ) from error
+
+
+def make_golden(
+    *,
+    task: str,
+    model: str,
+    reference: str,
+    numbers: str,
+    rows: Sequence[Row],
+    wanted: Tensors,
+    proven: Tensors,
+    gates: Sequence[Gate],
+) -> Golden:
+    """`wanted` are eager's answers to the rows, `proven` those of the engine that will be served, in process.
+
+    A gate was held over the whole judging set. On these few rows one answer weighs more, so the limit is the gate's
+    or, where that is looser, what the proven engine itself keeps here with a fifth to spare.
+    """
+    observed = wire_fidelity(task, numbers, wanted, proven)
+    return Golden(
+        task=task,
+        model=model,
+        reference=reference,
+        numbers=numbers,
+        rows=tuple(
+            {name: value if isinstance(value, str) else tuple(value) for name, value in row.items()} for row in rows
+        ),
+        answers=tuple(_tensor(name, array) for name, array in wanted.items()),
+        limits=tuple(
+            Limit(metric=gate.metric, comparison=gate.comparison, limit=_loosened(gate, observed[gate.metric]))
+            for gate in gates
+            if gate.metric in observed
+        )
+        + tuple(
+            Limit(metric=gate.metric, comparison=gate.comparison, limit=gate.limit)
+            for gate in gates
+            if gate.metric == BATCH_CHANGE
+        ),
+        observed=observed,
+    )
+
+
+def golden_rows(task: str, texts: Sequence[Text], *, mask_token: str = "") -> tuple[Row, ...]:
+    """Requests made of judging texts (or pairs as the models of a task read them), spread evenly over them."""
+    count = min(len(texts), _FEWER_ROWS.get(task, _ROWS))
+    chosen = [texts[place * len(texts) // count] for place in range(count)]
+    return tuple(_ROW_MAKERS.get(task, _plain)(chosen, mask_token))
+
+
+def columns_of(rows: Sequence[Row]) -> dict[str, npt.NDArray[np.object_]]:
+    """The rows as one request's tensors of UTF-8 bytes."""
+    found = {}
+    for name in rows[0]:
+        values = [row[name] for row in rows]
+        cells = [[value] if isinstance(value, str) else list(value) for value in values]
+        found[name] = np.array([[cell.encode("utf-8") for cell in row] for row in cells], dtype=np.object_)
+    return found
+
+
+def tensors_to_json(tensors: Tensors) -> str:
+    return json.dumps([_tensor(name, array).model_dump(mode="json") for name, array in tensors.items()])
+
+
+def tensors_from_json(text: str) -> Tensors:
+    return {item.name: _array(item) for item in (GoldenTensor.model_validate(entry) for entry in json.loads(text))}
+
+
+def _plain(texts: Sequence[Text], mask_token: str) -> list[Row]:
+    return [{"TEXT": text} if isinstance(text, str) else {"TEXT": text[0], "TEXT_PAIR": text[1]} for text in texts]
+
+
+def _masked(texts: Sequence[Text], mask_token: str) -> list[Row]:
+    """The middle word of each text is hidden."""
+    rows: list[Row] = []
+    for text in texts:
+        words = _first(text).split()
+        rows.append({"TEXT": " ".join([*words[: len(words) // 2], mask_token, *words[len(words) // 2 + 1 :]])})
+    return rows
+
+
+def _questions(texts: Sequence[Text], mask_token: str) -> list[Row]:
+    return [{"QUESTION": _first(text), "CONTEXT": _second(text)} for text in texts]
+
+
+def _queries(texts: Sequence[Text], mask_token: str) -> list[Row]:
+    """Each query with its own document and those of its neighbours."""
+    documents = [_second(text) for text in texts]
+    return [
+        {"QUERY": _first(text), "DOCUMENTS": [documents[(place + step) % len(texts)] for step in range(_DOCUMENTS)]}
+        for place, text in enumerate(texts)
+    ]
+
+
+def _labelled(texts: Sequence[Text], mask_token: str) -> list[Row]:
+    return [{"TEXT": _first(text), "CANDIDATE_LABELS": _LABELS} for text in texts]
+
+
+_ROW_MAKERS: dict[str, Callable[[Sequence[Text], str], list[Row]]] = {
+    "fill-mask": _masked,
+    "question-answering": _questions,
+    "rerank": _queries,
+    "zero-shot-classification": _labelled,
+}
+
+
+def _first(text: Text) -> str:
+    return text if isinstance(text, str) else text[0]
+
+
+def _second(text: Text) -> str:
+    return text if isinstance(text, str) else text[1]
+
+
+def _loosened(gate: Gate, observed: float) -> float:
+    if gate.comparison == "<=":
+        return max(gate.limit, 1.2 * observed)
+    return min(gate.limit, observed - 0.2 * abs(1.0 - observed))
+
+
+def _tensor(name: str, array: npt.NDArray[Any]) -> GoldenTensor:
+    if array.dtype == np.object_:
+        data = tuple(bytes(value).decode("utf-8") for value in array.ravel())
+        return GoldenTensor(name=name, datatype="BYTES", shape=array.shape, data=data)
+    datatype = next(key for key, kind in _DATA_TYPES.items() if array.dtype == kind)
+    return GoldenTensor.model_validate(
+        {"name": name, "datatype": datatype, "shape": array.shape, "data": array.ravel().tolist()}
+    )
+
+
+def _array(item: GoldenTensor) -> npt.NDArray[Any]:
+    if item.datatype == "BYTES":
+        cells = np.array([str(value).encode("utf-8") for value in item.data], dtype=np.object_)
+        return cells.reshape(item.shape)
+    return np.asarray(item.data, _DATA_TYPES[item.datatype]).reshape(item.shape)
+
+
+assert set(_ROW_MAKERS) <= set(WIRES)

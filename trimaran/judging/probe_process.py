@@ -1,0 +1,145 @@
+"""A probe in a process of its own, seen from the parent: texts and shapes in, arrays and rounds out."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from trimaran.benchmarks.scenarios.results import Round, Shape
+from trimaran.core.artifact import Artifact
+from trimaran.core.backends import Array
+from trimaran.core.isolation import Worker
+from trimaran.core.spec import Rows
+from trimaran.runtime.text import Text
+
+REST_LIMIT_S = 1.0
+
+
+def thread_environment(threads: int) -> dict[str, str]:
+    """The same threads for every library, whoever reads which variable."""
+    count = str(threads)
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    return {**dict.fromkeys(names, count), "TOKENIZERS_PARALLELISM": "false"}
+
+
+class ProbeProcess:
+    """Every call raises the child's own error, or ChildError when it died or passed its deadline."""
+
+    def __init__(
+        self,
+        artifact: Artifact,
+        *,
+        threads: int,
+        environment: Mapping[str, str] | None = None,
+        deadline_s: float,
+        cores: Sequence[int] = (),
+        options: Mapping[str, Any] | None = None,
+        verify: bool = True,
+    ) -> None:
+        self._deadline_s = deadline_s
+        self._folder = tempfile.TemporaryDirectory(prefix="trimaran-probe-")
+        self._worker = Worker(
+            environment={**thread_environment(threads), **artifact.execution_environment, **(environment or {})}
+        )
+        try:
+            self._call(
+                "trimaran.judging.probe:Probe",
+                directory=str(artifact.directory.absolute()),
+                threads=threads,
+                cores=list(cores),
+                options=dict(options or {}),
+                verify=verify,
+            )
+            self.load_s = float(self._call(".load_s"))
+        except BaseException:  # nobody else knows the child yet, so none is left behind
+            self.close()
+            raise
+
+    @property
+    def peak_memory_bytes(self) -> int:
+        return self._worker.peak_memory_bytes
+
+    def answers(self, texts: Sequence[Text], rows: Rows, *, alone: bool = False) -> dict[str, Array]:
+        """Outputs in the order of the texts, under a rows policy; `alone` is each by itself, padded as that says."""
+        result = self._path("answers.npz")
+        self._call(".answers", texts_path=self._texts(texts), result_path=result, rows=rows, alone=alone)
+        return _arrays(result)
+
+    def among_neighbours(self, texts: Sequence[Text], rows: Rows, seed: int) -> tuple[list[int], dict[str, Array]]:
+        """Outputs of sampled texts run in full batches, and which texts they are."""
+        result = self._path("batched.npz")
+        indices = self._call(
+            ".among_neighbours", texts_path=self._texts(texts), result_path=result, rows=rows, seed=seed
+        )
+        return list(indices), _arrays(result)
+
+    def measure(
+        self,
+        shape: Shape,
+        rows: Rows,
+        *,
+        minimum_samples: int,
+        minimum_time_s: float,
+        warmup_samples: int,
+        warmup_time_s: float,
+        repeat: int = 1,
+    ) -> Round:
+        found = self._call(
+            ".measure",
+            batch=shape.batch,
+            sequence=shape.sequence,
+            rows=rows,
+            minimum_samples=minimum_samples,
+            minimum_time_s=minimum_time_s,
+            warmup_samples=warmup_samples,
+            warmup_time_s=warmup_time_s,
+            repeat=repeat,
+        )
+        return Round(**found)
+
+    def take_texts(self, texts: Sequence[Text], rows: Rows) -> dict[str, int]:
+        """Gives the texts of the scenarios that follow; returns n, tokens, longest and truncated."""
+        return dict(self._call(".take_texts", texts_path=self._texts(texts), rows=rows))
+
+    def run_texts(self, what: str, **settings: Any) -> dict[str, Any]:
+        return dict(self._call(".run_texts", what=what, settings=settings))
+
+    def resident(self) -> dict[str, int]:
+        return dict(self._call(".resident"))
+
+    def rest(self) -> None:
+        self._call(".rest", limit_s=REST_LIMIT_S)
+
+    def close(self) -> None:
+        self._worker.close()
+        self._folder.cleanup()
+
+    def __enter__(self) -> ProbeProcess:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _call(self, target: str, **arguments: Any) -> Any:
+        return self._worker.call(target, deadline_s=self._deadline_s, **arguments)
+
+    def _path(self, name: str) -> str:
+        return str(Path(self._folder.name) / name)
+
+    def _texts(self, texts: Sequence[Text]) -> str:
+        path = self._path("texts.json")
+        Path(path).write_text(json.dumps(list(texts)), encoding="utf-8")
+        return path
+
+
+def _arrays(path: str) -> dict[str, Array]:
+    with np.load(path) as found:
+        return {name: found[name] for name in found.files}

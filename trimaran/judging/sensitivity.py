@@ -1,0 +1,47 @@
+"""What the search for mixed precision found, layer by layer: kept in the manifest, plotted in the report."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from trimaran.core.spec import Frozen
+from trimaran.judging.evidence import Evidence
+
+KEY = "sensitivity"
+Stopped = Literal["gates keep", "budget", "nothing left"]
+
+
+class LayerCost(Frozen):
+    """`cost` is the loss that this layer adds when it alone is in INT8, with its interval over texts, as a part of the
+    loss with all layers in INT8; None where it was not tried: the budget ended, or it would have decided
+    nothing.
+    """
+
+    name: str
+    cost: float | None
+    low: float | None
+    high: float | None
+    kept: Literal["float", "int8"]
+
+
+class SearchStep(Frozen):
+    """One set of layers in float, how many they are, and the mean loss with the upper end of its interval."""
+
+    kept: int
+    value: float
+    high: float
+    holds: bool
+
+
+class Sensitivity(Frozen):
+    """`layers` in the graph's order, `steps` in the order tried; `gates` is what the chosen set was decided on."""
+
+    metric: str
+    texts: int
+    texts_digest: str
+    layers: tuple[LayerCost, ...]
+    steps: tuple[SearchStep, ...]
+    gates: tuple[Evidence, ...]
+    stopped: Stopped
+    seconds: float
+    budget_s: float

@@ -1,0 +1,90 @@
+"""What a person means by NAME or ARTIFACT: the artifact in the store, and how its rows were proven to run together."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError as SchemaError
+
+from trimaran.benchmarks.report.report import WIDEST_FIRST, Quality
+from trimaran.core.artifact import MANIFEST, Artifact, load_artifact
+from trimaran.core.errors import IntegrityError, UsageError
+from trimaran.core.spec import Rows
+from trimaran.core.store import Store, publish, temporary_sibling
+from trimaran.model_repository.layout import CONFIG_FILE
+from trimaran.model_repository.stages import SERVING_FILE, served_names
+from trimaran.model_repository.versions import model_versions
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """`why` says where `rows` comes from."""
+
+    artifact: Artifact
+    rows: Rows
+    why: str
+
+
+def deployed(reference: str, *, store: Store, repository: Path) -> Deployed:
+    """The version that is served of a model of the repository by that name, or an artifact of the store."""
+    model = repository / reference
+    if "/" not in reference and (model / CONFIG_FILE).is_file():
+        served = model_versions(repository, reference).served
+        if not served:
+            raise UsageError(f"{model} has no version that is served.", hint="`trimaran promote` chooses one.")
+        version = model / str(served[-1])
+        serving = version / SERVING_FILE
+        if serving.is_file():
+            rows: Rows = json.loads(serving.read_text(encoding="utf-8"))["rows"]
+            return Deployed(_artifact_of(version, store), rows, f"as {reference} version {served[-1]} is served")
+        raise UsageError(f"{model} was not laid out by trimaran: {serving} is missing.")
+    try:
+        artifact = store.open(reference)
+    except UsageError as error:
+        names = sorted(path.parent.parent.name for path in repository.glob(f"*/*/{SERVING_FILE}"))
+        raise UsageError(
+            f"Neither a model of {repository} nor a single artifact of {store.root} is called {reference!r}.",
+            hint=f"Models: {', '.join(dict.fromkeys(names)) or 'none'}. {error.hint}",
+        ) from error
+    return _certified(artifact, store)
+
+
+def _certified(artifact: Artifact, store: Store) -> Deployed:
+    """By the certificates of this artifact in the store's records; of several the most careful."""
+    proven: list[Rows] = []
+    for path in (store.root / "records").glob("assess-*.json"):
+        with contextlib.suppress(SchemaError):
+            quality = Quality.model_validate_json(path.read_bytes())
+            if quality.artifact == artifact.digest:
+                proven.append(quality.rows)
+    if proven:
+        return Deployed(artifact, max(proven, key=WIDEST_FIRST.index), "by its batch-invariance certificate")
+    return Deployed(artifact, "alone", "it has no batch-invariance certificate, and rows alone are always safe")
+
+
+def _artifact_of(version: Path, store: Store) -> Artifact:
+    """The artifact that a version was laid out from; brought back into the store where it is no longer there."""
+    named = load_artifact(version, verify=False)
+    with contextlib.suppress(IntegrityError):
+        if (found := store.find(named.recipe)) is not None and found.files == named.files:
+            return found
+    target = store.path_of(named.recipe)
+    with temporary_sibling(target) as folder:
+        for name, served in served_names(named).items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            source = version / served
+            if not source.is_file():
+                raise IntegrityError(f"{source} is missing.", hint="Lay the artifact out again.")
+            try:
+                path.hardlink_to(source)
+            except OSError:
+                shutil.copyfile(source, path)
+        shutil.copyfile(version / MANIFEST, folder / MANIFEST)
+        load_artifact(folder)
+        publish(folder, target)
+    return load_artifact(target, verify=False)

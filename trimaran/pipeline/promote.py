@@ -1,0 +1,133 @@
+"""Changing which version of a model is served, in the repository and on the servers that serve it, or not at all."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from trimaran.core.errors import RepositoryError, ServerError, UnavailableError, UsageError
+from trimaran.core.progress import Progress
+from trimaran.core.spec import Frozen
+from trimaran.judging.golden import GOLDEN_FILE, read_golden
+from trimaran.model_repository.check import problems_of_version
+from trimaran.model_repository.layout import CONFIG_FILE, copy_version
+from trimaran.model_repository.versions import (
+    add_beside,
+    forget_last,
+    model_versions,
+    models_beside,
+    pin,
+    remember,
+    restore,
+)
+from trimaran.serving.triton import control, readiness
+from trimaran.serving.triton.check import serve_and_verify
+from trimaran.serving.triton.ports import HOST
+from trimaran.serving.triton.states import Running, running
+
+
+class Promoted(Frozen):
+    """`servers` are the live ones that switched, by their HTTP ports; `proven` is what the trial run kept to."""
+
+    name: str
+    version: int
+    before: tuple[int, ...]
+    servers: tuple[int, ...]
+    proven: dict[str, float] | None
+
+
+def promote(repository: Path, name: str, version: int, *, prove: bool, progress: Progress) -> Promoted:
+    """Serves `version` from now on. A version that is damaged, does not load or has drifted is refused, and what was
+    served before serves on.
+    """
+    repository = repository.absolute()
+    promoted = _switch(repository, name, version, prove=prove, progress=progress)
+    remember(repository, name, promoted.before, version)
+    return promoted
+
+
+def rollback(repository: Path, name: str, *, prove: bool, progress: Progress) -> Promoted:
+    """Serves what was served before the latest promotion."""
+    repository = repository.absolute()
+    previous = model_versions(repository, name).previous
+    if previous is None:
+        raise UsageError(f"{name} was not promoted before, so there is nothing to go back to.")
+    promoted = _switch(repository, name, previous, prove=prove, progress=progress)
+    forget_last(repository, name)
+    return promoted
+
+
+def _switch(repository: Path, name: str, version: int, *, prove: bool, progress: Progress) -> Promoted:
+    facts = model_versions(repository, name)
+    if version in facts.versions and (found := problems_of_version(repository / name, version)):
+        raise RepositoryError(
+            f"Version {version} of {name} is refused. {_served(facts.served)} on. " + "; ".join(map(str, found)),
+            problems=found,
+        )
+    proven = _proven(repository, name, version, progress) if prove and version in facts.versions else None
+    servers = [server for server in running() if server.repository == repository and name in server.models]
+    beside = models_beside(repository, name, version)
+    before: dict[Path, str] = {}
+    try:
+        if servers:
+            before |= add_beside(repository, name, version)
+        for server in servers:
+            _load_beside(server, beside)
+        # Loading an ensemble loads its steps as they are configured then, so those keep both versions until it is done.
+        before |= pin(repository, name, version, beside=False)
+        for server in servers:
+            with progress.stage("switch") as step:
+                control.load((HOST, server.http_port), name)
+                control.switched((HOST, server.http_port), name, version)
+                readiness.sing(server.http_port, name)
+                step.outcome(f"the server on port {server.http_port} serves version {version} of {name}")
+        before = {**pin(repository, name, version), **before}
+        for server in servers:
+            _load_beside(server, beside)
+    except ServerError as error:
+        restore(before)
+        for server in servers:
+            control.load((HOST, server.http_port), name)
+            _load_beside(server, beside)
+        raise RepositoryError(
+            f"Version {version} of {name} is refused, it does not load: {error.message} {_served(facts.served)} on.",
+            hint="`trimaran repository check` looks for the reason.",
+        ) from error
+    return Promoted(
+        name=name,
+        version=version,
+        before=facts.served,
+        servers=tuple(server.http_port for server in servers),
+        proven=proven,
+    )
+
+
+def _load_beside(server: Running, models: tuple[str, ...]) -> None:
+    """As their configurations now say; those that the server does not have loaded are called by nobody there."""
+    for model in models:
+        if control.ready_versions((HOST, server.http_port), model):
+            control.load((HOST, server.http_port), model)
+
+
+def _proven(repository: Path, name: str, version: int, progress: Progress) -> dict[str, float] | None:
+    """Serves the version alone, aside, and asks it its golden questions; None where it has none, or no Triton is."""
+    path = repository / name / str(version) / GOLDEN_FILE
+    if not path.is_file():
+        return None
+    golden = read_golden(path)
+    with progress.stage("trial") as step, tempfile.TemporaryDirectory(prefix="trimaran-trial-") as scratch:
+        copy_version(repository / name, version, Path(scratch) / name)
+        for step_model in repository.glob(f"{name}_*/{version}/{CONFIG_FILE}"):
+            beside = step_model.parent.parent
+            copy_version(beside, version, Path(scratch) / beside.name)
+        try:
+            found = serve_and_verify(Path(scratch), name, golden)
+        except UnavailableError as error:
+            step.outcome(f"not done: {error}")
+            return None
+        step.outcome(", ".join(f"{check}" for check in found.checks))
+    return found.metrics
+
+
+def _served(versions: tuple[int, ...]) -> str:
+    return f"Version {', '.join(map(str, versions)) or 'none'} serves"

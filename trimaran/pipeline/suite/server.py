@@ -1,0 +1,154 @@
+"""The server that the served scenarios of a suite ask: the user's own, or a Triton started for one candidate."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trimaran.benchmarks.measure.runner import Entry
+from trimaran.benchmarks.scenarios import results
+from trimaran.benchmarks.scenarios.footprint import SAME_ANSWER, distance, one_text
+from trimaran.benchmarks.scenarios.results import ColdStart, Start, TextsUsed
+from trimaran.benchmarks.scenarios.scenarios import AskedColdStart, Unit
+from trimaran.core.backends import Array
+from trimaran.core.errors import ServerError, ToolError, ValidationError
+from trimaran.model_repository.layout import lay_out
+from trimaran.pipeline.plan import Plan
+from trimaran.pipeline.suite.served import Target
+from trimaran.runtime.text import Text
+from trimaran.serving.client import Client
+from trimaran.serving.triton.server import Server, launch
+
+
+class SuiteServer:
+    """One server at a time, started when first asked for and kept until another candidate's is wanted."""
+
+    def __init__(self, plan: Plan, given: Target | None) -> None:
+        self._plan = plan
+        self._given = replace(given, model=plan.name, task=plan.ref.task) if given else None
+        self._folder = tempfile.TemporaryDirectory(prefix="trimaran-suite-")
+        self._running: tuple[str, Server] | None = None
+        self._recognised: set[str] = set()
+
+    def target(self, entry: Entry, expected: Mapping[str, Array], text: Text) -> Target:
+        """Raises UnavailableError where there is no Triton, ToolError where it does not start, ValidationError where
+        the user's own answers otherwise than this candidate: its figures would stand under the wrong name.
+        """
+        if self._given:
+            if entry.name not in self._recognised:
+                recognise(self._given, entry.name, expected, text)
+                self._recognised.add(entry.name)
+            return self._given
+        if self._running is None or self._running[0] != entry.name:
+            self.stop()
+            self._running = entry.name, launch(self._repository(entry), drain=False)
+        server = self._running[1]
+        return Target(
+            kind="triton",
+            model=self._plan.name,
+            task=self._plan.ref.task,
+            urls={"grpc": server.grpc_url, "http": server.http_url},
+            statistics=server.http_url,
+        )
+
+    def cold_starts(
+        self,
+        unit: Unit,
+        entry: Entry,
+        head: Mapping[str, Any],
+        used: TextsUsed,
+        expected: Mapping[str, Array],
+        text: Text,
+    ) -> ColdStart | None:
+        """Triton's start to the first correct answer over gRPC; None when the server is not ours to start."""
+        if self._given:
+            return None
+        self.stop()
+        assert isinstance(unit.asked, AskedColdStart)
+        starts: list[Start] = []
+        cut = None
+        wanted = expected
+        try:
+            for _ in range(unit.asked.starts):
+                begun_ns = time.perf_counter_ns()
+                with launch(self._repository(entry), drain=False) as server, Client(server.grpc_url) as client:
+                    ready_ns = time.perf_counter_ns()
+                    answer = client.query(self._plan.name, [text])
+                    elapsed_ns = time.perf_counter_ns() - begun_ns
+                found = comparable(answer)
+                # A task whose served answer is not the engine's own numbers is held to its first start.
+                wanted = wanted if wanted.keys() == found.keys() else found
+                apart = distance(wanted, found)
+                parts = {"server and model": ready_ns - begun_ns, "first answer": elapsed_ns - (ready_ns - begun_ns)}
+                starts.append(
+                    Start(elapsed_ns=elapsed_ns, parts_ns=parts, correct=apart <= SAME_ANSWER, distance=apart)
+                )
+        except (ServerError, ToolError) as error:
+            cut = str(error)
+        return results.ColdStart(
+            **head,
+            at="served",
+            wire="grpc",
+            target="triton",
+            starts=tuple(starts),
+            texts=one_text(used),
+            cut=cut,
+            cut_by="server" if cut else None,
+        )
+
+    def stop(self) -> None:
+        if self._running:
+            self._running[1].close()
+            self._running = None
+
+    def close(self) -> None:
+        self.stop()
+        self._folder.cleanup()
+
+    def _repository(self, entry: Entry) -> Path:
+        repository = Path(self._folder.name) / entry.name
+        if not repository.exists():
+            lay_out(
+                entry.artifact,
+                repository=repository,
+                name=self._plan.name,
+                rows=entry.rows,
+                threads=self._plan.config.threads,
+            )
+        return repository
+
+
+def recognise(target: Target, candidate: str, expected: Mapping[str, Array], text: Text) -> None:
+    """A Triton's answer to one text against this candidate's own, where both are numbers of the same kind."""
+    if target.kind != "triton":
+        return
+    wire, url = next(iter(target.urls.items()))
+    with Client(url, protocol=wire) as client:
+        found = comparable(client.query(target.model, [text]))
+    if found.keys() == expected.keys() and (apart := distance(expected, found)) > SAME_ANSWER:
+        raise ValidationError(
+            f"{url} does not serve {candidate}: its answer to the first text differs by {apart:.2g}.",
+            hint="Serve the candidate that the suite chooses, or name the one that is served with --candidates.",
+        )
+
+
+def comparable(answer: Any) -> dict[str, Array]:
+    """A served answer as numbers: vectors as they are, anything else by the numbers in it, in their order."""
+    if isinstance(answer, np.ndarray):
+        return {"embedding": answer}
+    return {"answer": np.asarray(_numbers(answer), np.float64)}
+
+
+def _numbers(value: Any) -> list[float]:
+    if isinstance(value, bool) or value is None or isinstance(value, str):
+        return []
+    if isinstance(value, (int, float, np.number)):
+        return [float(value)]
+    items = value.values() if isinstance(value, Mapping) else value
+    return [number for item in items for number in _numbers(item)]

@@ -1,0 +1,152 @@
+"""A short search by successive halving: every setting gets a glance, the better half gets twice the time, and again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from trimaran.core.errors import TrimaranError
+from trimaran.core.progress import Step
+from trimaran.pipeline.tune.record import Round, Tried, combined
+from trimaran.pipeline.tune.settings import Figures, Objective, Setting, best_first, different, gain
+
+Measure = Callable[[Setting, float], Round]
+# What the best of one wave carry on into the next, and how many go into the final rounds.
+_CARRIED = 2
+_FINALISTS = 4
+_FINAL_ROUNDS = 3
+# Of the budget: when it is spent, no further setting gets its glance, so that the best are still measured well.
+_SHARE_OF_WAVES = 0.6
+# Below this a gain is taken for noise, and the present setting stays.
+WORTH = 1.03
+
+
+@dataclass
+class Search:
+    """`glance_s` is the time of a setting's first measurement; nothing begins after `budget_s`.
+
+    `cut` when there was no time for all that was planned.
+    """
+
+    present: Setting
+    objective: Objective
+    measure: Measure
+    forget: Callable[[Setting], None]
+    step: Step
+    budget_s: float
+    glance_s: float
+    rounds: dict[Setting, list[Round]] = field(default_factory=dict)
+    rejected: dict[Setting, str] = field(default_factory=dict)
+    stopped: dict[Setting, str] = field(default_factory=dict)
+    cut: bool = False
+
+    def __post_init__(self) -> None:
+        self._begun_s = time.monotonic()
+        self._planned = 1
+
+    @property
+    def spent_s(self) -> float:
+        return time.monotonic() - self._begun_s
+
+    @property
+    def figures(self) -> dict[Setting, Figures]:
+        """Of every setting whose answers are right."""
+        return {
+            setting: combined(tuple(rounds)) for setting, rounds in self.rounds.items() if setting not in self.rejected
+        }
+
+    def begin(self) -> None:
+        """The present setting comes first: all others are held against it, so its failure ends the search."""
+        self.rounds[self.present] = [self.measure(self.present, self.glance_s)]
+
+    def wave(self, vary: Callable[[Setting], Iterable[Setting]]) -> None:
+        """A glance at what `vary` makes of the best so far."""
+        best = self._best()[:_CARRIED]
+        fresh = different((new for setting in best for new in vary(setting)), than=self.rounds)
+        self._planned += len(fresh)
+        self._measure_each(fresh, self.glance_s, within_s=_SHARE_OF_WAVES * self.budget_s)
+        kept = self._best()[: max(_CARRIED, len(fresh) // 2)]
+        self._stop(kept, "lost at first sight")
+
+    def finals(self) -> list[Setting]:
+        """The best few and the present setting in turns, for ever longer; each round halves them. The finalists."""
+        kept = self._best()[:_FINALISTS]
+        self._stop(kept, "not among the best few")
+        seconds = self.glance_s
+        for number in range(_FINAL_ROUNDS):
+            seconds *= 2
+            turn = different([self.present, *kept])
+            self._planned += len(turn)
+            self._measure_each(turn, seconds, within_s=self.budget_s)
+            kept = self._best()[: max(2, len(kept) // 2)]
+            self._stop(kept, f"lost in final round {number + 1}")
+        return kept
+
+    def tried(self, chosen: Setting, finalists: Iterable[Setting]) -> tuple[Tried, ...]:
+        """Every setting with what became of it, the best first."""
+        last = set(finalists)
+        order = [*best_first(self.figures, self.present, self.objective), *self.rejected]
+        return tuple(
+            Tried(
+                setting=setting,
+                rounds=tuple(self.rounds.get(setting, ())),
+                verdict=(
+                    "rejected"
+                    if setting in self.rejected
+                    else "chosen"
+                    if setting == chosen
+                    else "finalist"
+                    if setting in last or setting == self.present
+                    else "stopped"
+                ),
+                reason=self.rejected.get(setting) or self.stopped.get(setting, ""),
+            )
+            for setting in dict.fromkeys(order)
+        )
+
+    def choice(self, finalists: Iterable[Setting]) -> tuple[Setting, str]:
+        """The best finalist, or the present setting when none is worth a change; and why."""
+        found = self.figures
+        proven = [setting for setting in finalists if len(self.rounds[setting]) > 1]
+        best = best_first(found, self.present, self.objective, among=different([*proven, self.present]))[0]
+        gained = gain(found[best], found[self.present], self.objective)
+        told = f"of {len(self.rounds)} settings that were tried"
+        if self.cut and not proven:
+            return self.present, f"The present setting stays: none {told} was measured twice in {self.budget_s:g} s."
+        told += f" within the budget of {self.budget_s:g} s" if self.cut else ""
+        if best == self.present or gained < WORTH:
+            return self.present, f"The present setting stays: none {told} is {WORTH - 1:.0%} better."
+        before, after = found[self.present], found[best]
+        return best, (
+            f"The best {told} for {self.objective}: one caller {1e3 * after.alone_s:.2f} ms "
+            f"(before {1e3 * before.alone_s:.2f}), many callers {after.crowd_per_s:.0f} answers/s "
+            f"(before {before.crowd_per_s:.0f})."
+        )
+
+    def _best(self) -> list[Setting]:
+        """Those that are still in the running."""
+        found = self.figures
+        running = [setting for setting in found if setting not in self.stopped]
+        return best_first(found, self.present, self.objective, among=running)
+
+    def _measure_each(self, settings: Iterable[Setting], seconds: float, *, within_s: float) -> None:
+        for setting in settings:
+            if self.spent_s >= within_s:
+                self.cut = True
+                return
+            done = sum(map(len, self.rounds.values())) + len(self.rejected)
+            self.step.advance(done, max(self._planned, done), str(setting))
+            try:
+                self.rounds.setdefault(setting, []).append(self.measure(setting, seconds))
+            except TrimaranError as error:
+                if setting == self.present:
+                    raise
+                self.rejected[setting] = str(error)
+
+    def _stop(self, kept: Iterable[Setting], why: str) -> None:
+        going_on = {*kept, self.present}
+        for setting in self.rounds:
+            if setting not in going_on and setting not in self.stopped and setting not in self.rejected:
+                self.stopped[setting] = why
+                self.forget(setting)

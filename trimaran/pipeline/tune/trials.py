@@ -1,0 +1,125 @@
+"""A Triton of its own in which settings are tried: each is loaded, held to the golden bundle and put under load."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from types import TracebackType
+
+from trimaran.benchmarks.scenarios.loadgen import Load
+from trimaran.core.errors import NotReady, ServerError, ToolError
+from trimaran.core.isolation import Worker
+from trimaran.judging.golden import GOLDEN_FILE
+from trimaran.pipeline.tune.laying import Tunable, lay_trial
+from trimaran.pipeline.tune.record import Round
+from trimaran.pipeline.tune.settings import Setting
+from trimaran.serving.client import Client
+from trimaran.serving.triton import control, readiness
+from trimaran.serving.triton.server import Server, launch
+from trimaran.serving.triton.verify import require_faithful, verify
+
+# So many settings stay loaded, so that those which are measured in turns need not be loaded each time.
+_KEPT_LOADED = 4
+_WARM_UP_S = 0.15
+_ROOM_S = 120.0
+
+
+class Trials:
+    """A context manager. `callers` is the size of the crowd."""
+
+    def __init__(self, found: Tunable, *, callers: int) -> None:
+        self._found, self._callers = found, callers
+        self._folder = tempfile.TemporaryDirectory(prefix="trimaran-tune-")
+        self._repository = Path(self._folder.name) / "repository"
+        self._server: Server | None = None
+        self._worker: Worker | None = None
+        self._loaded: list[str] = []
+        self._faithful: set[str] = set()
+
+    def measure(self, setting: Setting, seconds: float) -> Round:
+        """One caller for a third of the time, then the crowd. The answers are checked before the first measurement.
+
+        Raises QualityError for a setting that changes answers, ServerError or ToolError for one that is not served.
+        """
+        name = lay_trial(self._found, setting, self._repository)
+        server, worker = self._running()
+        try:
+            return self._measured(server, worker, name, seconds)
+        except (ToolError, ServerError):
+            # Whatever it was, the next setting begins with a server and callers of which nothing is in doubt.
+            self.close()
+            raise
+
+    def _measured(self, server: Server, worker: Worker, name: str, seconds: float) -> Round:
+        self._load(server, name)
+        if name not in self._faithful:
+            with Client(server.grpc_url, concurrency=self._callers) as client:
+                require_faithful(verify(client, name, self._found.golden))
+                require_faithful(verify(client, name, self._found.golden, callers=self._callers))
+            self._faithful.add(name)
+        _load_of(worker, name, self._callers, _WARM_UP_S)
+        alone = _load_of(worker, name, 1, seconds / 3)
+        crowd = _load_of(worker, name, self._callers, 2 * seconds / 3)
+        return Round(
+            alone_ns=alone.latencies_ns, crowd_answers=len(crowd.latencies_ns), crowd_elapsed_ns=crowd.elapsed_ns
+        )
+
+    def forget(self, setting: Setting) -> None:
+        """Frees what a setting that has lost holds."""
+        name = lay_trial(self._found, setting, self._repository)
+        if name in self._loaded and self._server is not None:
+            self._unload(self._server, name)
+
+    def close(self) -> None:
+        if self._worker is not None:
+            self._worker.close()
+        if self._server is not None:
+            self._server.close()
+        self._server, self._worker, self._loaded = None, None, []
+
+    def _running(self) -> tuple[Server, Worker]:
+        """The server and its callers, started anew where a setting has taken the server with it."""
+        if self._server is not None and not readiness.is_ready(self._server.ports.http):
+            self.close()
+        if self._server is None or self._worker is None:
+            self._server = launch(self._repository, drain=False)
+            self._worker = Worker()
+            self._worker.call(
+                "trimaran.pipeline.tune.callers:Callers",
+                deadline_s=_ROOM_S,
+                url=self._server.grpc_url,
+                golden=str((self._found.folder / GOLDEN_FILE).absolute()),
+            )
+        return self._server, self._worker
+
+    def _load(self, server: Server, name: str) -> None:
+        if name in self._loaded:
+            return
+        while len(self._loaded) >= _KEPT_LOADED:
+            self._unload(server, self._loaded[0])
+        control.load((server.host, server.ports.http), name)
+        self._loaded.append(name)
+
+    def _unload(self, server: Server, name: str) -> None:
+        self._loaded.remove(name)
+        control.unload((server.host, server.ports.http), name)
+
+    def __enter__(self) -> Trials:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+        self._folder.cleanup()
+
+
+def _load_of(worker: Worker, name: str, callers: int, seconds: float) -> Load:
+    found = Load.model_validate(
+        worker.call(".load", deadline_s=seconds + _ROOM_S, model=name, callers=callers, time_s=seconds)
+    )
+    if found.dead:
+        raise NotReady(f"The server stopped answering under {callers} caller(s). {found.dead}")
+    if found.failures:
+        raise ServerError(f"{found.failures} of {found.failures + len(found.latencies_ns)} requests failed.")
+    return found

@@ -1,0 +1,38 @@
+"""INT8 weights with activations scaled at run time, for OpenVINO: by groups of channels, or by whole tokens."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+from trimaran.core.artifact import Artifact, Check
+from trimaran.quantize.int8.openvino_graph import save_openvino
+from trimaran.quantize.settings import Made, Settings
+
+
+def openvino_weights(parent: Artifact, folder: Path, settings: Settings) -> Made:
+    """Weights with a zero point, so that every level is used."""
+    import nncf
+
+    return _compressed(parent, folder, nncf.CompressWeightsMode.INT8_ASYM, kind="u8")
+
+
+def openvino_dynamic(parent: Artifact, folder: Path, settings: Settings) -> Made:
+    """Symmetric weights, the form of the fastest integer products."""
+    import nncf
+
+    return _compressed(parent, folder, nncf.CompressWeightsMode.INT8_SYM, kind="i8")
+
+
+def _compressed(parent: Artifact, folder: Path, mode: Any, *, kind: str) -> Made:
+    import nncf
+    import openvino as ov
+
+    nncf.set_log_level(logging.ERROR)
+    compressed = nncf.compress_weights(ov.convert_model(str(parent.entry_path)), mode=mode)
+    kinds = [
+        node.get_element_type().get_type_name() for node in compressed.get_ops() if node.get_type_name() == "Constant"
+    ]
+    check = Check(name="INT8 weight tensors", observed=kinds.count(kind), limit=1, comparison=">=")
+    return Made(entry=save_openvino(compressed, folder), checks=(check,))

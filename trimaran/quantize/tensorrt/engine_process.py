@@ -1,0 +1,210 @@
+"""The TensorRT builder itself, run in a child process: ONNX in, plan and what the builder said out, as JSON."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from trimaran.core.backends import driver_present
+from trimaran.core.errors import ToolError, UsageError
+
+LAYERS = "Layers:"
+_MOST_WORDS = 6
+
+
+def build_plan(
+    graph: str,
+    plan: str,
+    *,
+    runtime: str,
+    profiles: list[dict[str, list[list[int]]]],
+    compute_capabilities: list[str],
+    workspace_bytes: int | None = None,
+    weight_streaming: bool = False,
+    version_compatible: bool = False,
+    hardware_compatible: str = "NONE",
+    optimization_level: int | None = None,
+    timing_cache: str | None = None,
+    progress: str | None = None,
+) -> dict[str, Any]:
+    """Writes the plan. `profiles` hold minimum, typical and maximum shape by input; one optimization profile each.
+
+    Raises ToolError with the parser's or the builder's own words.
+    """
+    trt = importlib.import_module(runtime)
+    begun_s = time.monotonic()
+    logger = _logger(trt)
+    builder = trt.Builder(logger)
+    # Strongly typed is TensorRT 11's only kind of network, and tensorrt_rtx's: types are those of the graph.
+    network = builder.create_network(0)
+    parser = trt.OnnxParser(network, logger)
+    if not parser.parse_from_file(graph):
+        errors = [parser.get_error(index) for index in range(parser.num_errors)]
+        words = [f"{error.node_operator()} {error.node_name()}: {_reason(error)}" for error in errors]
+        raise _refused(f"{runtime} cannot read the graph", words or logger.errors, runtime)
+    config = builder.create_builder_config()
+    config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
+    _set_target(trt, config, compute_capabilities)
+    _set_options(
+        trt, config, workspace_bytes, weight_streaming, version_compatible, hardware_compatible, optimization_level
+    )
+    cache = _set_timing_cache(config, timing_cache)
+    if progress:
+        config.progress_monitor = _monitor(trt, Path(progress))
+    for shapes in profiles:
+        _add_profile(builder, config, network, shapes)
+    built = builder.build_serialized_network(network, config)
+    if built is None:
+        raise _refused(f"{runtime} built no engine", logger.errors, runtime)
+    Path(plan).write_bytes(memoryview(built))
+    if cache is not None and timing_cache:
+        _save(Path(timing_cache), memoryview(cache.serialize()))
+    return {
+        "version": str(trt.__version__),
+        "layers": logger.layers or _inspected(trt, logger, built),
+        "warnings": logger.warnings,
+        "plan_bytes": Path(plan).stat().st_size,
+        "build_s": round(time.monotonic() - begun_s, 2),
+    }
+
+
+def _inspected(trt: Any, logger: Any, built: Any) -> list[str]:
+    """The same table from the finished engine, where there is a GPU to open it on and the log had none."""
+    engine = trt.Runtime(logger).deserialize_cuda_engine(built) if driver_present() else None
+    if engine is None:
+        return []
+    return [str(engine.create_engine_inspector().get_engine_information(trt.LayerInformationFormat.ONELINE))]
+
+
+def _set_target(trt: Any, config: Any, compute_capabilities: list[str]) -> None:
+    """Which GPUs the plan is for. Plain TensorRT builds for the one that it finds, and has no such setting."""
+    if not compute_capabilities:
+        return
+    if not hasattr(config, "set_compute_capability"):
+        raise UsageError(
+            f"{trt.__name__} builds for the GPU of this machine; it takes no compute capability.",
+            hint="Leave --compute-capability out, or use --runtime tensorrt-rtx.",
+        )
+    config.num_compute_capabilities = len(compute_capabilities)
+    for index, wanted in enumerate(compute_capabilities):
+        known = getattr(trt, "ComputeCapability")  # noqa: B009  plain TensorRT has no such name
+        name = f"SM{wanted.replace('.', '')}"
+        if not hasattr(known, name):
+            names = [name for name in dir(known) if name.startswith("SM")]
+            raise UsageError(
+                f"{trt.__name__} {trt.__version__} cannot build for compute capability {wanted}.",
+                hint=f"It knows {', '.join(f'{name[2:-1]}.{name[-1]}' for name in names)}.",
+            )
+        config.set_compute_capability(getattr(known, name), index)
+
+
+def _set_options(
+    trt: Any,
+    config: Any,
+    workspace_bytes: int | None,
+    weight_streaming: bool,
+    version_compatible: bool,
+    hardware_compatible: str,
+    optimization_level: int | None,
+) -> None:
+    if workspace_bytes:
+        config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, workspace_bytes)
+    if weight_streaming:
+        config.set_flag(trt.BuilderFlag.WEIGHT_STREAMING)
+    if version_compatible:
+        config.set_flag(trt.BuilderFlag.VERSION_COMPATIBLE)
+    if hardware_compatible != "NONE":
+        config.hardware_compatibility_level = getattr(trt.HardwareCompatibilityLevel, hardware_compatible)
+    if optimization_level is not None:
+        config.builder_optimization_level = optimization_level
+
+
+def _add_profile(builder: Any, config: Any, network: Any, shapes: dict[str, list[list[int]]]) -> None:
+    profile = builder.create_optimization_profile()
+    for index in range(network.num_inputs):
+        name = network.get_input(index).name
+        if name not in shapes:
+            raise ToolError(f"The graph's input {name} is not in the artifact's signature.")
+        profile.set_shape(name, *(tuple(shape) for shape in shapes[name]))
+    config.add_optimization_profile(profile)
+
+
+def _set_timing_cache(config: Any, path: str | None) -> Any:
+    """What was timed before is not timed again; a cache of another TensorRT or GPU is refused by TensorRT."""
+    if path is None:
+        return None
+    stored = Path(path).read_bytes() if Path(path).is_file() else b""
+    cache = config.create_timing_cache(stored)
+    if not config.set_timing_cache(cache, False):
+        raise UsageError(f"The timing cache {path} is of another TensorRT or GPU.", hint="Name another file.")
+    return cache
+
+
+def _save(path: Path, data: memoryview) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_bytes(data)
+    temporary.replace(path)
+
+
+def _refused(what: str, words: list[str], runtime: str) -> ToolError:
+    said = " | ".join(dict.fromkeys(" ".join(word.split()) for word in words[:_MOST_WORDS])) or "nothing"
+    return ToolError(f"{what}. It says: {said}", runtime=runtime, said=said)
+
+
+def _reason(error: Any) -> str:
+    """The parser's sentence; of an operator that it does not have it says only `false`."""
+    return "not supported" if error.desc().strip() == "false" else str(error.desc())
+
+
+def _logger(trt: Any) -> Any:
+    """Writes everything to the log file, which is stderr here, and keeps errors and the fused-layer tables."""
+
+    class Log(trt.ILogger):
+        def __init__(self) -> None:
+            trt.ILogger.__init__(self)
+            self.errors: list[str] = []
+            self.warnings = 0
+            self.layers: list[str] = []
+
+        def log(self, severity: Any, message: str) -> None:
+            if severity in (trt.ILogger.ERROR, trt.ILogger.INTERNAL_ERROR):
+                self.errors.append(message)
+            elif severity == trt.ILogger.WARNING:
+                self.warnings += 1
+            elif message.startswith(LAYERS):
+                self.layers.append(message)
+            sys.stderr.write(f"[{severity.name}] {message}\n")
+
+    return Log()
+
+
+def _monitor(trt: Any, path: Path) -> Any:
+    """Tells the parent where the build is, as JSON lines in a file that it reads."""
+
+    class Monitor(trt.IProgressMonitor):
+        def __init__(self) -> None:
+            trt.IProgressMonitor.__init__(self)
+            self._steps: dict[str, int] = {}
+
+        def phase_start(self, phase: str, parent: str | None, steps: int) -> None:
+            self._steps[phase] = steps
+            self._tell(phase, 0)
+
+        def step_complete(self, phase: str, step: int) -> bool:
+            self._tell(phase, step + 1)
+            return True
+
+        def phase_finish(self, phase: str) -> None:
+            self._tell(phase, self._steps.pop(phase, 0))
+
+        def _tell(self, phase: str, done: int) -> None:
+            with path.open("a", encoding="utf-8") as stream:
+                stream.write(json.dumps([phase, done, self._steps.get(phase, done)]) + "\n")
+
+    return Monitor()

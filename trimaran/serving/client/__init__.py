@@ -1,0 +1,17 @@
+"""Texts to served models and their answers back, over gRPC or HTTP."""
+
+from trimaran.serving.client.asynchronous import AsyncClient
+from trimaran.serving.client.calls import Embeddings, Model, Ranking, TokenVectors, TokenWeights
+from trimaran.serving.client.place import Protocol
+from trimaran.serving.client.synchronous import Client
+
+__all__ = [
+    "AsyncClient",
+    "Client",
+    "Embeddings",
+    "Model",
+    "Protocol",
+    "Ranking",
+    "TokenVectors",
+    "TokenWeights",
+]

@@ -1,0 +1,311 @@
+"""What a caller asks as requests to a served model, and its answers put together again; nothing here touches a wire.
+
+The names are those of `docs/serving.md`, "The wire contract".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from trimaran.core.errors import UsageError
+from trimaran.runtime.text import Text
+
+Array = npt.NDArray[Any]
+Embeddings = npt.NDArray[np.float32]
+Ranking = list[tuple[str, float]]
+Tensors = Mapping[str, Array]
+Answer = TypeVar("Answer")
+
+# The contract allows 1,024 documents or labels a request; fewer let several requests share the work.
+ENTRIES_PER_REQUEST = 256
+
+
+@dataclass(frozen=True)
+class Model:
+    """What the server says of a model. `task` is empty for a model that Trimaran did not lay out."""
+
+    name: str
+    task: str
+    max_batch_size: int
+    inputs: frozenset[str]
+    outputs: Mapping[str, tuple[int, ...]]
+    parameters: Mapping[str, str]
+
+    @classmethod
+    def from_config(cls, name: str, config: Mapping[str, Any]) -> Model:
+        parameters = {key: str(value.get("string_value", "")) for key, value in config.get("parameters", {}).items()}
+        return cls(
+            name=name,
+            task=parameters.get("task", ""),
+            max_batch_size=max(1, int(config.get("max_batch_size", 0))),
+            inputs=frozenset(str(item["name"]) for item in config["input"]),
+            outputs={item["name"]: tuple(int(dim) for dim in item["dims"]) for item in config["output"]},
+            parameters=parameters,
+        )
+
+
+@dataclass(frozen=True)
+class Ask(Generic[Answer]):
+    """One call of a user: the requests it takes, the outputs wanted of each, and how their answers are one."""
+
+    requests: tuple[Tensors, ...]
+    outputs: tuple[str, ...]
+    join: Callable[[Sequence[Tensors]], Answer]
+
+
+class TokenVectors(NamedTuple):
+    """The tokens of one text, special ones included, and a vector for each."""
+
+    tokens: list[str]
+    vectors: Embeddings
+
+
+class TokenWeights(NamedTuple):
+    """The tokens of a vocabulary that a text weighs, heaviest first."""
+
+    ids: npt.NDArray[np.int64]
+    tokens: list[str]
+    weights: Embeddings
+
+
+def embed(model: Model, texts: Sequence[Text]) -> Ask[Embeddings]:
+    _require(model, "EMBEDDING")
+
+    def join(parts: Sequence[Tensors]) -> Embeddings:
+        if not parts:
+            return np.empty((0, *model.outputs["EMBEDDING"]), np.float32)
+        return np.concatenate([part["EMBEDDING"] for part in parts])
+
+    return Ask(_text_requests(model, texts), ("EMBEDDING",), join)
+
+
+def classify(
+    model: Model,
+    texts: Sequence[Text],
+    *,
+    labels: Sequence[str] | None = None,
+    template: str | None = None,
+    multi_label: bool | None = None,
+) -> Ask[list[Ranking]]:
+    _require(model, "LABELS")
+    options = _options(template=template, multi_label=multi_label)
+    requests: tuple[Tensors, ...]
+    if "CANDIDATE_LABELS" in model.inputs:
+        if not labels:
+            raise UsageError(f"Model {model.name} wants to be told the labels.", hint="Give labels=[…].")
+        rows = max(1, min(model.max_batch_size, ENTRIES_PER_REQUEST // len(labels)))
+        requests = tuple(
+            {
+                "TEXT": _column(chunk),
+                "CANDIDATE_LABELS": np.repeat(_column(labels).T, len(chunk), axis=0),
+                **_column_of(options, chunk),
+            }
+            for chunk in _cut(_singles(texts), rows)
+        )
+    elif labels is not None or options:
+        raise UsageError(f"Model {model.name} has labels of its own.", hint="Leave out labels, template, multi_label.")
+    else:
+        requests = _text_requests(model, texts)
+    return Ask(requests, ("LABELS", "SCORES"), _rankings)
+
+
+def entities(
+    model: Model,
+    texts: Sequence[str],
+    *,
+    aggregation: str | None = None,
+    ignore: Sequence[str] | None = None,
+    stride: int | None = None,
+) -> Ask[list[Any]]:
+    _require(model, "ENTITIES")
+    options = _options(aggregation=aggregation, ignore=None if ignore is None else list(ignore), stride=stride)
+    return Ask(_text_requests(model, _singles(texts), options), ("ENTITIES",), _json_rows("ENTITIES"))
+
+
+def answer(
+    model: Model,
+    pairs: Sequence[tuple[str, str]],
+    *,
+    top_k: int | None = None,
+    longest: int | None = None,
+    stride: int | None = None,
+    no_answer: bool | None = None,
+) -> Ask[list[Any]]:
+    _require(model, "ANSWERS")
+    options = _options(top_k=top_k, longest=longest, stride=stride, no_answer=no_answer)
+    requests = tuple(
+        {
+            "QUESTION": _column([question for question, _ in chunk]),
+            "CONTEXT": _column([context for _, context in chunk]),
+            **_column_of(options, chunk),
+        }
+        for chunk in _cut(list(pairs), model.max_batch_size)
+    )
+    return Ask(requests, ("ANSWERS",), _json_rows("ANSWERS"))
+
+
+def fill(model: Model, texts: Sequence[str], *, top_k: int | None = None) -> Ask[list[Any]]:
+    _require(model, "FILLINGS")
+    return Ask(_text_requests(model, _singles(texts), _options(top_k=top_k)), ("FILLINGS",), _json_rows("FILLINGS"))
+
+
+def rerank(
+    model: Model, query: str, documents: Sequence[str], *, top_k: int | None = None
+) -> Ask[list[tuple[int, float]]]:
+    _require(model, "INDICES")
+    chunks = list(_cut(_singles(documents), ENTRIES_PER_REQUEST))
+    requests = tuple({"QUERY": _column([query]), "DOCUMENTS": _column(chunk).T} for chunk in chunks)
+
+    def join(parts: Sequence[Tensors]) -> list[tuple[int, float]]:
+        scored = [
+            (number * ENTRIES_PER_REQUEST + int(index), float(score))
+            for number, part in enumerate(parts)
+            for index, score in zip(part["INDICES"][0], part["SCORES"][0], strict=True)
+        ]
+        return sorted(scored, key=lambda pair: (-pair[1], pair[0]))[:top_k]
+
+    return Ask(requests, ("INDICES", "SCORES"), join)
+
+
+def tokens(model: Model, texts: Sequence[Text]) -> Ask[list[TokenVectors]]:
+    _require(model, "TOKEN_EMBEDDINGS")
+
+    def join(parts: Sequence[Tensors]) -> list[TokenVectors]:
+        return [
+            TokenVectors(_decoded(names[: int(length)]), vectors[: int(length)])
+            for part in parts
+            for names, vectors, length in zip(
+                part["TOKENS"], part["TOKEN_EMBEDDINGS"], part["LENGTH"].ravel(), strict=True
+            )
+        ]
+
+    return Ask(_text_requests(model, texts), ("TOKEN_EMBEDDINGS", "TOKENS", "LENGTH"), join)
+
+
+def sparse(model: Model, texts: Sequence[str], *, top_k: int | None = None) -> Ask[list[TokenWeights]]:
+    _require(model, "WEIGHTS")
+
+    def join(parts: Sequence[Tensors]) -> list[TokenWeights]:
+        return [
+            TokenWeights(ids[kept], _decoded(names[kept]), weights[kept])
+            for part in parts
+            for ids, names, weights in zip(part["TOKEN_IDS"], part["TOKENS"], part["WEIGHTS"], strict=True)
+            for kept in (ids >= 0,)
+        ]
+
+    requests = _text_requests(model, _singles(texts), _options(top_k=top_k))
+    return Ask(requests, ("TOKEN_IDS", "TOKENS", "WEIGHTS"), join)
+
+
+# What `query` asks of a model that takes plain texts, by the output that marks it.
+QUERIES: dict[str, Callable[[Model, Sequence[Any]], Ask[Any]]] = {
+    "EMBEDDING": embed,
+    "LABELS": classify,
+    "ENTITIES": entities,
+    "ANSWERS": answer,
+    "FILLINGS": fill,
+    "TOKEN_EMBEDDINGS": tokens,
+    "WEIGHTS": sparse,
+}
+_METHODS = {
+    "EMBEDDING": "embed",
+    "LABELS": "classify",
+    "ENTITIES": "entities",
+    "ANSWERS": "answer",
+    "FILLINGS": "fill",
+    "INDICES": "rerank",
+    "TOKEN_EMBEDDINGS": "tokens",
+    "WEIGHTS": "sparse",
+}
+
+
+def query(model: Model, texts: Sequence[Any]) -> Ask[Any]:
+    """What the model is for, asked with its defaults."""
+    for output, build in QUERIES.items():
+        if output in model.outputs:
+            return build(model, texts)
+    raise _wrong_method(model, "what a list of texts can be asked for")
+
+
+def _require(model: Model, output: str) -> None:
+    if output not in model.outputs:
+        raise _wrong_method(model, output)
+
+
+def _wrong_method(model: Model, wanted: str) -> UsageError:
+    found = [name for output, name in _METHODS.items() if output in model.outputs]
+    return UsageError(
+        f"Model {model.name} gives {', '.join(model.outputs)}, not {wanted}.",
+        hint=f"Use {' or '.join(found)}." if found else "Ask it with tritonclient.",
+    )
+
+
+def _text_requests(
+    model: Model, texts: Sequence[Text], options: Mapping[str, Any] | None = None
+) -> tuple[Tensors, ...]:
+    """Requests of at most a batch; one holds single texts or pairs, never both."""
+    requests = []
+    for chunk in _runs(texts, model.max_batch_size):
+        inputs = {"TEXT": _column([text if isinstance(text, str) else text[0] for text in chunk])}
+        if not isinstance(chunk[0], str):
+            inputs["TEXT_PAIR"] = _column([text[1] for text in chunk])
+        requests.append({**inputs, **_column_of(options or {}, chunk)})
+    return tuple(requests)
+
+
+def _runs(texts: Sequence[Text], limit: int) -> Iterator[Sequence[Text]]:
+    begin = 0
+    for index in range(1, len(texts) + 1):
+        full = index - begin == limit
+        if index == len(texts) or full or isinstance(texts[index], str) != isinstance(texts[begin], str):
+            yield texts[begin:index]
+            begin = index
+
+
+def _cut(rows: Sequence[Answer], limit: int) -> Iterator[Sequence[Answer]]:
+    for begin in range(0, len(rows), limit):
+        yield rows[begin : begin + limit]
+
+
+def _singles(texts: Sequence[Any]) -> list[str]:
+    wrong = next((text for text in texts if not isinstance(text, str)), None)
+    if wrong is not None:
+        raise UsageError(f"Wanted single texts, found {type(wrong).__name__}.")
+    return list(texts)
+
+
+def _column(texts: Sequence[str]) -> Array:
+    try:
+        return np.array([[text.encode("utf-8")] for text in texts], dtype=np.object_)
+    except UnicodeEncodeError as error:
+        raise UsageError(f"A text cannot be written as UTF-8: {error.reason} at {error.start}.") from error
+
+
+def _options(**given: Any) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _column_of(options: Mapping[str, Any], rows: Sequence[Any]) -> dict[str, Array]:
+    return {"OPTIONS": _column([json.dumps(options)] * len(rows))} if options else {}
+
+
+def _rankings(parts: Sequence[Tensors]) -> list[Ranking]:
+    return [
+        list(zip(_decoded(labels), map(float, scores), strict=True))
+        for part in parts
+        for labels, scores in zip(part["LABELS"], part["SCORES"], strict=True)
+    ]
+
+
+def _json_rows(output: str) -> Callable[[Sequence[Tensors]], list[Any]]:
+    return lambda parts: [json.loads(row) for part in parts for row in part[output].ravel()]
+
+
+def _decoded(names: Array) -> list[str]:
+    return [name.decode("utf-8") for name in names]

@@ -1,0 +1,96 @@
+"""Where a Triton is and how it is spoken to, with everything that a client promises about a call."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from trimaran.core.errors import RequestFailed, UnavailableError, UsageError
+from trimaran.serving.client.calls import Tensors
+
+Protocol = Literal["grpc", "http"]
+DEFAULT_URLS: dict[Protocol, str] = {"grpc": "127.0.0.1:8001", "http": "127.0.0.1:8000"}
+_SECURE = ("https", "grpcs")
+
+# A server that comes back is found within a second: gRPC's own pauses between attempts to connect grow to minutes.
+CHANNEL_ARGUMENTS = [
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+]
+
+
+@dataclass(frozen=True)
+class Place:
+    """`address` is host:port. `timeout_s` bounds a whole call, `concurrency` the requests in flight at a time."""
+
+    address: str
+    protocol: Protocol
+    secure: bool
+    timeout_s: float
+    concurrency: int
+    retries: int
+    headers: Mapping[str, str] = field(default_factory=dict)
+    request_id: str = ""
+
+    def using(self, timeout_s: float | None, headers: Mapping[str, str] | None, request_id: str | None) -> Place:
+        """The same place with what is given."""
+        return replace(
+            self,
+            timeout_s=self.timeout_s if timeout_s is None else timeout_s,
+            headers=self.headers if headers is None else headers,
+            request_id=self.request_id if request_id is None else request_id,
+        )
+
+
+def place_of(url: str, protocol: Protocol, *, timeout_s: float, concurrency: int, retries: int) -> Place:
+    if protocol not in DEFAULT_URLS:
+        raise UsageError(f"Unknown protocol {protocol!r}.", hint="Use grpc or http.")
+    if timeout_s <= 0 or concurrency < 1 or retries < 0:
+        raise UsageError("A client wants timeout_s above 0, concurrency of at least 1 and retries of at least 0.")
+    scheme, _, rest = (url or DEFAULT_URLS[protocol]).rpartition("://")
+    return Place(rest.rstrip("/"), protocol, scheme in _SECURE, timeout_s, concurrency, retries)
+
+
+def library(name: str) -> Any:
+    """A module of tritonclient. Raises UnavailableError with the install command."""
+    try:
+        return importlib.import_module(f"tritonclient.{name}")
+    except ImportError as error:
+        raise UnavailableError(
+            f"Asking a server wants tritonclient with {name}: {error}.",
+            hint="pip install 'trimaran[triton]' -c constraints.txt",
+        ) from error
+
+
+def infer_arguments(triton: Any, inputs: Tensors, outputs: Sequence[str]) -> dict[str, Any]:
+    """tritonclient's objects for one request, `triton` being its grpc or http module."""
+    tensors = []
+    for name, array in inputs.items():
+        tensor = triton.InferInput(name, array.shape, "BYTES")
+        tensor.set_data_from_numpy(array)
+        tensors.append(tensor)
+    return {"inputs": tensors, "outputs": [triton.InferRequestedOutput(output) for output in outputs]}
+
+
+def ready_versions(index: Any) -> dict[str, int]:
+    """The models in a repository index, as gRPC or HTTP gives it, that are ready, each with its newest version."""
+    listed = index.get("models", []) if isinstance(index, dict) else index
+    found: dict[str, int] = {}
+    for item in sorted(listed, key=lambda item: str(item["name"])):
+        if item.get("state") == "READY":
+            name, version = str(item["name"]), int(item.get("version") or 1)
+            found[name] = max(version, found.get(name, 0))
+    return found
+
+
+def unknown_model(place: Place, name: str, known: Sequence[str]) -> RequestFailed:
+    return RequestFailed(
+        f"{place.address} serves no model {name!r}.",
+        hint=f"Ready there: {', '.join(known) or 'none'}.",
+        status="NOT_FOUND",
+    )

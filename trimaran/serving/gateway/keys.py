@@ -1,0 +1,120 @@
+"""Who may call: keys that are shown once, kept as digests, and compared in constant time."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import re
+import secrets
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+from pydantic import ValidationError as SchemaError
+
+from trimaran.core.errors import IntegrityError, UsageError
+from trimaran.core.spec import Frozen
+from trimaran.core.store import default_home, locked, write_atomically
+from trimaran.serving.gateway.settings import Rate
+
+PREFIX = "trk_"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_LONGEST_KEY = 256
+
+
+class Key(Frozen):
+    """`sha256` is of the whole key. 256 random bits need no salt and no slow hash: they cannot be guessed."""
+
+    name: str
+    sha256: str
+    created: str
+    rate: Rate | None = None
+
+
+class KeyFile(Frozen):
+    schema_version: Literal[1] = Field(default=1, alias="schema")
+    keys: tuple[Key, ...] = ()
+
+
+class Keys:
+    """The keys of a file, read again when it changes, so that a removed key stops working at once."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen: tuple[int, int, int] | None = None
+        self._keys: tuple[Key, ...] = ()
+
+    def find(self, given: bytes) -> Key | None:
+        """Every key is compared, whichever matches: the time taken tells nothing."""
+        digest = hashlib.sha256(given[:_LONGEST_KEY]).hexdigest()
+        found = None
+        for key in self._current():
+            if hmac.compare_digest(digest, key.sha256):
+                found = key
+        return found
+
+    def _current(self) -> tuple[Key, ...]:
+        try:
+            stat = self._path.stat()
+        except FileNotFoundError:
+            return ()
+        seen = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+        if seen != self._seen:
+            self._keys = read_keys(self._path)
+            self._seen = seen
+        return self._keys
+
+
+def default_key_file() -> Path:
+    return default_home() / "gateway" / "keys.json"
+
+
+def read_keys(path: Path) -> tuple[Key, ...]:
+    if not path.is_file():
+        return ()
+    try:
+        return KeyFile.model_validate_json(path.read_bytes()).keys
+    except SchemaError as error:
+        raise IntegrityError(
+            f"{path} is not a file of keys: {error.error_count()} fields are wrong.",
+            hint="Remove it and add the keys again.",
+        ) from error
+
+
+def add_key(path: Path, name: str, *, rate: Rate | None = None) -> str:
+    """The new key, which is nowhere kept."""
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"{name!r} cannot name a key: wanted letters, digits, '.', '_' and '-'.")
+    key = PREFIX + secrets.token_urlsafe(32)
+    with locked(path.parent):
+        keys = read_keys(path)
+        if any(known.name == name for known in keys):
+            raise UsageError(f"There is a key {name!r} already.", hint=f"`trimaran gateway key remove {name}` first.")
+        added = Key(
+            name=name,
+            sha256=hashlib.sha256(key.encode()).hexdigest(),
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            rate=rate,
+        )
+        _write(path, (*keys, added))
+    return key
+
+
+def remove_key(path: Path, name: str) -> None:
+    with locked(path.parent):
+        keys = read_keys(path)
+        kept = tuple(key for key in keys if key.name != name)
+        if len(kept) == len(keys):
+            known = ", ".join(key.name for key in keys) or "none"
+            raise UsageError(f"There is no key {name!r}.", hint=f"Known: {known}.")
+        _write(path, kept)
+
+
+def _write(path: Path, keys: tuple[Key, ...]) -> None:
+    before = os.umask(0o077)
+    try:
+        write_atomically(path, KeyFile(schema=1, keys=keys).model_dump_json(by_alias=True, indent=2) + "\n")
+    finally:
+        os.umask(before)

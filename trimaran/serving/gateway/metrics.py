@@ -1,0 +1,58 @@
+"""What Prometheus may ask: how much, how long, how full, how often refused. No label comes from a caller."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trimaran.serving.gateway.admission import Admission
+from trimaran.serving.gateway.catalogue import Catalogue
+
+if TYPE_CHECKING:
+    from trimaran.serving.gateway.endpoints import Call
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_SECONDS = (0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+
+class Metrics:
+    def __init__(self, admission: Admission, catalogue: Catalogue) -> None:
+        from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+        self._catalogue = catalogue
+        self._registry = registry = CollectorRegistry()
+        prefix = "trimaran_gateway"
+        self._requests = Counter(
+            f"{prefix}_requests", "Requests answered or refused.", ["route", "status"], registry=registry
+        )
+        self._seconds = Histogram(
+            f"{prefix}_request_seconds", "From the head to the answer.", ["route"], buckets=_SECONDS, registry=registry
+        )
+        self._queued = Histogram(f"{prefix}_queue_seconds", "Waiting for a turn.", buckets=_SECONDS, registry=registry)
+        self._texts = Counter(f"{prefix}_texts", "Texts asked about.", ["model"], registry=registry)
+        self._tokens = Counter(f"{prefix}_tokens", "Tokens asked about.", ["model"], registry=registry)
+        self.lost_log_lines = Counter(
+            f"{prefix}_lost_log_lines", "Lines of the access log that could not be written.", registry=registry
+        )
+        self._ready = Gauge(
+            f"{prefix}_model_ready", "1 when a model answered its last canary.", ["model"], registry=registry
+        )
+        Gauge(f"{prefix}_queue_length", "Requests waiting.", registry=registry).set_function(lambda: admission.waiting)
+        Gauge(f"{prefix}_texts_in_flight", "Texts that Triton has.", registry=registry).set_function(
+            lambda: admission.in_flight
+        )
+
+    def note(self, route: str, status: int, seconds: float, call: Call) -> None:
+        self._requests.labels(route, str(status)).inc()
+        self._seconds.labels(route).observe(seconds)
+        if call.model:
+            self._texts.labels(call.model).inc(call.texts)
+            self._tokens.labels(call.model).inc(call.tokens)
+            self._queued.observe(call.queue_s)
+
+    def exposition(self) -> bytes:
+        from prometheus_client import generate_latest
+
+        self._ready.clear()
+        for served in self._catalogue.models:
+            self._ready.labels(served.name).set(served.name not in self._catalogue.silent)
+        return bytes(generate_latest(self._registry))

@@ -1,0 +1,113 @@
+"""The Triton that `nvidia-pytriton` carries: where its parts are, and whether they can run here."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+import trimaran.runtime
+from trimaran.core.errors import UnavailableError
+
+HINT = "pip install 'trimaran[triton]' -c constraints.txt"
+PYTHON_BASED = ("onnxruntime", "openvino")
+_RUNTIME = Path(trimaran.runtime.__file__).parent
+
+
+@dataclass(frozen=True)
+class Installation:
+    binary: Path
+    python_backend: Path
+    stub: Path
+    caches: Path
+    libraries: tuple[Path, ...]
+
+    def environment(self) -> dict[str, str]:
+        """The stub finds its packages by the `python3` on PATH, and libpython by LD_LIBRARY_PATH; by nothing else."""
+        inherited = [os.environ["LD_LIBRARY_PATH"]] if os.environ.get("LD_LIBRARY_PATH") else []
+        return {
+            **os.environ,
+            "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}",
+            "LD_LIBRARY_PATH": ":".join([*map(str, self.libraries), *inherited]),
+        }
+
+    def place_backends(self, folder: Path) -> None:
+        """Copies and not links: that is the arrangement which was tried and found to work."""
+        python = folder / "python"
+        python.mkdir(parents=True)
+        for source in (*self.python_backend.glob("*.so"), *self.python_backend.glob("*.py"), self.stub):
+            shutil.copy(source, python)
+        for name in PYTHON_BASED:
+            (folder / name).mkdir()
+            shutil.copyfile(_RUNTIME / "triton_tensor_model.py", folder / name / "model.py")
+            shutil.copyfile(_RUNTIME / f"{name}_engine.py", folder / name / f"{name}_engine.py")
+
+
+def why_not() -> str | None:
+    """None, or the reason why no Triton can be started here."""
+    try:
+        find()
+    except UnavailableError as error:
+        return error.message
+    return None
+
+
+def find() -> Installation:
+    """Raises UnavailableError with the reason when this environment cannot run it."""
+    spec = importlib.util.find_spec("pytriton")
+    if spec is None or spec.origin is None:
+        raise UnavailableError("Serving wants nvidia-pytriton, which carries Triton; it is not installed.", hint=HINT)
+    _require_old_numpy()
+    root = Path(spec.origin).parent
+    tritonserver = root / "tritonserver"
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    installation = Installation(
+        binary=tritonserver / "bin" / "tritonserver",
+        python_backend=tritonserver / "backends" / "python",
+        stub=tritonserver / "python_backend_stubs" / version / "triton_python_backend_stub",
+        caches=tritonserver / "caches",
+        libraries=(root.parent / "nvidia_pytriton.libs", Path(sysconfig.get_config_var("LIBDIR"))),
+    )
+    for path in (installation.binary, installation.stub):
+        if not path.is_file():
+            raise UnavailableError(
+                f"nvidia-pytriton has no {path.name} for Python {version} ({path}).",
+                hint="Use Python 3.11 or 3.12.",
+            )
+    _require_libraries(installation)
+    return installation
+
+
+def _require_old_numpy() -> None:
+    found = metadata.version("numpy")
+    if int(found.split(".", 1)[0]) >= 2:
+        raise UnavailableError(
+            f"Triton's python backend wants numpy below 2, found {found}: it would answer zeros and call it success.",
+            hint=HINT,
+        )
+
+
+def _require_libraries(installation: Installation) -> None:
+    """A stub without its libpython makes the load hang, so it is asked beforehand."""
+    if shutil.which("ldd") is None:
+        return
+    listing = subprocess.run(
+        ["ldd", str(installation.stub)],  # noqa: S607
+        env=installation.environment(),
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+    missing = [line.split()[0] for line in listing.stdout.splitlines() if "not found" in line]
+    if missing:
+        raise UnavailableError(
+            f"Triton's python stub wants {', '.join(missing)}, which this system has not.",
+            hint="Use a Python built with --enable-shared, or install the library.",
+        )

@@ -1,0 +1,101 @@
+"""Whether a Triton really answers: its own word, and one canary inference per model that must make sense.
+
+Triton's readiness is not enough: a python stub that died, or runs with the wrong numpy, still counts as ready.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import math
+from typing import Any
+
+from trimaran.core.errors import NotReady
+
+_INTEGERS = ("TYPE_INT64", "TYPE_INT32")
+_CANARY_TEXT = "A canary sings in the mine."
+_CANARY_TOKENS = 4
+
+
+def is_ready(port: int, *, host: str = "127.0.0.1", timeout_s: float = 2.0) -> bool:
+    try:
+        status, _ = call((host, port), "/v2/health/ready", timeout_s=timeout_s)
+    except (OSError, http.client.HTTPException):
+        return False
+    return status == 200
+
+
+def loaded_models(port: int, *, host: str = "127.0.0.1", timeout_s: float = 10.0) -> tuple[str, ...]:
+    status, body = call((host, port), "/v2/repository/index", {}, timeout_s=timeout_s)
+    if status != 200:
+        raise NotReady(f"Triton at {host}:{port} did not list its models (status {status}).")
+    return tuple(sorted({str(item["name"]) for item in body if item.get("state") == "READY"}))
+
+
+def sing(
+    port: int, model: str, *, host: str = "127.0.0.1", timeout_s: float = 60.0, priority: int | None = None
+) -> None:
+    """One canary inference; raises NotReady unless the answer is there, finite and not all zeros.
+
+    The error carries `status` where the server answered; with a `priority` the canary does not wait behind callers.
+    """
+    try:
+        status, found = call((host, port), f"/v2/models/{model}/config", timeout_s=timeout_s)
+        if status == 200:
+            request: dict[str, Any] = {"inputs": _canary_inputs(found)}
+            if priority is not None and "priority_levels" in found.get("dynamic_batching", {}):
+                request["parameters"] = {"priority": priority}
+            status, found = call((host, port), f"/v2/models/{model}/infer", request, timeout_s=timeout_s)
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise NotReady(f"Model {model} gave no answer to a canary request: {error}.", model=model) from error
+    if status != 200:
+        reason = found.get("error", "no reason given")
+        raise NotReady(
+            f"Model {model} refused a canary request (status {status}): {reason}.", model=model, status=status
+        )
+    for output in found["outputs"]:
+        if output["datatype"].startswith("FP") and not _makes_sense(output["data"]):
+            raise NotReady(
+                f"Model {model} answered a canary request with a senseless {output['name']}: "
+                "wanted finite numbers that are not all zero.",
+                model=model,
+                status=status,
+            )
+
+
+def _canary_inputs(config: dict[str, Any]) -> list[dict[str, Any]]:
+    batch = [1] if int(config.get("max_batch_size", 0)) > 0 else []
+    inputs = []
+    for tensor in config["input"]:
+        if tensor.get("optional"):
+            continue
+        shape = batch + [_CANARY_TOKENS if int(dim) < 0 else int(dim) for dim in tensor["dims"]]
+        size = math.prod(shape)
+        if tensor["data_type"] == "TYPE_STRING":
+            data: list[Any] = [_CANARY_TEXT] * size
+        elif tensor["data_type"] in _INTEGERS:
+            # Zero is a token of every vocabulary, but an all-zero mask attends to nothing.
+            data = [1 if "mask" in tensor["name"] else 0] * size
+        else:
+            data = [0.5] * size
+        datatype = "BYTES" if tensor["data_type"] == "TYPE_STRING" else tensor["data_type"].removeprefix("TYPE_")
+        inputs.append({"name": tensor["name"], "shape": shape, "datatype": datatype, "data": data})
+    return inputs
+
+
+def _makes_sense(numbers: list[float]) -> bool:
+    """A stub with the wrong numpy answers zeros. No numbers at all are an answer: a text may have no weights."""
+    return not numbers or (all(math.isfinite(value) for value in numbers) and any(numbers))
+
+
+def call(address: tuple[str, int], path: str, body: Any = None, *, timeout_s: float) -> tuple[int, Any]:
+    """One request on a connection of its own: an idle one would hold up the server's exit."""
+    connection = http.client.HTTPConnection(*address, timeout=timeout_s)
+    try:
+        method, payload = ("GET", None) if body is None else ("POST", json.dumps(body))
+        connection.request(method, path, body=payload, headers={"Connection": "close"})
+        response = connection.getresponse()
+        text = response.read()
+        return response.status, json.loads(text) if text else {}
+    finally:
+        connection.close()

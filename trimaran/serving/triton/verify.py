@@ -1,0 +1,129 @@
+"""Whether a live endpoint gives the answers that eager PyTorch gave, by the task's own metric."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from trimaran.core.artifact import Check
+from trimaran.core.errors import QualityError
+from trimaran.core.spec import Frozen
+from trimaran.judging.golden import Golden, Row, columns_of
+from trimaran.judging.wire_fidelity import Tensors, wire_change, wire_fidelity
+from trimaran.serving.client.calls import Ask, Model
+from trimaran.serving.client.synchronous import Client
+
+_ASKED_ALONE = 16
+
+
+class Verification(Frozen):
+    """What was measured over the wire, and each limit that it was held against."""
+
+    name: str
+    rows: int
+    metrics: dict[str, float]
+    checks: tuple[Check, ...]
+
+    @property
+    def holds(self) -> bool:
+        return all(check.holds for check in self.checks)
+
+
+def verify(client: Client, name: str, golden: Golden, *, callers: int = 0) -> Verification:
+    """Asks every row of the bundle in full requests, or one a request by so many `callers` at a time, which the server
+    then puts together as it likes; and a few of them alone too.
+    """
+    outputs = [item.name for item in golden.answers]
+    if callers:
+        with ThreadPoolExecutor(callers) as pool:
+            together = joined(list(pool.map(lambda row: ask(client, name, [row], outputs=outputs), golden.rows)))
+    else:
+        together = ask(client, name, golden.rows, outputs=outputs)
+    wanted = golden.tensors
+    _require_like(name, golden, wanted, together)
+    metrics = wire_fidelity(golden.task, golden.numbers, wanted, together)
+    few = golden.rows[:_ASKED_ALONE]
+    alone = joined([ask(client, name, [row], outputs=list(wanted)) for row in few])
+    metrics["batch_change"] = wire_change(golden.task, golden.numbers, _cut(together, len(few)), alone)
+    return Verification(
+        name=name,
+        rows=len(golden.rows),
+        metrics=metrics,
+        checks=tuple(
+            Check(
+                name=limit.metric,
+                observed=_number(metrics[limit.metric]),
+                limit=limit.limit,
+                comparison=limit.comparison,
+            )
+            for limit in golden.limits
+        ),
+    )
+
+
+def require_faithful(found: Verification) -> None:
+    """Raises QualityError with every limit that broke."""
+    broken = [check for check in found.checks if not check.holds]
+    if broken:
+        said = ", ".join(
+            f"{check.name} {_short(check.observed)}, wanted {check.comparison} {check.limit:g}" for check in broken
+        )
+        raise QualityError(
+            f"As served, {found.name} is not what was proven: {said}.",
+            hint="Serve with the libraries that the artifact's manifest names, and the version that was proven.",
+            metrics=found.metrics,
+        )
+
+
+def ask(client: Client, name: str, rows: Sequence[Row], *, outputs: Sequence[str]) -> Tensors:
+    """The outputs for all rows, in as few requests as the model's batch allows."""
+
+    def build(model: Model) -> Ask[Tensors]:
+        size = model.max_batch_size
+        requests = tuple(columns_of(rows[begin : begin + size]) for begin in range(0, len(rows), size))
+        return Ask(requests, tuple(outputs), joined)
+
+    return client.ask(name, build)
+
+
+def joined(parts: Sequence[Tensors]) -> Tensors:
+    """Parts of one answer; those whose rows differ in width are filled up as the wire contract says."""
+    return {name: _stacked([part[name] for part in parts]) for name in parts[0]}
+
+
+def _stacked(arrays: Sequence[np.ndarray]) -> np.ndarray:  # type: ignore[type-arg]
+    shape = tuple(max(sizes) for sizes in zip(*(array.shape[1:] for array in arrays), strict=True))
+    kind = arrays[0].dtype
+    fill = b"" if kind == np.object_ else -1 if kind == np.int64 else 0
+    whole = np.full((sum(map(len, arrays)), *shape), fill, kind)
+    begin = 0
+    for array in arrays:
+        whole[(slice(begin, begin + len(array)), *(slice(size) for size in array.shape[1:]))] = array
+        begin += len(array)
+    return whole
+
+
+def _require_like(name: str, golden: Golden, wanted: Tensors, found: Tensors) -> None:
+    labels = [
+        {bytes(label) for label in side["LABELS"].ravel()} if "LABELS" in side else set() for side in (wanted, found)
+    ]
+    if labels[0] != labels[1]:
+        words = [", ".join(sorted(label.decode() for label in side)) for side in labels]
+        raise QualityError(f"{name} was proven with the labels {words[0]}; the server has {words[1]}.")
+    if "EMBEDDING" in wanted and wanted["EMBEDDING"].shape != found["EMBEDDING"].shape:
+        shapes = [side["EMBEDDING"].shape[1:] for side in (wanted, found)]
+        raise QualityError(f"{name} was proven with vectors of shape {shapes[0]}; the server gives {shapes[1]}.")
+
+
+def _cut(tensors: Tensors, rows: int) -> Mapping[str, np.ndarray]:  # type: ignore[type-arg]
+    return {name: array[:rows] for name, array in tensors.items()}
+
+
+def _number(value: float) -> float | str:
+    return value if np.isfinite(value) else "not finite"
+
+
+def _short(value: float | int | str) -> str:
+    return value if isinstance(value, str) else f"{value:.3g}"
