@@ -20,8 +20,8 @@ from typing import Any
 
 from export_cost import summed_pss
 
-from trimaran.benchmarks.report.report import WIDEST_FIRST
 from trimaran.core.store import Store, default_home
+from trimaran.judging.judgement import WIDEST_FIRST
 
 SIZES = (20_000, 200_000)
 LEAST_SHARE = 0.90

@@ -17,9 +17,9 @@ from sized_models import made
 
 from trimaran.benchmarks.measure.products import products_of
 from trimaran.benchmarks.measure.roofline import GAP_S, GPUS, Expectation, Receipt, expect
-from trimaran.benchmarks.scenarios.results import Shape
 from trimaran.core.artifact import load_artifact
 from trimaran.core.environment import capture
+from trimaran.core.samples import Shape
 
 ROOT = Path(__file__).parents[1]
 RESULT = ROOT / "benchmarks" / "results" / "gpu-roofline.json"

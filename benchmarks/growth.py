@@ -21,12 +21,12 @@ from sized_models import SIZES, made, sized_model
 from trimaran.benchmarks.measure.products import products_of
 from trimaran.benchmarks.measure.runner import Effort, Entry, measure
 from trimaran.benchmarks.report.report import REFERENCE
-from trimaran.benchmarks.scenarios.results import Shape
 from trimaran.core.artifact import Artifact, load_artifact
 from trimaran.core.corpus import shipped_texts
 from trimaran.core.environment import capture, usable_cores
 from trimaran.core.pinning import cores_for
 from trimaran.core.progress import Progress, Step, progress_for
+from trimaran.core.samples import Shape
 from trimaran.core.store import Store, default_home, write_atomically
 from trimaran.model_repository.layout import lay_out
 from trimaran.serving.client import Client

@@ -24,13 +24,13 @@ from typing import Any
 
 from trimaran.benchmarks.measure.runner import Effort, Entry, measure
 from trimaran.benchmarks.report.figures import speedups
-from trimaran.benchmarks.scenarios.results import Shape
 from trimaran.core import isolation
 from trimaran.core.artifact import Artifact, load_artifact
 from trimaran.core.corpus import shipped_texts
 from trimaran.core.environment import capture, usable_cores
 from trimaran.core.pinning import cores_for
 from trimaran.core.progress import Step, progress_for
+from trimaran.core.samples import Shape
 from trimaran.core.store import Store, default_home
 from trimaran.core.tasks import task
 from trimaran.judging.probe_process import ProbeProcess

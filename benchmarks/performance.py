@@ -23,7 +23,7 @@ from trimaran.benchmarks.report.render_markdown import markdown_line
 from trimaran.benchmarks.report.report import REFERENCE, Report
 from trimaran.benchmarks.report.report_files import read_report
 from trimaran.benchmarks.report.wording import count, interval, megabytes, milliseconds, number, times
-from trimaran.benchmarks.scenarios.results import Shape
+from trimaran.core.samples import Shape
 from trimaran.judging.stats import median
 
 PAGE = ROOT / "docs" / "performance.md"

@@ -1,4 +1,4 @@
-"""The rules of direction, read from the source: who may import whom, and what is never imported at the top."""
+"""The floor plan, read from the source: imports go downwards only, and heavy libraries load inside functions."""
 
 from __future__ import annotations
 
@@ -10,90 +10,78 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "trimaran"
-PARTS = ("export", "quantize", "model_repository", "serving", "gateway", "benchmarks", "bulk")
-ABOVE_THE_PARTS = (
-    "pipeline",
-    "promotion",
-    "planning",
-    "contenders",
-    "chances",
-    "measuring",
-    "benching",
-    "suite_server",
-    "suite_walk",
-    "suite_bench",
-    "cli_bench",
-    "stages",
-    "schemas",
-    "cli",
-    "cli_stages",
-    "cli_make",
-    "cli_init",
-    "cli_look",
-    "cli_report",
-    "cli_serving",
-    "cli_versions",
-    "cli_gateway",
-    "cli_deploy",
-    "cli_bulk",
-    "cli_index",
-    "deployed",
-    "tuning",
-    "cli_tune",
-    "__main__",
-)
+# Folder to storey. A module may import from its own folder and from lower storeys, never from a neighbour.
+RANKS = {
+    "cli": 6,
+    "pipeline": 5,
+    "export": 4,
+    "quantize": 4,
+    "model_repository": 4,
+    "serving": 4,
+    "benchmarks": 4,
+    "bulk": 4,
+    "judging": 3,
+    "core": 2,
+    "runtime": 1,
+}
 HEAVY = {
     "torch", "transformers", "onnx", "onnxruntime", "openvino", "nncf", "tensorrt", "tensorrt_rtx", "tritonclient",
     "ray", "pyarrow", "faiss", "pandas",
 }  # fmt: skip
-# Modules that exist only to subclass torch's own classes; they are imported inside functions by their callers.
-TORCH_MODULES = {
-    path.relative_to(PACKAGE).as_posix()
-    for path in (PACKAGE / "export").glob("*.py")
-    if "(torch.nn.Module)" in path.read_text(encoding="utf-8")
-}
-SOURCES = sorted(PACKAGE.rglob("*.py"))
+SOURCES = sorted(path for path in PACKAGE.rglob("*.py") if path.parent != PACKAGE)
 
 
-def imports(path: Path, *, top_only: bool) -> set[str]:
+def imported_names(path: Path, *, top_only: bool = False) -> set[str]:
+    """Dotted names that a file imports; imports for type checkers alone do not count."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    guarded = {
+    for_type_checkers = {
         id(inner)
         for node in ast.walk(tree)
         if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING"
         for inner in ast.walk(node)
     }
-    nodes = tree.body if top_only else list(ast.walk(tree))
-    found: set[str] = set()
-    for node in nodes:
-        if id(node) in guarded:
+    names: set[str] = set()
+    for node in tree.body if top_only else ast.walk(tree):
+        if id(node) in for_type_checkers:
             continue
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-            found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return found
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
-def test_parts_meet_only_in_root_types(path: Path) -> None:
-    place = path.relative_to(PACKAGE).parts
-    found = {name.split(".")[1] for name in imports(path, top_only=False) if name.startswith("trimaran.")}
-    if place[0] == "runtime":
-        assert not found, "what travels with a model imports nothing of trimaran"
-    elif place[0] in PARTS:
-        assert not found & (set(PARTS) - {place[0]}), f"{place[0]} imports another part"
-        assert not found & set(ABOVE_THE_PARTS), f"{place[0]} imports what stands above it"
-    elif not {path.stem, place[0]} & set(ABOVE_THE_PARTS):
-        assert not found & {*PARTS, *ABOVE_THE_PARTS}, "a root module imports a part"
+def imported_folders(path: Path) -> set[str]:
+    return {name.split(".")[1] for name in imported_names(path) if name.startswith("trimaran.")} & set(RANKS)
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
+def subclasses_torch(path: Path) -> bool:
+    """Such a module needs torch at its top; its callers import it inside functions."""
+    return "(torch.nn.Module)" in path.read_text(encoding="utf-8")
+
+
+def name_in_package(path: Path) -> str:
+    return path.relative_to(PACKAGE).as_posix()
+
+
+def test_every_folder_has_a_storey_and_the_root_holds_nothing_else() -> None:
+    folders = {path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert folders == set(RANKS)
+    files = {path.name for path in PACKAGE.iterdir() if path.is_file()}
+    assert files == {"__init__.py", "__main__.py", "py.typed"}
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name_in_package)
+def test_imports_go_downwards_only(path: Path) -> None:
+    folder = path.relative_to(PACKAGE).parts[0]
+    upwards = {other for other in imported_folders(path) - {folder} if RANKS[other] >= RANKS[folder]}
+    assert not upwards, f"{folder} may not import {', '.join(sorted(upwards))}"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name_in_package)
 def test_heavy_libraries_are_imported_inside_functions(path: Path) -> None:
-    if path.relative_to(PACKAGE).as_posix() in TORCH_MODULES:
-        return
-    found = {name.split(".")[0] for name in imports(path, top_only=True)}
-    assert not found & HEAVY
+    loaded = {name.split(".")[0] for name in imported_names(path, top_only=True)}
+    assert subclasses_torch(path) or not loaded & HEAVY
 
 
 def test_help_loads_no_heavy_library() -> None:

@@ -9,8 +9,9 @@ from pydantic import ConfigDict, Field
 from table import ROOT
 
 from trimaran.benchmarks.report.report import Measurement, json_of
-from trimaran.benchmarks.scenarios.results import ClosedLoop, Shape
+from trimaran.benchmarks.scenarios.results import ClosedLoop
 from trimaran.core.environment import Environment
+from trimaran.core.samples import Shape
 from trimaran.core.spec import Frozen
 
 RESULT = ROOT / "benchmarks" / "results" / "peers.json"

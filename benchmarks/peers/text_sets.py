@@ -13,8 +13,8 @@ import numpy as np
 from results import TextSet
 from tokenizers import Tokenizer
 
-from trimaran.benchmarks.scenarios.results import Shape
 from trimaran.core.corpus import digest_of_texts
+from trimaran.core.samples import Shape
 
 SHORT, LONG, MANY = 16, 128, 256
 MAXIMUM = 256

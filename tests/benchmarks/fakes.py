@@ -11,13 +11,14 @@ from tests.tiny import PROFILE
 from trimaran.benchmarks.measure.runner import Entry
 from trimaran.benchmarks.report.choice import broken_sentence, choose
 from trimaran.benchmarks.report.figures import grid
-from trimaran.benchmarks.report.report import CandidateRow, Measurement, Objective, Quality, Report
-from trimaran.benchmarks.scenarios.results import Round, Shape
+from trimaran.benchmarks.report.report import CandidateRow, Measurement, Objective, Report
 from trimaran.core.artifact import Artifact
 from trimaran.core.environment import Environment
 from trimaran.core.errors import ChildError
+from trimaran.core.samples import Round, Shape
 from trimaran.core.spec import Rows
 from trimaran.core.tasks import Level, gates_for
+from trimaran.judging.judgement import Quality
 from trimaran.judging.probe import timed_calls
 from trimaran.judging.quality import held_against
 

@@ -8,7 +8,8 @@ from trimaran.benchmarks.measure.ceiling import Bare, Ceiling
 from trimaran.benchmarks.measure.products import Product
 from trimaran.benchmarks.report.figures import shapes_of
 from trimaran.benchmarks.report.report import Report
-from trimaran.benchmarks.scenarios.results import HarnessCheck, Round, Shape, SuiteRun
+from trimaran.benchmarks.scenarios.results import HarnessCheck, SuiteRun
+from trimaran.core.samples import Round, Shape
 from trimaran.judging.sensitivity import LayerCost, SearchStep, Sensitivity
 
 SENSITIVITY = Sensitivity(

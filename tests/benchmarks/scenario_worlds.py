@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from trimaran.benchmarks.scenarios import results
-from trimaran.benchmarks.scenarios.results import Round, ScenarioResult, Shape, TextsUsed
+from trimaran.benchmarks.scenarios.results import ScenarioResult, TextsUsed
+from trimaran.core.samples import Round, Shape
 
 MILLISECOND = 1_000_000
 TEXTS = TextsUsed(digest="d" * 64, source="shipped judging texts", n=64, tokens=1900, longest=61)

@@ -9,8 +9,8 @@ import pytest
 
 from tests.tiny import tiny_artifact
 from trimaran.benchmarks.measure.runner import Effort
-from trimaran.benchmarks.scenarios.results import Shape
 from trimaran.core.progress import SilentProgress
+from trimaran.core.samples import Shape
 
 QUICK = Effort(rounds=1, minimum_rounds=1, losing_rounds=1, minimum_time_s=0.0, warmup_time_s=0.0)
 

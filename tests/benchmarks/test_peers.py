@@ -17,10 +17,10 @@ from tests.benchmarks.fakes import row
 from tests.benchmarks.scripts import scripts_in
 from tests.tiny import tiny_artifact
 from trimaran.benchmarks.measure.runner import Effort
-from trimaran.benchmarks.scenarios.results import Shape
 from trimaran.benchmarks.scenarios.scenarios import AskedClosedLoop
 from trimaran.core.errors import UnavailableError
 from trimaran.core.progress import SilentProgress
+from trimaran.core.samples import Shape
 from trimaran.core.store import Store
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "peers"

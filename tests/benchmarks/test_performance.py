@@ -16,9 +16,9 @@ from tests.benchmarks.report_worlds import ceiling_at
 from tests.benchmarks.scripts import scripts_in
 from trimaran.benchmarks.report.figures import shapes_of
 from trimaran.benchmarks.report.report_files import write_reports
-from trimaran.benchmarks.scenarios.results import Shape
 from trimaran.benchmarks.scenarios.suite_state import FILE
 from trimaran.core.environment import capture
+from trimaran.core.samples import Shape
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 MODULES = ("readme", "growth_results", "growth_plots", "performance", "run", "sized_models", "growth", "base_size")

@@ -15,11 +15,11 @@ import pytest
 from tests.bulk.worlds import sentences, table, tiny, vectors, written
 from tests.commands import COMMAND, environment, trimaran, trimaran_json
 from tests.serving.worlds import by_hand
-from trimaran.benchmarks.report.report import Quality
 from trimaran.bulk.meter import Meter, duration
 from trimaran.core.artifact import Artifact
 from trimaran.core.progress import LineProgress
 from trimaran.core.store import Store
+from trimaran.judging.judgement import Quality
 from trimaran.model_repository.layout import lay_out
 from trimaran.model_repository.versions import pin
 from trimaran.pipeline.deployed import deployed

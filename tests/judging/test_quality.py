@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from tests.tiny import LABELS, tiny_artifact
-from trimaran.benchmarks.report.report import WIDEST_FIRST, Quality
 from trimaran.core.artifact import Artifact
 from trimaran.core.errors import UsageError
 from trimaran.core.spec import Rows
 from trimaran.core.tasks import gates_for
+from trimaran.judging.judgement import WIDEST_FIRST, Quality
 from trimaran.judging.quality import assess, reference_answers
 from trimaran.runtime.text import Text
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from trimaran.benchmarks.scenarios.results import Round, Shape
 from trimaran.core.artifact import Artifact
 from trimaran.core.backends import Array
 from trimaran.core.isolation import Worker
+from trimaran.core.samples import Round, Shape
 from trimaran.core.spec import Rows
 from trimaran.runtime.text import Text
 

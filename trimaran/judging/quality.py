@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
-from trimaran.benchmarks.report.report import WIDEST_FIRST, Quality
 from trimaran.core.artifact import Artifact, Check
 from trimaran.core.backends import Array
 from trimaran.core.corpus import digest_of_texts
@@ -18,6 +17,7 @@ from trimaran.core.spec import Rows
 from trimaran.core.tasks import Gate, Task, task
 from trimaran.judging.answer_agreement import answer_agreement
 from trimaran.judging.invariance import NEIGHBOURS
+from trimaran.judging.judgement import WIDEST_FIRST, Quality
 from trimaran.judging.labelled import OnData
 from trimaran.judging.probe_process import ProbeProcess
 from trimaran.judging.quality_intervals import intervals

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trimaran.benchmarks.report.report import WIDEST_FIRST, Quality
 from trimaran.core import isolation
 from trimaran.core.artifact import Artifact, Check, Recipe, load_artifact
 from trimaran.core.backends import Array
@@ -20,6 +19,7 @@ from trimaran.core.errors import QualityError, TrimaranError
 from trimaran.core.progress import Progress, Step
 from trimaran.core.store import Store
 from trimaran.core.tasks import Gate, Level, gates_for
+from trimaran.judging.judgement import WIDEST_FIRST, Quality
 from trimaran.judging.labelled import LabelledData, OnData, read_labelled
 from trimaran.judging.quality import assess, reference_answers
 from trimaran.pipeline.lower_bounds import LARGE_BYTES, Rival, bounded, largest_weight, no_chance

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from pydantic import ValidationError as SchemaError
 
-from trimaran.benchmarks.report.report import WIDEST_FIRST, Quality
 from trimaran.core.artifact import MANIFEST, Artifact, load_artifact
 from trimaran.core.errors import IntegrityError, UsageError
 from trimaran.core.spec import Rows
 from trimaran.core.store import Store, publish, temporary_sibling
+from trimaran.judging.judgement import WIDEST_FIRST, Quality
 from trimaran.model_repository.layout import CONFIG_FILE
 from trimaran.model_repository.stages import SERVING_FILE, served_names
 from trimaran.model_repository.versions import model_versions

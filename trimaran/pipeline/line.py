@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from trimaran.benchmarks.report.report import Quality, Report
+from trimaran.benchmarks.report.report import Report
 from trimaran.benchmarks.report.report_files import write_reports
 from trimaran.core import isolation
 from trimaran.core.artifact import Artifact, load_artifact
@@ -23,6 +23,7 @@ from trimaran.core.store import Store
 from trimaran.export.validate import ATOL
 from trimaran.judging.final_answers import final_answers
 from trimaran.judging.golden import Golden, Row, golden_rows, make_golden
+from trimaran.judging.judgement import Quality
 from trimaran.judging.wire_fidelity import Tensors
 from trimaran.model_repository.layout import Deployment, lay_out
 from trimaran.pipeline.contenders import eager_on_data, try_candidates

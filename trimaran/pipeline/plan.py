@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trimaran.benchmarks.report.figures import grid
-from trimaran.benchmarks.scenarios.results import Shape
 from trimaran.core.candidates import Candidate, candidates
 from trimaran.core.config import DeployConfig
 from trimaran.core.corpus import Part, read_pairs, read_texts, require_useful, shipped_pairs, shipped_texts
 from trimaran.core.errors import UsageError
+from trimaran.core.samples import Shape
 from trimaran.core.spec import ModelRef, Pooling, ShapeProfile
 from trimaran.core.tasks import Gate, gates_for, task
 from trimaran.export.locate import locate

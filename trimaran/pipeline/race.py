@@ -15,7 +15,7 @@ from trimaran.benchmarks.measure.quiet import noticed
 from trimaran.benchmarks.measure.runner import Effort, Entry, Measured, measure
 from trimaran.benchmarks.report.choice import choose, failed_row, judged_row, stopped_row
 from trimaran.benchmarks.report.figures import decisive
-from trimaran.benchmarks.report.report import REFERENCE, CandidateRow, Quality, Report
+from trimaran.benchmarks.report.report import REFERENCE, CandidateRow, Report
 from trimaran.core.artifact import Artifact, Recipe
 from trimaran.core.backends import Array
 from trimaran.core.environment import capture, tools
@@ -23,6 +23,7 @@ from trimaran.core.errors import TrimaranError
 from trimaran.core.pinning import cores_for
 from trimaran.core.progress import Progress
 from trimaran.core.store import Store
+from trimaran.judging.judgement import Quality
 from trimaran.judging.probe_process import ProbeProcess
 from trimaran.judging.quality import assess, reference_answers
 from trimaran.pipeline.contenders import ASSESS_DEADLINE_S, Contender, assess_recipe

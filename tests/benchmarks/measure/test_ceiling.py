@@ -7,7 +7,7 @@ from onnx import TensorProto, helper, save
 
 from trimaran.benchmarks.measure.ceiling import Bare, Ceiling, measure_ceiling
 from trimaran.benchmarks.measure.products import Product, products_of
-from trimaran.benchmarks.scenarios.results import Shape
+from trimaran.core.samples import Shape
 
 
 @pytest.fixture

@@ -17,8 +17,9 @@ from trimaran.benchmarks.measure.harness import (
 from trimaran.benchmarks.measure.runner import Effort, Entry, measure
 from trimaran.benchmarks.report.figures import drift, find, flagged_rounds, speedups, unsteady
 from trimaran.benchmarks.report.report import Measurement
-from trimaran.benchmarks.scenarios.results import HarnessCheck, Round, Shape, Twins
+from trimaran.benchmarks.scenarios.results import HarnessCheck, Twins
 from trimaran.core.pinning import cores_for
+from trimaran.core.samples import Round, Shape
 
 SHAPE = Shape(batch=1, sequence=8)
 EFFORT = Effort(rounds=5, minimum_samples=10, minimum_time_s=0.0, warmup_time_s=0.0, budget_s=1e9)

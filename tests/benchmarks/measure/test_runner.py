@@ -9,9 +9,9 @@ from tests.tiny import tiny_artifact
 from trimaran.benchmarks.measure.halving import beaten
 from trimaran.benchmarks.measure.runner import Effort, Entry, Measured, affordable, measure
 from trimaran.benchmarks.report.figures import find, speedups
-from trimaran.benchmarks.scenarios.results import Round, Shape
 from trimaran.core.artifact import Artifact
 from trimaran.core.errors import UsageError
+from trimaran.core.samples import Round, Shape
 from trimaran.judging.stats import separated
 
 SHAPES = (Shape(batch=1, sequence=4), Shape(batch=4, sequence=8))

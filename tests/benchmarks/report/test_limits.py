@@ -10,7 +10,7 @@ from trimaran.benchmarks.report.render_csv import render_csv
 from trimaran.benchmarks.report.render_html import render_html
 from trimaran.benchmarks.report.render_markdown import render_markdown
 from trimaran.benchmarks.report.report import Report, report_from_data
-from trimaran.benchmarks.scenarios.results import Shape
+from trimaran.core.samples import Shape
 
 
 @pytest.fixture

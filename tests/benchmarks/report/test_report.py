@@ -18,8 +18,8 @@ from trimaran.benchmarks.report.report import Report
 from trimaran.benchmarks.report.report_files import FORMATS, read_report, write_reports
 from trimaran.benchmarks.report.summary import summary_json, summary_reasons, summary_table
 from trimaran.benchmarks.report.wording import METRICS, number
-from trimaran.benchmarks.scenarios.results import Round, Shape
 from trimaran.core.errors import IntegrityError, UnavailableError, UsageError
+from trimaran.core.samples import Round, Shape
 from trimaran.core.tasks import TASKS
 
 

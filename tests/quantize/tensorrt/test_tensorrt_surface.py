@@ -16,7 +16,7 @@ SURFACE = {
     for name in (Path(__file__).parent / "tensorrt_surface.txt").read_text(encoding="utf-8").splitlines()
     if name and not name.startswith("#")
 }
-SOURCES = (PACKAGE / "quantize" / "engine_process.py", PACKAGE / "runtime" / "tensorrt_engine.py")
+SOURCES = (PACKAGE / "quantize" / "tensorrt" / "engine_process.py", PACKAGE / "runtime" / "tensorrt_engine.py")
 # Variables of our code, and the TensorRT class that they hold.
 HOLDS = {
     "builder": "Builder", "network": "INetworkDefinition", "parser": "OnnxParser", "config": "IBuilderConfig",

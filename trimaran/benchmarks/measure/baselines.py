@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from trimaran.benchmarks.measure.runner import Entry, Outcome
-from trimaran.benchmarks.report.report import CandidateRow, Quality
+from trimaran.benchmarks.report.report import CandidateRow
 from trimaran.core.artifact import Artifact
 from trimaran.core.errors import UsageError
 from trimaran.core.spec import Precision
+from trimaran.judging.judgement import Quality
 
 _COMPILERS = ("g++", "clang++", "c++")
 

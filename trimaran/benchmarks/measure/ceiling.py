@@ -16,8 +16,8 @@ from typing import Any, Literal
 import numpy as np
 
 from trimaran.benchmarks.measure.products import Product, products_of
-from trimaran.benchmarks.scenarios.results import Shape
 from trimaran.core import isolation
+from trimaran.core.samples import Shape
 from trimaran.core.spec import Frozen
 from trimaran.judging.probe_process import thread_environment
 

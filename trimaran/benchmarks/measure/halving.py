@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from trimaran.benchmarks.scenarios.results import Round, Shape
+from trimaran.core.samples import Round, Shape
 from trimaran.judging.stats import median
 
 # How far the best round of a loser must lie behind the worst of the leader: noise does not do that at every shape.

@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trimaran.benchmarks.measure.runner import Effort, Entry, measure
-from trimaran.benchmarks.scenarios.results import HarnessCheck, Round, Shape, Twins
+from trimaran.benchmarks.scenarios.results import HarnessCheck, Twins
 from trimaran.core.errors import TrimaranError
 from trimaran.core.isolation import Worker
 from trimaran.core.pinning import pin
 from trimaran.core.progress import Step
+from trimaran.core.samples import Round, Shape
 from trimaran.judging.probe import serving_call, timed_calls
 from trimaran.judging.stats import Difference, Ratio, median, ratio_of_means, separated, speedup
 

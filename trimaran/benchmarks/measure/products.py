@@ -7,8 +7,8 @@ from collections import Counter
 from math import prod
 from pathlib import Path
 
-from trimaran.benchmarks.scenarios.results import Shape
 from trimaran.core.errors import UsageError
+from trimaran.core.samples import Shape
 from trimaran.core.spec import Frozen
 
 

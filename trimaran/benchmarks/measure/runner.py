@@ -14,10 +14,10 @@ from pydantic import model_validator
 from trimaran.benchmarks.measure.halving import beaten
 from trimaran.benchmarks.measure.quiet import CpuWatch
 from trimaran.benchmarks.report.report import Measurement
-from trimaran.benchmarks.scenarios.results import Round, Shape
 from trimaran.core.artifact import Artifact
 from trimaran.core.errors import TrimaranError, UsageError
 from trimaran.core.progress import Step
+from trimaran.core.samples import Round, Shape
 from trimaran.core.spec import Frozen, Rows
 from trimaran.judging.probe_process import ProbeProcess
 from trimaran.judging.stats import median

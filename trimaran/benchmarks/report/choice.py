@@ -7,13 +7,14 @@ from typing import NamedTuple
 
 from trimaran.benchmarks.measure.runner import Outcome
 from trimaran.benchmarks.report.figures import decisive, find, rows_per_second, score, speedups
-from trimaran.benchmarks.report.report import UNSERVED, CandidateRow, Measurement, Objective, Quality, Verdict
+from trimaran.benchmarks.report.report import UNSERVED, CandidateRow, Measurement, Objective, Verdict
 from trimaran.benchmarks.report.wording import ROWS_WORDS, broken_words, count, gate_words, interval, listed, times
-from trimaran.benchmarks.scenarios.results import Shape
 from trimaran.core.artifact import Artifact
 from trimaran.core.errors import ToolError
+from trimaran.core.samples import Shape
 from trimaran.core.spec import Precision, ShapeProfile
 from trimaran.core.tasks import Level
+from trimaran.judging.judgement import Quality
 from trimaran.judging.sensitivity import KEY, Sensitivity
 from trimaran.judging.stats import Ratio, separated, speedup
 

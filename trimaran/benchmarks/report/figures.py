@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from trimaran.benchmarks.report.report import Measurement, Objective
-from trimaran.benchmarks.scenarios.results import Shape
+from trimaran.core.samples import Shape
 from trimaran.core.spec import ShapeProfile
 from trimaran.judging.stats import Ratio, combined, median, percentile, speedup
 

@@ -9,7 +9,7 @@ from trimaran.benchmarks.report.plots import WIDTH
 from trimaran.benchmarks.report.report import Report
 from trimaran.benchmarks.report.svg import Scale, element, label, line, picture
 from trimaran.benchmarks.report.wording import VERDICT_MARKS, milliseconds
-from trimaran.benchmarks.scenarios.results import Shape
+from trimaran.core.samples import Shape
 
 
 def limits(report: Report) -> str:

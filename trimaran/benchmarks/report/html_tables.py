@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 
 from trimaran.benchmarks.report.figures import shapes_of, speedups
-from trimaran.benchmarks.report.report import WIDEST_FIRST, CandidateRow, Quality, Report
+from trimaran.benchmarks.report.report import CandidateRow, Report
 from trimaran.benchmarks.report.wording import (
     VERDICT_MARKS,
     interval,
@@ -16,6 +16,7 @@ from trimaran.benchmarks.report.wording import (
     number,
     times,
 )
+from trimaran.judging.judgement import WIDEST_FIRST, Quality
 
 
 def scrolling(content: str, what: str) -> str:

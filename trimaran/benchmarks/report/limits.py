@@ -7,7 +7,7 @@ from typing import NamedTuple
 from trimaran.benchmarks.measure.ceiling import Arithmetic, Ceiling
 from trimaran.benchmarks.report.figures import find
 from trimaran.benchmarks.report.report import CandidateRow, Report
-from trimaran.benchmarks.scenarios.results import Shape
+from trimaran.core.samples import Shape
 from trimaran.judging.stats import median
 
 

@@ -8,7 +8,7 @@ from trimaran.benchmarks.report.figures import decisive, find, shapes_of, speedu
 from trimaran.benchmarks.report.report import CandidateRow, Measurement, Report
 from trimaran.benchmarks.report.svg import Scale, element, label, line, picture, power_ticks, round_ticks, spread
 from trimaran.benchmarks.report.wording import VERDICT_MARKS, metric_name, number, times
-from trimaran.benchmarks.scenarios.results import Shape
+from trimaran.core.samples import Shape
 from trimaran.core.tasks import task
 from trimaran.judging.stats import Ratio, ecdf
 

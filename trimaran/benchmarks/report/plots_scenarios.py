@@ -8,8 +8,9 @@ from trimaran.benchmarks.report.plots import WIDTH
 from trimaran.benchmarks.report.svg import Scale, element, label, line, picture, power_ticks, round_ticks
 from trimaran.benchmarks.report.wording import milliseconds
 from trimaran.benchmarks.scenarios.finals import highest_rate, holds, knee, throughput
-from trimaran.benchmarks.scenarios.results import ClosedLoop, OpenLoop, Shape, ShapeGrid
+from trimaran.benchmarks.scenarios.results import ClosedLoop, OpenLoop, ShapeGrid
 from trimaran.benchmarks.scenarios.time_parts import TimeSplit
+from trimaran.core.samples import Shape
 from trimaran.judging.stats import median, percentile
 
 PARTS = ("tokenise", "compute", "queue", "stage", "tensors", "wire")

@@ -8,11 +8,12 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field
 
 from trimaran.benchmarks.measure.ceiling import Ceiling
-from trimaran.benchmarks.scenarios.results import HarnessCheck, Round, ScenarioResult, Shape, SuiteRun
-from trimaran.core.artifact import Check
+from trimaran.benchmarks.scenarios.results import HarnessCheck, ScenarioResult, SuiteRun
 from trimaran.core.environment import Environment
+from trimaran.core.samples import Round, Shape
 from trimaran.core.spec import Frozen, Precision, Rows, ShapeProfile
 from trimaran.core.tasks import Gate, Level
+from trimaran.judging.judgement import Quality
 from trimaran.judging.sensitivity import Sensitivity
 
 Objective = Literal["latency", "throughput"]
@@ -23,7 +24,6 @@ SCHEMA = 2
 _SERIES = re.compile(r"\[\s*(-?\d[-\d.eE+,\s]*?)\s*\]")
 # Verdicts of candidates that nobody would serve: broken gates, no chance to win, or broken down.
 UNSERVED = ("rejected", "stopped", "failed")
-WIDEST_FIRST: tuple[Rows, ...] = ("padded", "packed", "rounded", "equal-length", "alone")
 
 
 class Measurement(Frozen):
@@ -43,39 +43,6 @@ class Measurement(Frozen):
     @property
     def samples_by_round(self) -> tuple[tuple[int, ...], ...]:
         return tuple(turn.samples_ns for turn in self.rounds)
-
-
-class Quality(Frozen):
-    """How true one artifact is to eager PyTorch, and how its rows must be run to stay so.
-
-    `changes` is the worst change of one text's answer between running alone and each policy that was tried; the metric
-    `batch_change` is that of the policy in `rows`, which is the one to serve with; `n_batched` texts showed it.
-    """
-
-    # A broken engine can answer NaN; JSON has no infinity, so it travels as a string.
-    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
-
-    artifact: str
-    task: str
-    metrics: dict[str, float]
-    rows: Rows
-    changes: dict[Rows, float]
-    neighbours: int
-    checks: tuple[Check, ...]
-    n: int
-    n_batched: int
-    texts: str
-    peak_memory_bytes: int
-    # 95 % intervals of the metrics that are means over texts.
-    intervals: dict[str, tuple[float, float]] = {}
-
-    @property
-    def holds(self) -> bool:
-        return all(check.holds for check in self.checks)
-
-    @property
-    def broken(self) -> tuple[Check, ...]:
-        return tuple(check for check in self.checks if not check.holds)
 
 
 class CandidateRow(Frozen):

@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from trimaran.benchmarks.report.report import Quality
 from trimaran.benchmarks.scenarios.finals import Figure
 from trimaran.core.artifact import Check
 from trimaran.core.tasks import Gate
+from trimaran.judging.judgement import Quality
 from trimaran.judging.stats import Ratio
 from trimaran.runtime.text import PACKED_STEP, STEP
 

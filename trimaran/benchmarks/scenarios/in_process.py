@@ -11,12 +11,13 @@ import numpy as np
 
 from trimaran.benchmarks.measure.runner import Entry
 from trimaran.benchmarks.scenarios import results
-from trimaran.benchmarks.scenarios.results import Result, Round, ScenarioResult, Shape, TextsUsed
+from trimaran.benchmarks.scenarios.results import Result, ScenarioResult, TextsUsed
 from trimaran.benchmarks.scenarios.scenarios import AskedGrid, AskedMixed, AskedOffline, AskedSingleStream, Unit
 from trimaran.core.backends import Array
 from trimaran.core.corpus import digest_of_texts
 from trimaran.core.errors import TrimaranError
 from trimaran.core.progress import Step
+from trimaran.core.samples import Round, Shape
 from trimaran.judging.probe_process import ProbeProcess
 from trimaran.runtime.text import Text
 

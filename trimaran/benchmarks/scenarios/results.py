@@ -6,26 +6,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from trimaran.core.samples import Round, Shape
 from trimaran.core.spec import Frozen, Rows
 
 At = Literal["engine", "pipeline", "served"]
 LEVELS: tuple[At, ...] = ("engine", "pipeline", "served")
 Wire = Literal["grpc", "http"]
-
-
-class Shape(Frozen):
-    batch: int = Field(ge=1)
-    sequence: int = Field(ge=1)
-
-    def __str__(self) -> str:
-        return f"{self.batch}x{self.sequence}"
-
-
-class Round(Frozen):
-    """One turn of one candidate: its samples, and the calls before them that do not count."""
-
-    samples_ns: tuple[int, ...]
-    warmup_ns: tuple[int, ...] = ()
 
 
 class TextsUsed(Frozen):

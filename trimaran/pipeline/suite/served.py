@@ -14,7 +14,7 @@ from typing import Any, Literal
 from trimaran.benchmarks.scenarios import results
 from trimaran.benchmarks.scenarios.finals import highest_rate, holds
 from trimaran.benchmarks.scenarios.loadgen import Load, driver
-from trimaran.benchmarks.scenarios.results import ClosedPoint, OpenPoint, Result, Round, ServerTime, TextsUsed, Wire
+from trimaran.benchmarks.scenarios.results import ClosedPoint, OpenPoint, Result, ServerTime, TextsUsed, Wire
 from trimaran.benchmarks.scenarios.scenarios import (
     AskedClosedLoop,
     AskedOffline,
@@ -25,6 +25,7 @@ from trimaran.benchmarks.scenarios.scenarios import (
 from trimaran.core.errors import TrimaranError
 from trimaran.core.isolation import Worker
 from trimaran.core.progress import Step
+from trimaran.core.samples import Round
 from trimaran.judging.stats import median
 from trimaran.runtime.text import Text
 
