@@ -11,10 +11,10 @@ from xdist.scheduler import LoadScopeScheduling
 # tests of one file stay together.
 TOGETHER = (
     ("tests/end_to_end/test_callers.py", "tests/end_to_end/test_minilm.py"),
-    ("tests/gateway/",),
+    ("tests/serving/gateway/",),
     ("tests/bulk/test_ray",),
 )
-LONGEST_FIRST = tuple(f"tests/{name}/" for name in ("end_to_end", "export", "gateway", "quantize", "suite", "bulk"))
+LONGEST_FIRST = tuple(f"tests/{name}/" for name in ("end_to_end", "export", "serving", "quantize", "pipeline", "bulk"))
 
 
 class ByGroup(LoadScopeScheduling):
