@@ -15,9 +15,9 @@ import numpy as np
 from table import HERE, ROOT, Peer
 
 from trimaran.benchmarks.measure.runner import Effort, Entry, Measured, measure
+from trimaran.core.distances import embedding_change, embedding_fidelity
 from trimaran.core.errors import TrimaranError, UnavailableError
 from trimaran.core.isolation import Worker, first_restriction_that_runs
-from trimaran.core.parity import embedding_change, embedding_fidelity
 from trimaran.core.progress import Step
 from trimaran.core.samples import Round, Shape
 from trimaran.judging.invariance import TEXTS

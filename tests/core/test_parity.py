@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trimaran.core.parity import (
+from trimaran.core.distances import (
     classification_change,
     classification_fidelity,
     cosine_distances,

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from trimaran.judging.answer_agreement import answer_agreement
 
 from tests.quantize.tensorrt.engines import CALIBRATION, QUIET, World
 from trimaran.core.artifact import Artifact
@@ -13,7 +14,6 @@ from trimaran.core.backends import open_session
 from trimaran.core.candidates import candidate
 from trimaran.core.corpus import encoder_of
 from trimaran.core.tasks import gates_for
-from trimaran.judging.answer_agreement import answer_agreement
 from trimaran.judging.final_answers import final_answers
 from trimaran.judging.golden import golden_rows
 from trimaran.judging.quality import assess, reference_answers

@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from trimaran.core.margins import foreseen_changes, margins_and_moves, narrowest_first, squared_moves
 from trimaran.core.tasks import Gate
 from trimaran.judging.evidence import JUDGED, bootstrap_draws, evidence_for
-from trimaran.judging.margins import foreseen_changes, margins_and_moves, narrowest_first, squared_moves
 
 GENERATOR = np.random.default_rng(8)
 

@@ -7,7 +7,7 @@ from trimaran.benchmarks.report.render_csv import render_csv
 from trimaran.benchmarks.report.render_html import render_html
 from trimaran.benchmarks.report.render_markdown import render_markdown
 from trimaran.benchmarks.report.wording import metric_words
-from trimaran.core.parity import classification_fidelity, embedding_fidelity, span_fidelity
+from trimaran.core.distances import classification_fidelity, embedding_fidelity, span_fidelity
 from trimaran.judging.quality_intervals import interval_of_mean, intervals
 
 GENERATOR = np.random.default_rng(3)

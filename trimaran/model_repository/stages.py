@@ -11,6 +11,7 @@ from pydantic import Field
 from trimaran.core.artifact import Artifact
 from trimaran.core.errors import UsageError
 from trimaran.core.spec import Frozen, Rows, ShapeProfile, TokenizerSpec
+from trimaran.core.tasks import TASKS, task
 from trimaran.model_repository.model_config import (
     ENSEMBLE,
     Accelerator,
@@ -26,12 +27,15 @@ from trimaran.model_repository.tensors import tensor_from_spec, without_batch
 from trimaran.model_repository.warmups import tensor_warmups, text_warmups
 from trimaran.runtime.answers import Reader
 from trimaran.runtime.text import STRETCH
-from trimaran.runtime.wire import FIRST, OPTIONS, VERSION, WIRES
+from trimaran.runtime.wire import FIRST, OPTIONS, VERSION
 
 SERVING_FILE = "serving.json"
 ON_DEMAND = "on demand"
 # What the text stage imports of `trimaran/runtime`, beside its engine.
-TEXT_FILES = ("text.py", "answers.py", "entities.py", "spans.py", "wire.py", "pulse.py")
+TEXT_FILES = (
+    "text.py", "answers.py", "wire.py", "pulse.py", "tasks/__init__.py",
+    *(f"tasks/{name.replace('-', '_')}.py" for name in TASKS),
+)  # fmt: skip
 _SERVED_ENTRY = {"onnx": "model.onnx", "openvino": "model.xml", "tensorrt": "model.plan"}
 
 # An idle engine starts at once: while it works the queue fills by itself, so waiting for company would only add
@@ -140,7 +144,7 @@ class Serving(Frozen):
 
 def text_interface(artifact: Artifact) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
     """What callers of the model send and get."""
-    wire = WIRES[artifact.task]
+    wire = task(artifact.task).served
     inputs = [
         Tensor(
             name=item.name,

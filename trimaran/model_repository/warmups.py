@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from trimaran.core.artifact import Artifact
 from trimaran.core.spec import ShapeProfile, TensorSpec
+from trimaran.core.tasks import task
 from trimaran.model_repository.model_config import Warmup, WarmupInput
 from trimaran.model_repository.tensors import DATA_TYPES, without_batch
-from trimaran.runtime.wire import WIRES
 
 # A warm-up must not be refused: Triton 2.51 dies of that without a word, and a long question leaves no room.
 _BRIEF_WORDS = 3
@@ -47,7 +47,7 @@ def _lengths(profile: ShapeProfile) -> tuple[int, ...]:
 
 def _texts(artifact: Artifact, words: int) -> tuple[WarmupInput, ...]:
     found = []
-    for field in WIRES[artifact.task].inputs:
+    for field in task(artifact.task).served.inputs:
         if not field.optional:
             size = f"{_BRIEF_WORDS if field.brief else words}-words"
             file, dims = (f"{size}-twice", (2,)) if field.many else (size, (1,))

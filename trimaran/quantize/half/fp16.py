@@ -12,9 +12,9 @@ import numpy as np
 
 from trimaran.core.artifact import Artifact, Check
 from trimaran.core.corpus import digest_of_texts, shipped_texts
+from trimaran.core.distances import max_abs_difference
 from trimaran.core.errors import ParityError, ToolError
 from trimaran.core.onnx_graph import save_graph
-from trimaran.core.parity import max_abs_difference
 from trimaran.quantize.activations import (
     Inputs,
     calibration_inputs,
