@@ -36,6 +36,7 @@ def test_a_task_is_deployed_proven_over_the_wire_and_verified_live(tmp_path: Pat
     assert found["holds"] and found["rows"] == 64
 
 
+@pytest.mark.timeout(1800)
 def test_what_deploy_prints_at_its_end_works_as_it_is_printed(tmp_path: Path) -> None:
     """Each line is typed as it stands, with the port of this test's server after it."""
     home = tmp_path / "home"
