@@ -127,6 +127,12 @@ def probability_changes(reference: Answers, candidate: Answers) -> Column:
     return np.asarray(np.abs(before.astype(np.float64) - after).reshape(len(before), -1))
 
 
+def largest_probability_changes(reference: Answers, candidate: Answers) -> Column:
+    """The largest |Δ probability| of each text; `values` of a regression relative to their own scale."""
+    changes = probability_changes(reference, candidate).max(axis=1)
+    return np.asarray(changes / scale_of(first_of(reference)) if "values" in reference else changes)
+
+
 def _same_best_label(reference: Floats, candidate: Floats) -> Column:
     return np.asarray(reference.argmax(-1) == candidate.argmax(-1), np.float64)
 

@@ -6,6 +6,7 @@ shows and what `trimaran verify` checks is then the same number.
 
     Metric("mean_cosine_distance", by_text=...)                     # the mean over texts
     Metric("label_agreement", by_text=..., kind="share")            # the share of texts, each 0 or 1
+    Metric("tail_cosine_distance", by_text=..., kind="tail")        # at most 1 % of texts exceed it
     Metric("worst_cosine_distance", by_text=..., kind="worst")      # the largest of any text
     Metric("rank_correlation", by_text=..., kind="pooled", pooled=spearman_of_pairs)
 """
@@ -19,9 +20,12 @@ from typing import Literal
 import numpy as np
 
 from trimaran.core.distances import Answers, Column
+from trimaran.core.tail import tail_bound
 
 ByText = Callable[[Answers, Answers], Column]
-Kind = Literal["mean", "share", "worst", "pooled"]
+Kind = Literal["mean", "share", "tail", "worst", "pooled"]
+# Raise this when a metric changes its meaning: judgements remembered under another version are not reused.
+METRICS_VERSION = 3
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,8 @@ class Metric:
     name: str
     # (reference, candidate) -> one row for each text.
     by_text: ByText
-    # What the rows become: their mean, a share (rows of 0 and 1), the worst, or what `pooled` makes of all of them.
+    # What the rows become: their mean, a share (rows of 0 and 1), the bound that hardly any text exceeds, the worst, or
+    # what `pooled` makes of all of them.
     kind: Kind = "mean"
     pooled: Callable[[Column], float] | None = None
     # Answers that the metric reads by name. Where a side lacks one, as a caller does who sees only final answers, the
@@ -46,6 +51,8 @@ class Metric:
             return self.pooled(rows)
         if self.kind in ("mean", "share"):
             return float(rows.mean())
+        if self.kind == "tail":
+            return tail_bound(rows)
         # A NaN is an answer that is no number: nothing is worse.
         return float("inf") if np.isnan(rows).any() else float(rows.max(initial=0.0))
 

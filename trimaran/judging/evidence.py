@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trimaran.core.distances import Answers, Column
-from trimaran.core.margins import foreseen_changes
+from trimaran.core.margins import foreseen_changes, foreseen_probability_change
 from trimaran.core.metrics import Kind, Metric
 from trimaran.core.spec import Frozen
 from trimaran.core.tasks import Gate, Task
@@ -22,6 +22,8 @@ JUDGED = 400
 # A statistic of all rows is costly to take again.
 POOLED_RESAMPLES = 100
 _SEED = 11
+# Of a limit. Changes below it are float noise, whose spread foretells nothing.
+_TOO_SMALL_TO_COUNT = 1e-3
 
 
 class Evidence(Frozen):
@@ -30,6 +32,9 @@ class Evidence(Frozen):
     Where so few texts cannot prove a share (no label may change, and still it might be luck), `confidence` is what
     counting them could prove at best; `low` is then what a judge with other texts would find at worst, by how wide
     margins are and how far they moved, and answers without margins hold only with a clean slate.
+
+    Of a tail, `value` and `low` are the bound on these texts; `high` is what a judge with `JUDGED` other texts would
+    find at worst.
     """
 
     metric: str
@@ -101,10 +106,31 @@ def _by_resampling(metric: Metric, gate: Gate, reference: Answers, candidate: An
     return _held(gate, metric.statistic(rows), float(low), float(high), len(rows))
 
 
+def _by_tail(metric: Metric, gate: Gate, reference: Answers, candidate: Answers) -> Evidence:
+    """The judge decides by its largest change, and has more texts than the search: so that is foreseen."""
+    changes = metric.by_text(reference, candidate)
+    value = metric.statistic(changes)
+    # A text as rare as this is the largest of the judge's in one of twenty judgements.
+    rarity = 1 - ((1 + CONFIDENCE) / 2) ** (1 / JUDGED)
+    foreseen = foreseen_probability_change(reference, candidate, rarity)
+    if foreseen is None:
+        foreseen = _rarest(np.maximum(changes, gate.limit * _TOO_SMALL_TO_COUNT), rarity)
+    return _held(gate, value, value, max(value, foreseen), len(changes))
+
+
+def _rarest(changes: Column, rarity: float) -> float:
+    """The change that a share of `rarity` exceeds if the logarithms of changes are normal: 1−cos nearly is."""
+    from scipy.stats import norm
+
+    logarithms = np.log(changes)
+    return float(np.exp(logarithms.mean() + norm.ppf(1 - rarity) * logarithms.std()))
+
+
 # How the interval of a metric is found, by its kind. The worst of any text has none: it is proven elsewhere.
 _EVIDENCE: Mapping[Kind, Callable[[Metric, Gate, Answers, Answers], Evidence]] = {
     "mean": _by_mean,
     "share": _by_share,
+    "tail": _by_tail,
     "pooled": _by_resampling,
 }
 

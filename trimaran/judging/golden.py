@@ -18,6 +18,7 @@ from trimaran.core.tasks import Gate, task
 from trimaran.core.tasks.task import BATCH_CHANGE, RequestRow, WireTensors
 from trimaran.judging.wire_fidelity import wire_fidelity
 from trimaran.runtime.text import Text
+from trimaran.runtime.wire import OPTIONS, PROMPT
 
 GOLDEN_FILE = "golden.json"
 _DATA_TYPES = {"FP32": np.float32, "INT64": np.int64, "INT32": np.int32}
@@ -112,12 +113,21 @@ def make_golden(
     )
 
 
-def golden_rows(name: str, texts: Sequence[Text], facts: Mapping[str, Any]) -> tuple[RequestRow, ...]:
-    """Requests made of judging texts (or pairs as the models of a task read them), spread evenly over them."""
+def golden_rows(
+    name: str, texts: Sequence[Text], facts: Mapping[str, Any], *, prompts: Sequence[str] = ()
+) -> tuple[RequestRow, ...]:
+    """Requests made of judging texts (or pairs as the models of a task read them), spread evenly over them.
+
+    A model with prompts is asked in turn without one, which means its default, and with each of them by name.
+    """
     row = task(name)
     count = min(len(texts), row.most_requests)
     chosen = [texts[index * len(texts) // count] for index in range(count)]
-    return tuple(row.requests(chosen, facts))
+    rows = row.requests(chosen, facts)
+    if prompts:
+        options = ("", *(json.dumps({PROMPT: prompt}) for prompt in prompts))
+        rows = [{**request, OPTIONS: options[index % len(options)]} for index, request in enumerate(rows)]
+    return tuple(rows)
 
 
 def columns_of(rows: Sequence[RequestRow]) -> dict[str, npt.NDArray[np.object_]]:

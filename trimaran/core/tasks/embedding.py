@@ -44,6 +44,7 @@ TASK = Task(
     metrics=(
         MEAN_COSINE_DISTANCE,
         Metric("worst_cosine_distance", vector_distances, kind="worst"),
+        Metric("tail_cosine_distance", vector_distances, kind="tail"),
         RANK_OF_SIMILARITIES,
         Metric("neighbour_overlap", _overlaps),
         MAX_ABS_DIFFERENCE,
@@ -52,6 +53,7 @@ TASK = Task(
     gates=levels(
         FLOAT_NOISE,
         mean_cosine_distance=("<=", 1.2e-3, 4e-3),
+        tail_cosine_distance=("<=", 6e-3, 2e-2),
         rank_correlation=(">=", 0.9995, 0.999),
         neighbour_overlap=(">=", 0.97, 0.94),
     ),

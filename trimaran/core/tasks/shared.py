@@ -13,6 +13,7 @@ from trimaran.core.distances import (
     first_of,
     label_probabilities,
     largest_differences,
+    largest_probability_changes,
     probability_changes,
     related_similarities,
     same_labels,
@@ -71,6 +72,7 @@ LABEL_METRICS = (
     Metric("label_agreement", same_labels, kind="share"),
     Metric("mean_probability_change", mean_of(probability_changes)),
     Metric("worst_probability_change", worst_of(probability_changes), kind="worst"),
+    Metric("tail_probability_change", largest_probability_changes, kind="tail"),
     MAX_ABS_DIFFERENCE,
 )
 PROBABILITY_CHANGE = Metric("batch_change", worst_of(probability_changes), kind="worst")
@@ -78,6 +80,7 @@ LABEL_GATES = levels(
     (Gate("label_agreement", ">=", 1.0), Gate("mean_probability_change", "<=", 1e-5)),
     label_agreement=(">=", 0.995, 0.99),
     mean_probability_change=("<=", 0.005, 0.01),
+    tail_probability_change=("<=", 0.02, 0.05),
 )
 MARGIN_LOSS = Loss("(Δ margin)²", squared_moves)
 
