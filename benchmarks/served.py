@@ -40,13 +40,13 @@ _CHUNK = 2_000
 
 def in_process(folder: Path) -> None:
     """The child: a line with what to do in, a line with what came of it out."""
-    from trimaran.runtime.answers import ANSWERS
+    from trimaran.runtime.tasks import served_task
     from trimaran.runtime.triton_text_model import opened
 
     # All CPUs, however many the served processes were tuned to have each.
     engine, answering, settings = opened(folder, threads=len(os.sched_getaffinity(0)))
     texts = shipped_texts("judging")[:TEXTS]
-    answer = ANSWERS[settings["task"]]
+    answer = served_task(settings["task"]).answer
 
     def run(size: int, seconds: float) -> dict[str, Any]:
         taken: list[int] = []

@@ -74,11 +74,14 @@ def spearman(a: Column, b: Column) -> float:
 
 
 def spearman_of_pairs(rows: Column) -> float:
-    """Spearman correlation over all (reference, candidate) pairs in the last axis; 1 where fewer than three texts."""
+    """Spearman correlation over all (reference, candidate) pairs in the last axis; 1 where fewer than three texts.
+
+    A pair without a reference is left out. A candidate that is no number makes the correlation none.
+    """
     if len(rows) < 3:
         return 1.0
     pairs = rows.reshape(-1, 2)
-    pairs = pairs[~np.isnan(pairs).any(axis=1)]
+    pairs = pairs[~np.isnan(pairs[:, 0])]
     return spearman(pairs[:, 0], pairs[:, 1])
 
 

@@ -15,7 +15,7 @@ from trimaran.core.errors import UsageError
 from trimaran.core.progress import Step
 from trimaran.core.spec import Rows
 from trimaran.core.tail import too_few_words
-from trimaran.core.tasks import Gate, Task, task
+from trimaran.core.tasks import TAILS, Gate, Task, task
 from trimaran.core.tasks.task import BATCH_CHANGE
 from trimaran.judging.invariance import NEIGHBOURS
 from trimaran.judging.judgement import WIDEST_FIRST, Quality
@@ -96,9 +96,7 @@ def assess(
                 continue
             answers = row.judged(context, texts, probe.answers(texts, rows, alone=True))
             metrics = row.fidelity(reference, answers)
-            judged = [
-                held_against(gate, metrics, row, texts=len(texts)).holds for gate in gates if gate.metric in metrics
-            ]
+            judged = [held_against(gate, metrics, texts=len(texts)).holds for gate in gates if gate.metric in metrics]
             if rows not in ("packed", "rounded") or all(judged):
                 break
         scores = (
@@ -120,7 +118,7 @@ def assess(
         changes=changes,
         neighbours=min(NEIGHBOURS, artifact.profile.batch.maximum - 1),
         checks=(
-            *(held_against(gate, metrics, row, texts=len(texts)) for gate in gates),
+            *(held_against(gate, metrics, texts=len(texts)) for gate in gates),
             *(score.check() for score in scores),
         ),
         n=len(texts),
@@ -149,11 +147,11 @@ def _moved_by_neighbours(probe: Answering, texts: Sequence[Text], rows: Rows, ro
     return _Moved(row.change.value(single, together), flips, len(indices))
 
 
-def held_against(gate: Gate, metrics: Mapping[str, float], row: Task, *, texts: int) -> Check:
-    value, metric = metrics[gate.metric], row.metric(gate.metric)
+def held_against(gate: Gate, metrics: Mapping[str, float], *, texts: int) -> Check:
+    value = metrics[gate.metric]
     # Infinity and NaN are no numbers in JSON; as words they keep to no limit.
     observed = value if math.isfinite(value) else "not finite"
-    words = too_few_words(texts) if metric and metric.kind == "tail" else ""
+    words = too_few_words(texts) if gate.metric in TAILS else ""
     return Check(
         name=gate.metric,
         observed=observed,

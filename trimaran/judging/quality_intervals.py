@@ -14,13 +14,14 @@ Interval = tuple[float, float]
 
 def intervals(row: Task, reference: Answers, candidate: Answers) -> dict[str, Interval]:
     """By metric, for those that are means over texts; none where an answer is not finite."""
-    found = {}
-    for metric in row.metrics:
-        if metric.kind in ("mean", "share") and metric.readable(reference, candidate):
-            values = metric.by_text(reference, candidate)
-            if np.isfinite(values).all():
-                found[metric.name] = interval_of_mean(values)
-    return found
+    values = {
+        metric.name: metric.by_text(reference, candidate)
+        for metric in row.metrics
+        if metric.kind in ("mean", "share") and metric.readable(reference, candidate)
+    }
+    if not all(np.isfinite(column).all() for column in values.values()):
+        return {}
+    return {name: interval_of_mean(column) for name, column in values.items()}
 
 
 def interval_of_mean(values: Column) -> Interval:

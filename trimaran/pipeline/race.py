@@ -25,7 +25,7 @@ from trimaran.core.pinning import cores_for
 from trimaran.core.progress import Progress
 from trimaran.core.store import Store
 from trimaran.core.tail import too_few_words
-from trimaran.core.tasks import Gate
+from trimaran.core.tasks import TAILS, Gate
 from trimaran.judging.judgement import Quality
 from trimaran.judging.probe_process import ProbeProcess
 from trimaran.judging.quality import assess, reference_answers
@@ -247,7 +247,7 @@ def _memory_notes(contenders: Sequence[Contender], measured: set[str]) -> tuple[
 
 def too_few_texts_notes(gates: Sequence[Gate], texts: int) -> tuple[str, ...]:
     words = too_few_words(texts)
-    tails = [metric_name(gate.metric) for gate in gates if gate.metric.startswith("tail_")]
+    tails = [metric_name(gate.metric) for gate in gates if gate.metric in TAILS]
     return tuple(f"There are few judging texts: {tail} is {words}." for tail in tails) if words else ()
 
 

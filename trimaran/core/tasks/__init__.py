@@ -18,7 +18,7 @@ from trimaran.core.tasks import (
 )
 from trimaran.core.tasks.task import LEVELS, Gate, Level, Task
 
-__all__ = ["LEVELS", "TASKS", "Gate", "Level", "Task", "gates_for", "task"]
+__all__ = ["LEVELS", "TAILS", "TASKS", "Gate", "Level", "Task", "gates_for", "task"]
 
 TASKS: dict[str, Task] = {
     row.name: row
@@ -34,6 +34,9 @@ TASKS: dict[str, Task] = {
         zero_shot_classification.TASK,
     )
 }
+
+# Metrics that are the tail of a distance: they need many texts.
+TAILS = frozenset(metric.name for row in TASKS.values() for metric in row.metrics if metric.kind == "tail")
 
 
 def task(name: str) -> Task:
