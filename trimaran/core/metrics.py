@@ -42,6 +42,13 @@ class Metric:
     # Answers that the metric reads by name. Where a side lacks one, as a caller does who sees only final answers, the
     # metric cannot be taken.
     needs: tuple[str, ...] = ()
+    # A few words for tables, and what it means; metrics that several tasks share have theirs in `_SHARED_WORDS`.
+    title: str = ""
+    meaning: str = ""
+
+    @property
+    def words(self) -> tuple[str, str]:
+        return (self.title, self.meaning) if self.title else _SHARED_WORDS[self.name]
 
     def readable(self, *sides: Answers) -> bool:
         return all(name in side for side in sides for name in self.needs)
@@ -58,6 +65,29 @@ class Metric:
 
     def value(self, reference: Answers, candidate: Answers) -> float:
         return self.statistic(self.by_text(reference, candidate))
+
+
+_SHARED_WORDS: dict[str, tuple[str, str]] = {
+    "mean_cosine_distance": ("mean 1−cos", "mean cosine distance of a text's vector to eager's"),
+    "worst_cosine_distance": ("worst 1−cos", "cosine distance of the text that moved most"),
+    "tail_cosine_distance": (
+        "1 % tail of 1−cos",
+        "cosine distance that at most 1 % of texts exceed, with 95 % confidence",
+    ),
+    "rank_correlation": (
+        "rank correlation",
+        "Spearman correlation of the similarities of related and unrelated pairs, or of the scores",
+    ),
+    "max_abs_difference": ("max |Δ|", "largest difference of one output number"),
+    "label_agreement": ("same label", "share of texts that get eager's label"),
+    "mean_probability_change": ("mean |Δp|", "mean change of a label's probability"),
+    "worst_probability_change": ("worst |Δp|", "largest change of a label's probability"),
+    "tail_probability_change": (
+        "1 % tail of |Δp|",
+        "change of a label's probability that at most 1 % of texts exceed, with 95 % confidence",
+    ),
+    "token_agreement": ("same token", "share of tokens that get eager's answer"),
+}
 
 
 def values_of(metrics: tuple[Metric, ...], reference: Answers, candidate: Answers) -> dict[str, float]:

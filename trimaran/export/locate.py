@@ -79,7 +79,7 @@ def locate(
         hidden=hidden,
         heads=identify.size_of(config, "heads"),
         pooling=pooled,
-        labels=identify.labels_of(config) if row.labelled else (),
+        labels=identify.labels_of(config) if row.labelled else row.fixed_labels,
         default_sequence=text_limit(body, positions),
         prompts=prompts,
         default_prompt=default_prompt,

@@ -9,6 +9,8 @@ from trimaran.core.tasks import (
     embedding,
     feature_extraction,
     fill_mask,
+    multiple_choice,
+    next_sentence,
     question_answering,
     rerank,
     sparse_embedding,
@@ -32,6 +34,8 @@ TASKS: dict[str, Task] = {
         rerank.TASK,
         sparse_embedding.TASK,
         zero_shot_classification.TASK,
+        multiple_choice.TASK,
+        next_sentence.TASK,
     )
 }
 

@@ -46,7 +46,12 @@ TASK = Task(
         Metric("worst_cosine_distance", vector_distances, kind="worst"),
         Metric("tail_cosine_distance", vector_distances, kind="tail"),
         RANK_OF_SIMILARITIES,
-        Metric("neighbour_overlap", _overlaps),
+        Metric(
+            "neighbour_overlap",
+            _overlaps,
+            title="top-10 overlap",
+            meaning="share of each text's ten nearest that stay the same",
+        ),
         MAX_ABS_DIFFERENCE,
     ),
     change=Metric("batch_change", _distances_or_none, kind="worst"),

@@ -101,7 +101,14 @@ TASK = Task(
     texts="pair",
     asks=True,
     metrics=(
-        Metric("span_agreement", _same_span, kind="share", needs=("spans",)),
+        Metric(
+            "span_agreement",
+            _same_span,
+            kind="share",
+            needs=("spans",),
+            title="same span",
+            meaning="share of texts whose best span is eager's",
+        ),
         Metric("max_abs_difference", _largest, kind="worst"),
     ),
     change=Metric(LARGEST_CHANGE.name, _largest, kind="worst"),

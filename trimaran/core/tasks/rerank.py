@@ -75,7 +75,7 @@ TASK = Task(
     facts=lambda ref, tokenizer: {"activation": ref.activation},
     metrics=(
         Metric("rank_correlation", _scores, kind="pooled", pooled=spearman_of_pairs),
-        Metric("mean_score_change", _changes),
+        Metric("mean_score_change", _changes, title="mean |Δscore|", meaning="mean change of a score"),
         MAX_ABS_DIFFERENCE,
     ),
     change=LARGEST_CHANGE,

@@ -56,7 +56,12 @@ TASK = Task(
     automatic=False,
     metrics=(
         MEAN_COSINE_DISTANCE,
-        Metric("heaviest_overlap", _overlaps),
+        Metric(
+            "heaviest_overlap",
+            _overlaps,
+            title="top-10 terms",
+            meaning="share of each text's ten heaviest terms that stay the same",
+        ),
         RANK_OF_SIMILARITIES,
         MAX_ABS_DIFFERENCE,
     ),

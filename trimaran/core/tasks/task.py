@@ -119,8 +119,10 @@ class Task:
     asks: bool = False
     # Needs no head of its own.
     bare: bool = False
-    # Its logits have names.
+    # Its logits have names, which the config tells.
     labelled: bool = False
+    # Names of its logits, where they are the same for every model.
+    fixed_labels: tuple[str, ...] = ()
     # May be inferred from an architecture.
     automatic: bool = True
     # What the server must know of this model, such as the id of the mask. Raises UsageError where it cannot answer.
@@ -138,6 +140,8 @@ class Task:
     judged: Callable[[AnswerContext, Sequence[Text], Outputs], Answers] = outputs_as_answers
     # (name of the graph's output, tensors, tensors of the other side) -> what the metrics compare.
     from_wire: Callable[[str, WireTensors, WireTensors], Answers]
+    # Judging texts -> the rows that are judged, where an answer needs several rows.
+    judging: Callable[[Sequence[Text]], tuple[Text, ...]] = tuple
     # Metrics of labelled data by name.
     data_metrics: Mapping[str, DataMetric] = field(default_factory=dict)
     # The two texts of a labelled pair are two rows.

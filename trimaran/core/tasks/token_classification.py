@@ -102,7 +102,15 @@ TASK = Task(
     head=LOGITS,
     labelled=True,
     metrics=(
-        Metric("entity_agreement", _shared_and_all, kind="pooled", pooled=ratio_of_sums, needs=("entities",)),
+        Metric(
+            "entity_agreement",
+            _shared_and_all,
+            kind="pooled",
+            pooled=ratio_of_sums,
+            needs=("entities",),
+            title="same entities",
+            meaning="F1 of the entities that both find alike",
+        ),
         Metric("token_agreement", by_token(same_best, "token_logits"), needs=("token_logits",)),
         Metric("mean_probability_change", _probabilities, needs=("token_logits",)),
         Metric("max_abs_difference", _largest, kind="worst"),
