@@ -119,7 +119,7 @@ TASKS: dict[str, Task] = {
             gates=_levels(
                 _FLOAT_NOISE,
                 mean_cosine_distance=("<=", 1.2e-3, 4e-3),
-                tail_cosine_distance=("<=", 6e-3, 2e-2),
+                tail_cosine_distance=("<=", 1e-2, 3e-2),
                 rank_correlation=(">=", 0.9995, 0.999),
                 neighbour_overlap=(">=", 0.97, 0.94),
             ),
