@@ -52,6 +52,7 @@ class Server:
         drain: bool = True,
     ) -> None:
         self._process = process
+        self._command = [str(part) for part in cast(Sequence[object], process.args)]
         self._lifeline: int | None = lifeline
         self.repository = repository
         self.ports = chosen
@@ -114,7 +115,7 @@ class Server:
             f"Triton {what}: {_reason(self.log)}",
             hint=f"The log is {self.log}.",
             log=str(self.log),
-            command=self._process.args,
+            command=self._command,
         )
 
     def __enter__(self) -> Server:

@@ -138,10 +138,9 @@ class Watchdog:
         try:
             readiness.sing(self._server.ports.http, model, timeout_s=self._care.canary_timeout_s, priority=1)
         except NotReady as error:
-            status = error.facts.get("status")
-            if status is not None:
+            if error.status is not None:
                 self._answered_s = time.monotonic()
-            return _HEALTH.get(status, "dead")
+            return _HEALTH.get(error.status, "dead")
         self._answered_s = time.monotonic()
         return "well"
 
