@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from trimaran.core.config_pbtxt import config_from_pbtxt
 from trimaran.core.errors import RepositoryError
+from trimaran.core.model_config import ModelConfig
 from trimaran.model_repository.check_ensemble import of_ensemble
 from trimaran.model_repository.check_version import of_version
 from trimaran.model_repository.layout import CONFIG_FILE, versions_of
-from trimaran.model_repository.model_config import ModelConfig
-from trimaran.model_repository.pbtxt import config_from_pbtxt
 from trimaran.model_repository.problem import LAY_OUT_AGAIN, Problem, missing
 from trimaran.model_repository.stages import DEFAULT_FILE
 

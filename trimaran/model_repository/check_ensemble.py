@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from trimaran.model_repository.model_config import ModelConfig, Step
+from trimaran.core.model_config import ModelConfig, Step
 from trimaran.model_repository.problem import Problem
 
 _REMEDY = "Lay the artifact out again, or correct the steps of the ensemble."

@@ -10,8 +10,8 @@ from pydantic import ValidationError as SchemaError
 from trimaran.core.artifact import MANIFEST, Artifact, load_artifact, sha256_of
 from trimaran.core.backends import refuse_foreign_engine
 from trimaran.core.errors import IntegrityError, TrimaranError, first_line
+from trimaran.core.model_config import ModelConfig, Tensor
 from trimaran.judging.golden import GOLDEN_FILE, read_golden
-from trimaran.model_repository.model_config import ModelConfig, Tensor
 from trimaran.model_repository.problem import LAY_OUT_AGAIN, Problem, missing
 from trimaran.model_repository.stages import (
     DEFAULT_FILE,

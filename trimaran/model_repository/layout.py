@@ -12,12 +12,12 @@ from pathlib import Path
 
 import trimaran.runtime
 from trimaran.core.artifact import MANIFEST, Artifact, verify_files
+from trimaran.core.config_pbtxt import config_from_pbtxt, pbtxt_from_config
 from trimaran.core.errors import RepositoryError, UnavailableError, UsageError
+from trimaran.core.model_config import ModelConfig, Tensor
 from trimaran.core.spec import Frozen, Rows
 from trimaran.core.store import locked, publish, temporary_sibling, write_atomically
 from trimaran.judging.golden import GOLDEN_FILE, Golden
-from trimaran.model_repository.model_config import ModelConfig, Tensor
-from trimaran.model_repository.pbtxt import config_from_pbtxt, pbtxt_from_config
 from trimaran.model_repository.stages import (
     DEFAULT_FILE,
     SERVING_FILE,

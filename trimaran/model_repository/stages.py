@@ -10,8 +10,7 @@ from pydantic import Field
 
 from trimaran.core.artifact import Artifact
 from trimaran.core.errors import UsageError
-from trimaran.core.spec import Frozen, Rows, ShapeProfile, TokenizerSpec
-from trimaran.model_repository.model_config import (
+from trimaran.core.model_config import (
     ENSEMBLE,
     Accelerator,
     DataType,
@@ -22,6 +21,7 @@ from trimaran.model_repository.model_config import (
     Step,
     Tensor,
 )
+from trimaran.core.spec import Frozen, Rows, ShapeProfile, TokenizerSpec
 from trimaran.model_repository.tensors import tensor_from_spec, without_batch
 from trimaran.model_repository.warmups import tensor_warmups, text_warmups
 from trimaran.runtime.answers import Reader

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from trimaran.core.model_config import DataType, Tensor
 from trimaran.core.spec import TensorSpec
-from trimaran.model_repository.model_config import DataType, Tensor
 
 DATA_TYPES: Mapping[str, DataType] = {
     "int64": "TYPE_INT64",

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from pydantic import ValidationError as SchemaError
 
+from trimaran.core.config_pbtxt import config_from_pbtxt, pbtxt_from_config
 from trimaran.core.errors import RepositoryError, UsageError
+from trimaran.core.model_config import ModelConfig
 from trimaran.core.spec import Frozen
 from trimaran.core.store import locked, temporary_sibling, write_atomically
 from trimaran.model_repository.layout import CONFIG_FILE, versions_of
-from trimaran.model_repository.model_config import ModelConfig
-from trimaran.model_repository.pbtxt import config_from_pbtxt, pbtxt_from_config
 
 HISTORY_FILE = "promotions.json"
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from trimaran.core.artifact import Artifact
+from trimaran.core.model_config import Warmup, WarmupInput
 from trimaran.core.spec import ShapeProfile, TensorSpec
-from trimaran.model_repository.model_config import Warmup, WarmupInput
 from trimaran.model_repository.tensors import DATA_TYPES, without_batch
 from trimaran.runtime.wire import WIRES
 

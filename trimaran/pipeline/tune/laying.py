@@ -8,12 +8,12 @@ from pathlib import Path
 
 from pydantic import ValidationError as SchemaError
 
+from trimaran.core.config_pbtxt import config_from_pbtxt, pbtxt_from_config
 from trimaran.core.errors import IntegrityError, UsageError, first_line
+from trimaran.core.model_config import DynamicBatching, InstanceGroup, ModelConfig
 from trimaran.core.store import locked, write_atomically
 from trimaran.judging.golden import GOLDEN_FILE, Golden, read_golden
 from trimaran.model_repository.layout import CONFIG_FILE, copy_version, stage_is_current
-from trimaran.model_repository.model_config import DynamicBatching, InstanceGroup, ModelConfig
-from trimaran.model_repository.pbtxt import config_from_pbtxt, pbtxt_from_config
 from trimaran.model_repository.stages import ON_DEMAND, SERVING_FILE, Serving
 from trimaran.model_repository.versions import model_versions
 from trimaran.pipeline.tune.record import TUNING_FILE, Tuning

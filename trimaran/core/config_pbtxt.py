@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import ValidationError as SchemaError
 
 from trimaran.core.errors import RepositoryError, UsageError
-from trimaran.model_repository.model_config import (
+from trimaran.core.model_config import (
     Accelerator,
     DynamicBatching,
     InstanceGroup,

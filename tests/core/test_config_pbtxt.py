@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from trimaran.core.config_pbtxt import config_from_pbtxt, pbtxt_from_config
 from trimaran.core.errors import RepositoryError
-from trimaran.model_repository.model_config import (
+from trimaran.core.model_config import (
     Accelerator,
     DataType,
     DynamicBatching,
@@ -23,7 +24,6 @@ from trimaran.model_repository.model_config import (
     Warmup,
     WarmupInput,
 )
-from trimaran.model_repository.pbtxt import config_from_pbtxt, pbtxt_from_config
 
 names = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=12)
 counts = st.integers(0, 2**31 - 1)
