@@ -55,7 +55,7 @@ class Store:
         with _full_disk_named(self.root), temporary_sibling(self.path_of(recipe)) as folder:
             draft = make(folder)
             artifact = Artifact(**draft.model_dump(), recipe=recipe, files=file_entries(folder), environment=capture())
-            (folder / MANIFEST).write_text(artifact.manifest_json(), encoding="utf-8")
+            (folder / MANIFEST).write_text(artifact.to_json(), encoding="utf-8")
             publish(folder, self.path_of(recipe))
         return load_artifact(self.path_of(recipe), verify=False)
 

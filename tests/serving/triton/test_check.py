@@ -69,7 +69,7 @@ def test_a_bundle_survives_its_file_and_damage_is_said_so(tmp_path: Path) -> Non
     assert read_golden(path) == golden
     np.testing.assert_array_equal(read_golden(path).tensors["EMBEDDING"], wanted["EMBEDDING"])
     path.write_text(golden.to_json()[:-40])
-    with pytest.raises(IntegrityError, match="no readable golden bundle"):
+    with pytest.raises(IntegrityError, match="not a readable golden bundle"):
         read_golden(path)
 
 
