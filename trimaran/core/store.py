@@ -113,6 +113,15 @@ def write_atomically(path: Path, text: str) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def link_or_copy(source: Path, target: Path) -> None:
+    """A hard link, so that both share one copy on disk; a copy where the file system cannot link."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        target.hardlink_to(source)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
 @contextlib.contextmanager
 def locked(folder: Path, *, wait: bool = True) -> Iterator[None]:
     """One at a time in this folder, which is made where it is missing. The lock ends with the process.

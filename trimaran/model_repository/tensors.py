@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trimaran.core.model_config import DataType, Tensor
+from trimaran.core.model_config import DataType, TensorConfig
 from trimaran.core.spec import TensorSpec
 
 DATA_TYPES: Mapping[str, DataType] = {
@@ -16,8 +16,8 @@ DATA_TYPES: Mapping[str, DataType] = {
 }
 
 
-def tensor_from_spec(spec: TensorSpec) -> Tensor:
-    return Tensor(name=spec.name, data_type=DATA_TYPES[spec.dtype], dims=without_batch(spec))
+def tensor_from_spec(spec: TensorSpec) -> TensorConfig:
+    return TensorConfig(name=spec.name, data_type=DATA_TYPES[spec.dtype], dims=without_batch(spec))
 
 
 def without_batch(spec: TensorSpec) -> tuple[int, ...]:

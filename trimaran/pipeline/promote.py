@@ -5,12 +5,13 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+from trimaran.core.config_pbtxt import CONFIG_FILE
 from trimaran.core.errors import RepositoryError, ServerError, UnavailableError, UsageError
 from trimaran.core.progress import Progress
 from trimaran.core.spec import Frozen
 from trimaran.judging.golden import GOLDEN_FILE, read_golden
 from trimaran.model_repository.check import problems_of_version
-from trimaran.model_repository.layout import CONFIG_FILE, copy_version
+from trimaran.model_repository.layout import copy_version
 from trimaran.model_repository.versions import (
     add_beside,
     forget_last,
