@@ -22,7 +22,7 @@ from trimaran.model_repository.versions import (
     restore,
 )
 from trimaran.serving.triton import control, readiness
-from trimaran.serving.triton.check import serve_and_verify
+from trimaran.serving.triton.golden_check import serve_and_verify
 from trimaran.serving.triton.ports import HOST
 from trimaran.serving.triton.states import Running, running
 
@@ -80,7 +80,7 @@ def _switch(repository: Path, name: str, version: int, *, prove: bool, progress:
             with progress.stage("switch") as step:
                 control.load((HOST, server.http_port), name)
                 control.switched((HOST, server.http_port), name, version)
-                readiness.sing(server.http_port, name)
+                readiness.send_canary(server.http_port, name)
                 step.outcome(f"the server on port {server.http_port} serves version {version} of {name}")
         before = {**pin(repository, name, version), **before}
         for server in servers:

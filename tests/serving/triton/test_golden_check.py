@@ -15,7 +15,7 @@ from trimaran.judging.golden import Golden, golden_rows, make_golden, read_golde
 from trimaran.judging.wire_fidelity import Tensors
 from trimaran.model_repository.layout import lay_out
 from trimaran.runtime.text import softmax
-from trimaran.serving.triton.check import serve_and_verify
+from trimaran.serving.triton.golden_check import serve_and_verify
 
 ROWS = [{"TEXT": text} for text in TEXTS]
 
