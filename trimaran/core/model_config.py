@@ -131,10 +131,11 @@ class ModelConfig(_ConfigPart):
             raise UsageError("An ensemble cannot batch by itself: the models of its steps do. Found both.")
         return self
 
-    @property
-    def interface(self) -> tuple[tuple[TensorConfig, ...], tuple[TensorConfig, ...]]:
-        """What a caller relies on: it stays the same for every version of a name."""
-        return self.inputs, self.outputs
+    def answers_callers_of(self, earlier: ModelConfig) -> bool:
+        """Whether callers of an earlier version can call this one: only optional inputs may be added."""
+        added = [tensor for tensor in self.inputs if tensor not in earlier.inputs]
+        kept = tuple(tensor for tensor in self.inputs if tensor not in added)
+        return (kept, self.outputs) == (earlier.inputs, earlier.outputs) and all(tensor.optional for tensor in added)
 
     @property
     def ensemble(self) -> bool:

@@ -229,7 +229,7 @@ def _require_same_interface(model: Path, wanted: ModelConfig) -> None:
             )
         return
     present = read_config(path)
-    if present.interface != wanted.interface or not _may_follow(present, wanted):
+    if not wanted.answers_callers_of(present) or not _may_follow(present, wanted):
         raise RepositoryError(
             f"{model.name} at {path} is {_described(present)}; the new version is {_described(wanted)}. "
             "Callers of one cannot call the other.",
