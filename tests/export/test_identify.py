@@ -12,7 +12,7 @@ from tests.export import zoo
 from tests.export.exported import exported
 from tests.export.test_bad_input import edit_config, edit_weights
 from trimaran.core.errors import UsageError
-from trimaran.export.identify import activation_of
+from trimaran.export.labels import activation_of
 from trimaran.export.locate import locate
 
 
@@ -109,11 +109,27 @@ def test_auto_refuses_when_two_tasks_are_possible(tmp_path: Path) -> None:
         locate(str(folder))
 
 
-def test_auto_refuses_an_architecture_that_tells_no_task(tmp_path: Path) -> None:
+@pytest.mark.parametrize("architecture", ["ElectraForPreTraining", "T5ForConditionalGeneration"])
+def test_auto_refuses_an_architecture_that_tells_no_task(tmp_path: Path, architecture: str) -> None:
     folder = zoo.saved_model(tmp_path / "model", "bert", "embedding")
-    edit_config(folder, architectures=["BertForPreTraining"])
+    edit_config(folder, architectures=[architecture])
     with pytest.raises(UsageError, match="tells no task"):
         locate(str(folder))
+
+
+def test_a_decoder_is_not_taken_for_an_embedding_unasked(tmp_path: Path) -> None:
+    folder = zoo.saved_model(tmp_path / "model", "bert", "embedding")
+    edit_config(folder, architectures=["BertLMHeadModel"])
+    with pytest.raises(UsageError, match=r"BertLMHeadModel\): it was trained to generate text"):
+        locate(str(folder))
+    assert locate(str(folder), task_name="embedding").task == "embedding"
+
+
+@pytest.mark.parametrize("family", ["gpt2", "xlnet"])
+def test_a_family_that_was_pre_trained_to_generate_gives_embeddings(tmp_path: Path, family: str) -> None:
+    folder = zoo.saved_model(tmp_path / "model", family, "embedding")
+    edit_config(folder, architectures=[{"gpt2": "GPT2LMHeadModel", "xlnet": "XLNetLMHeadModel"}[family]])
+    assert locate(str(folder)).task == "embedding"
 
 
 def test_a_task_without_its_head_is_refused(tmp_path: Path) -> None:

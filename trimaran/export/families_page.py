@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from trimaran.core.families import FAMILIES, MODULE, REFUSED, UNBOUNDED, Family
+from trimaran.core.families import FAMILIES, MODULE, REFUSED, Family
 from trimaran.core.tasks import LEVELS, TASKS, Level
+from trimaran.export.heads import has_head
 
 PAGE = Path("docs/families.md")
 
@@ -32,6 +33,9 @@ asks for: both are one computation, and ONNX Runtime's fusions know that form. I
 callers and tokenizers have them; the `int64_operators` of a manifest count what is computed in int64 beyond shapes:
 positions and masks, once a text, and nothing in the layers.
 
+A family that was built after another one is tested with one task for each of its heads (numbers), and with its
+tokenizer's ids, pairs and embeddings (text). Its other ✓ are tasks with the same heads.
+
 A – is a head that transformers does not have for the family, or that reads a decoder.
 """
 
@@ -42,7 +46,9 @@ def families_page() -> str:
 
 
 def _cells() -> str:
-    rows = [[f"`{row.name}`", *("–" if name in row.lacks else "✓" for name in TASKS)] for row in FAMILIES.values()]
+    rows = [
+        [f"`{name}`", *("✓" if has_head(name, row.model_class) else "–" for row in TASKS.values())] for name in FAMILIES
+    ]
     return _table(["family", *TASKS], rows)
 
 
@@ -54,7 +60,7 @@ def _families() -> str:
             _positions(row),
             f"{row.exporter}, opset {row.opset}",
             _fusions(row),
-            row.note,
+            "; ".join(filter(None, (f"built after `{row.after}`" if row.after else "", row.note))),
         ]
         for row in (*FAMILIES.values(), MODULE)
     ]
@@ -81,8 +87,10 @@ def _gates(task: str, level: Level) -> str:
 
 
 def _positions(row: Family) -> str:
+    if row.relative_positions:
+        return "relative"
     if row.longest:
-        return "relative" if row.longest({}) == UNBOUNDED else "as long as its attention is full"
+        return "as long as its attention is full"
     return f"the table less {row.reserved_positions}" if row.reserved_positions else "the table"
 
 

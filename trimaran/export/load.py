@@ -18,6 +18,7 @@ from trimaran.core.spec import ModelRef, TokenizerSpec
 from trimaran.core.tasks import task
 from trimaran.export.identify import safetensors_header
 from trimaran.export.locate import weights_of
+from trimaran.export.model_config import config_from_json
 from trimaran.export.read_json import read_json
 
 if TYPE_CHECKING:
@@ -64,16 +65,9 @@ def load_model(ref: ModelRef, *, attention: str) -> torch.nn.Module:
 
 
 def load_config(ref: ModelRef) -> Any:
-    """transformers' config of the model, as the family that it really is, with the family's overrides."""
-    import transformers
-
-    body = Path(ref.directory)
-    stated = read_json(body / "config.json", what=ref.source)
-    if stated.get("model_type") == ref.family:
-        config = transformers.AutoConfig.from_pretrained(body, local_files_only=True, trust_remote_code=False)
-    else:
-        facts = {key: value for key, value in stated.items() if key not in ("model_type", "auto_map")}
-        config = transformers.AutoConfig.for_model(ref.family, **facts)
+    """transformers' config of the model, with the family's overrides."""
+    stated = read_json(Path(ref.directory) / "config.json", what=ref.source)
+    config = config_from_json(stated, ref.family, ref.source)
     for key, value in family(ref.family).overrides.items():
         setattr(config, key, value)
     return config

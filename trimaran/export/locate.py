@@ -13,7 +13,10 @@ from trimaran.core.errors import UnavailableError, UsageError
 from trimaran.core.families import family
 from trimaran.core.spec import ModelRef, Pooling
 from trimaran.core.tasks import task
-from trimaran.export import identify
+from trimaran.export.heads import task_of
+from trimaran.export.identify import family_of
+from trimaran.export.labels import activation_of, labels_of
+from trimaran.export.model_config import config_from_json, inputs_of, sizes_of
 from trimaran.export.read_json import read_json
 from trimaran.export.sentence import encoder_folder, pooling_of, sentence_length, sentence_modules, sparse_of, width_of
 
@@ -45,17 +48,19 @@ def locate(
     body = encoder_folder(folder, modules)
     config = read_json(body / "config.json", what=f"{source} is no model folder")
     weights = weights_of(body, source)
-    model_type = family(family_name).name if family_name else identify.family_of(config, body, source)
+    model_type = family(family_name).name if family_name else family_of(config, body, source)
     kinds = [module.kind for module in modules]
-    name = identify.task_of(task_name, config, modules=kinds, model_type=model_type, source=source)
+    name = task_of(task_name, config, modules=kinds, model_type=model_type, source=source)
     row = task(name)
-    hidden, layers = identify.size_of(config, "hidden"), identify.size_of(config, "layers")
+    built = config_from_json(config, model_type, source)
+    sizes = sizes_of(built)
     pooled = None
     if name == "embedding":
-        pooled = _changed(pooling or _default_pooling(folder, modules, model_type), pooling_changes, layers)
+        pooled = _changed(
+            pooling or pooling_of(folder, modules, family(model_type).pooling), pooling_changes, sizes.layers
+        )
     elif pooling_changes:
         raise UsageError(f"{name} does not pool, so {', '.join(pooling_changes)} cannot be set.")
-    vocabulary = int(config.get("vocab_size") or config.get("n_words") or 0)
     return ModelRef(
         source=source,
         directory=str(body),
@@ -63,21 +68,21 @@ def locate(
         family=model_type,
         task=name,
         name=_name_of(source, folder),
-        positions=identify.positions_of(config, model_type),
-        layers=layers,
-        hidden=hidden,
-        heads=identify.size_of(config, "heads"),
+        positions=sizes.positions,
+        layers=sizes.layers,
+        hidden=sizes.hidden,
+        heads=sizes.heads,
         pooling=pooled,
-        labels=identify.labels_of(config) if row.labelled else (),
+        labels=labels_of(config) if row.labelled else (),
         default_sequence=sentence_length(body),
         root=str(folder),
-        inputs=identify.inputs_of(config, model_type),
-        vocabulary=vocabulary,
-        width=width_of(folder, pooled, hidden) if pooled else hidden,
-        activation=identify.activation_of(config, name, source),
+        inputs=inputs_of(built),
+        vocabulary=sizes.vocabulary,
+        width=width_of(folder, pooled, sizes.hidden) if pooled else sizes.hidden,
+        activation=activation_of(config, name, source),
         sparse=sparse_of(folder, modules) if name == "sparse-embedding" else None,
         extras=_extras(extras, name),
-        top_k=min(top_k, vocabulary) if name == "fill-mask" else 0,
+        top_k=min(top_k, sizes.vocabulary) if name == "fill-mask" else 0,
     )
 
 
@@ -96,11 +101,6 @@ def weights_of(body: Path, source: str) -> Path:
         f"{source} has no weights: none of {', '.join((*SAFETENSORS, *PICKLES))} is in {body}.",
         hint="Copy the whole model folder, weights included.",
     )
-
-
-def _default_pooling(folder: Path, modules: Any, model_type: str) -> Pooling:
-    """A decoder used as an encoder has read the whole text only at its last token."""
-    return Pooling(mode="last-token") if model_type == "gpt2" and not modules else pooling_of(folder, modules)
 
 
 def _changed(pooling: Pooling, changes: Mapping[str, Any] | None, layers: int) -> Pooling:

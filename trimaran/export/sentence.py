@@ -49,10 +49,10 @@ def encoder_folder(folder: Path, modules: tuple[Module, ...]) -> Path:
     return folder / next((module.path for module in modules if module.kind in ENCODERS), "")
 
 
-def pooling_of(folder: Path, modules: tuple[Module, ...]) -> Pooling:
-    """The folder's own pooling and what follows it; mean and unit length for a plain model."""
+def pooling_of(folder: Path, modules: tuple[Module, ...], plain: PoolingMode = "mean") -> Pooling:
+    """The folder's own pooling and what follows it. A model without modules is pooled by `plain` to unit length."""
     if not modules:
-        return Pooling()
+        return Pooling(mode=plain)
     kinds = [module.kind for module in modules]
     mode: PoolingMode = "mean"
     if "Pooling" in kinds:
