@@ -180,6 +180,10 @@ class ModelRef(Frozen):
     labels: tuple[str, ...] = ()
     # Tokens at which the model's own library cuts a text, if its files say it.
     default_sequence: int | None = None
+    # What sentence-transformers puts before a text, by name.
+    prompts: dict[str, str] = {}
+    # The name of the prompt that it uses if none is asked for.
+    default_prompt: str = ""
     # The folder that the user named.
     root: str = ""
     # Names of the model's inputs, in order.
@@ -207,3 +211,6 @@ class TokenizerSpec(Frozen):
     pad_type_id: int = 0
     pad_side: Literal["right", "left"] = "right"
     inputs: tuple[str, ...]
+    # Words to put before a text, by name, and the name of those that are put there unasked ("" for none).
+    prompts: dict[str, str] = {}
+    default_prompt: str = ""

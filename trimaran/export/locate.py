@@ -18,7 +18,16 @@ from trimaran.export.identify import family_of
 from trimaran.export.labels import activation_of, labels_of
 from trimaran.export.model_config import config_from_json, inputs_of, sizes_of
 from trimaran.export.read_json import read_json
-from trimaran.export.sentence import encoder_folder, pooling_of, sentence_length, sentence_modules, sparse_of, width_of
+from trimaran.export.sentence import (
+    encoder_folder,
+    pooling_of,
+    prompts_of,
+    sentence_modules,
+    sparse_of,
+    text_limit,
+    width_of,
+)
+from trimaran.runtime.wire import PROMPT, WIRES
 
 PACKAGE_PREFIX = "package:"
 SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
@@ -61,6 +70,7 @@ def locate(
         )
     elif pooling_changes:
         raise UsageError(f"{name} does not pool, so {', '.join(pooling_changes)} cannot be set.")
+    prompts, default_prompt = prompts_of(folder) if modules and PROMPT in WIRES[name].options else ({}, "")
     return ModelRef(
         source=source,
         directory=str(body),
@@ -74,7 +84,9 @@ def locate(
         heads=sizes.heads,
         pooling=pooled,
         labels=labels_of(config) if row.labelled else (),
-        default_sequence=sentence_length(body),
+        default_sequence=text_limit(body, sizes.positions),
+        prompts=prompts,
+        default_prompt=default_prompt,
         root=str(folder),
         inputs=inputs_of(built),
         vocabulary=sizes.vocabulary,
