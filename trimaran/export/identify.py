@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from trimaran.core.errors import UsageError
 from trimaran.core.families import FAMILIES, REFUSED, family
+from trimaran.export.checkpoint import weight_names
 
 _MODULE_LINE = "trimaran deploy my_package.my_model:build --module"
 
@@ -80,24 +79,3 @@ def _family_by_weights(body: Path, source: str, stated: str) -> str:
         f"{source} says model_type {stated!r} but has BERT's vocabulary (vocab.txt), and its weights do not tell.",
         hint="Pass --family bert if it was trained as a BERT (Chinese RoBERTa-wwm was), else --family roberta.",
     )
-
-
-def weight_names(body: Path) -> Sequence[str]:
-    """Names of the tensors in a safetensors checkpoint, from its header alone; empty for other formats."""
-    index = body / "model.safetensors.index.json"
-    if index.is_file():
-        return sorted(json.loads(index.read_text(encoding="utf-8")).get("weight_map", {}))
-    path = body / "model.safetensors"
-    return sorted(safetensors_header(path)) if path.is_file() else ()
-
-
-def safetensors_header(path: Path) -> dict[str, Any]:
-    """Tensor name -> dtype and shape. A header that cannot be read is empty here; `load` refuses the file later."""
-    try:
-        with path.open("rb") as stream:
-            (size,) = struct.unpack("<Q", stream.read(8))
-            header: dict[str, Any] = json.loads(stream.read(min(size, path.stat().st_size)))
-    except (ValueError, struct.error):
-        return {}
-    header.pop("__metadata__", None)
-    return header

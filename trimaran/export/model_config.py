@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from trimaran.core.errors import UsageError
 from trimaran.core.families import UNBOUNDED, family
+from trimaran.export.quiet import quiet
 
 
 class ModelSizes(NamedTuple):
@@ -25,7 +26,8 @@ def config_from_json(stated: Mapping[str, Any], model_type: str, source: str) ->
 
     facts = {key: value for key, value in stated.items() if key not in ("model_type", "auto_map")}
     try:
-        return transformers.CONFIG_MAPPING[model_type].from_dict(facts)
+        with quiet():
+            return transformers.CONFIG_MAPPING[model_type].from_dict(facts)
     except (StrictDataclassError, TypeError, ValueError) as error:
         raise UsageError(
             f"The config.json of {source} does not describe a {model_type}: {' '.join(str(error).split())}",

@@ -9,6 +9,7 @@ import torch
 
 from trimaran.core.errors import IntegrityError, UsageError
 from trimaran.core.spec import ModelRef, Pooling
+from trimaran.export.checkpoint import load_pickle
 from trimaran.export.sentence import dense_config
 
 _ACTIVATIONS = {
@@ -119,12 +120,4 @@ def _read_state(folder: Path) -> dict[str, Any]:
     path = folder / "pytorch_model.bin"
     if not path.is_file():
         raise UsageError(f"{folder} has no weights for its Dense layer.", hint="Copy the whole model folder.")
-    import pickle
-
-    try:
-        return dict(torch.load(path, map_location="cpu", weights_only=True))
-    except pickle.UnpicklingError as error:
-        raise UsageError(
-            f"{path} is a pickle that wants to run code; it was not loaded.",
-            hint="Convert it to safetensors where you trust it.",
-        ) from error
+    return load_pickle(path)

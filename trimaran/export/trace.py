@@ -14,7 +14,7 @@ from trimaran.core.onnx_graph import drop_identities, merge_equal, rename_output
 from trimaran.core.onnx_write import weights_from_arrays
 from trimaran.core.spec import Signature
 from trimaran.export.fold import fold_constants
-from trimaran.export.load import quiet
+from trimaran.export.quiet import quiet
 
 Array = npt.NDArray[Any]
 # torch's dynamo exporter names inner values `embedding` or `logits`; outputs with these names would collide.
