@@ -15,7 +15,7 @@ from trimaran.core.artifact import Artifact
 from trimaran.core.corpus import encoder_of
 from trimaran.core.errors import UsageError
 from trimaran.core.onnx_graph import save_graph
-from trimaran.quantize.int8.ranges import BINS, magnitude_counts
+from trimaran.quantize.ranges import BINS, magnitude_counts
 from trimaran.runtime.text import Text
 
 Array = npt.NDArray[Any]

@@ -11,7 +11,7 @@ from tests.quantize.half.test_half import answers
 from tests.quantize.tensorrt.engines import CALIBRATION, TASKS, World
 from trimaran.core.artifact import sha256_of
 from trimaran.core.parity import cosine_distances
-from trimaran.quantize.int8.ranges import RANGE_METHODS
+from trimaran.quantize.ranges import RANGE_METHODS
 from trimaran.quantize.settings import Settings
 from trimaran.quantize.tensorrt.qdq import tensorrt_int8
 from trimaran.quantize.tensorrt.qdq_scales import half_scale, smoothing_divisor

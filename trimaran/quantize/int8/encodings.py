@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from trimaran.quantize.activations import Samples, smoothing_divisor
-from trimaran.quantize.int8.ranges import Method, kept_shares, magnitude_counts
 from trimaran.quantize.int8.weight_rounding import compensated_levels
 from trimaran.quantize.linear_layers import Layer
+from trimaran.quantize.ranges import Method, kept_shares, magnitude_counts
 
 Array = npt.NDArray[Any]
 Anchor = Literal["low", "middle"]

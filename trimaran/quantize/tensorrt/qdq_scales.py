@@ -17,7 +17,7 @@ from trimaran.quantize.activations import (
     sampled_rows,
     smoothing_divisor,
 )
-from trimaran.quantize.int8.ranges import BINS, RANGE_METHODS, Method, kept_shares, magnitude_counts
+from trimaran.quantize.ranges import BINS, RANGE_METHODS, Method, kept_shares, magnitude_counts
 from trimaran.quantize.tensorrt.qdq_sites import Site, ValueProjection, after_attention, value_projection
 
 Array = npt.NDArray[Any]
