@@ -47,6 +47,8 @@ def deploy(config: DeployConfig, *, store: Store, progress: Progress, command: S
     """Walks the whole line. Nothing is laid out unless it was proven, and served here where Triton is there."""
     plan = plan_deployment(config)
     require_writable(plan.repository, plan.report)
+    for note in plan.notes:
+        progress.note(note)
     with ThreadPoolExecutor(1) as beside:
         reference, graph, answers, requests = export_beside_eager(plan, beside, store=store, progress=progress)
         on_data = eager_on_data(plan, reference, progress)
@@ -120,7 +122,12 @@ def export_beside_eager(
 def _requests(plan: Plan, reference: Artifact) -> Requests:
     mask = reference.details.get("answers", {}).get("mask_id")
     reader = Reader(str(reference.directory / "tokenizer.json"))
-    rows = golden_rows(plan.ref.task, plan.judging, mask_token=reader.token(mask) if mask is not None else "")
+    rows = golden_rows(
+        plan.ref.task,
+        plan.judging,
+        mask_token=reader.token(mask) if mask is not None else "",
+        prompts=tuple(reference.tokenizer.prompts),
+    )
     return Requests(rows, final_answers(reference, rows, threads=plan.lane_threads))
 
 
