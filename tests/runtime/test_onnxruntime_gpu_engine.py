@@ -94,6 +94,10 @@ def test_a_gpu_candidate_is_proven_on_a_real_gpu(world: World, name: str) -> Non
     if not driver_present() or version_of("onnxruntime-gpu") is None:
         pytest.skip("no NVIDIA driver, or no onnxruntime-gpu")
     artifact = to_precision(
-        world.exported("bert"), candidate(name), MakerSettings(calibration=CALIBRATION), store=world.store, progress=QUIET
+        world.exported("bert"),
+        candidate(name),
+        MakerSettings(calibration=CALIBRATION),
+        store=world.store,
+        progress=QUIET,
     )
     assert encoder_of(artifact) and artifact.checks[-1].holds

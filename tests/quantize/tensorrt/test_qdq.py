@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto, numpy_helper
 
-from tests.quantize.half.test_half import answers
+from tests.quantize.half.test_fp16 import answers
 from tests.quantize.tensorrt.engines import CALIBRATION, TASKS, World
 from trimaran.core.artifact import sha256_of
 from trimaran.core.parity import cosine_distances

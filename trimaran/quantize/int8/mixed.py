@@ -24,8 +24,8 @@ from trimaran.quantize.activations import Samples, calibration_inputs, sampled_r
 from trimaran.quantize.int8.encodings import choose_encodings
 from trimaran.quantize.int8.integer_graph import Style, integer_graph, name_nodes
 from trimaran.quantize.int8.integer_receipt import openvino_receipt, session_receipt
-from trimaran.quantize.int8.mixed_precision import Question, search
 from trimaran.quantize.int8.openvino_graph import pack_saved, save_openvino
+from trimaran.quantize.int8.search import Question, search
 from trimaran.quantize.linear_layers import attention_scores, linear_layers
 from trimaran.quantize.ranges import kept_shares, magnitude_counts
 from trimaran.quantize.settings import MadeCandidate, MakerSettings
