@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from tests.tiny import PROFILE
+from trimaran.benchmarks.measure.measurement import Measurement
 from trimaran.benchmarks.measure.runner import Entry
 from trimaran.benchmarks.report.choice import broken_sentence, choose
 from trimaran.benchmarks.report.figures import grid
-from trimaran.benchmarks.report.report import CandidateRow, Measurement, Objective, Report
+from trimaran.benchmarks.report.report import CandidateRow, Objective, Report
 from trimaran.core.artifact import Artifact
 from trimaran.core.environment import Environment
 from trimaran.core.errors import ChildError

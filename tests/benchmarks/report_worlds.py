@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.benchmarks.fakes import EAGER, MILLISECOND, usual_report
+from tests.benchmarks.fakes import EAGER, MILLISECOND, report, row, usual_report
 from tests.benchmarks.scenario_worlds import cut_result, rounds, scenario_results
 from trimaran.benchmarks.measure.ceiling import Bare, Ceiling
 from trimaran.benchmarks.measure.products import Product
@@ -56,7 +56,7 @@ def ceiling_at(shape: Shape) -> Ceiling:
 def whole_report() -> Report:
     found = usual_report()
     searched = [
-        row.model_copy(update={"sensitivity": SENSITIVITY}) if row.name == "quick" else row for row in found.candidates
+        one.model_copy(update={"sensitivity": SENSITIVITY}) if one.name == "quick" else one for one in found.candidates
     ]
     baseline = EAGER.model_copy(
         update={
@@ -84,3 +84,24 @@ def whole_report() -> Report:
             ),
         }
     )
+
+
+def large_report() -> Report:
+    """Twelve candidates, speed-ups beyond a thousand, gigabytes of memory and latencies of minutes."""
+    names = [f"onnxruntime-int8-candidate-{index}" for index in range(12)]
+    rows = [
+        row(name).model_copy(update={"size_bytes": 12_345_678_901, "peak_memory_bytes": 23_456_789_012})
+        for name in names
+    ]
+    found = report(rows, {name: 100.0 * (index + 1) for index, name in enumerate(names)})
+    slow = tuple(
+        one.model_copy(
+            update={
+                "rounds": tuple(
+                    Round(samples_ns=tuple(sample * 5000 for sample in turn.samples_ns)) for turn in one.rounds
+                )
+            }
+        )
+        for one in found.measurements
+    )
+    return found.model_copy(update={"measurements": slow, "scenarios": scenario_results("quick", speed=1e-4)})

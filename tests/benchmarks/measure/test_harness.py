@@ -14,9 +14,10 @@ from trimaran.benchmarks.measure.harness import (
     twins_verdicts,
     warnings,
 )
+from trimaran.benchmarks.measure.measurement import Measurement
 from trimaran.benchmarks.measure.runner import Effort, Entry, measure
-from trimaran.benchmarks.report.figures import drift, find, flagged_rounds, speedups, unsteady
-from trimaran.benchmarks.report.report import Measurement
+from trimaran.benchmarks.measure.steadiness import drift, flagged_rounds, unsteady
+from trimaran.benchmarks.report.figures import find, speedups
 from trimaran.benchmarks.scenarios.results import HarnessCheck, Twins
 from trimaran.core.pinning import cores_for
 from trimaran.core.samples import Round, Shape

@@ -22,6 +22,11 @@ class Product(Frozen):
     columns: int
     weights: bool
 
+    def __str__(self) -> str:
+        """`12 × 1 × (128 x 384 by 384 x 384)`."""
+        sizes = f"{self.rows} x {self.inner} by {self.inner} x {self.columns}"
+        return f"{self.count} × {self.batch} × ({sizes})"
+
     @property
     def operations(self) -> int:
         """A multiplication and an addition for every element of the sum."""

@@ -12,8 +12,8 @@ import numpy as np
 from pydantic import model_validator
 
 from trimaran.benchmarks.measure.halving import beaten
+from trimaran.benchmarks.measure.measurement import Measurement
 from trimaran.benchmarks.measure.quiet import CpuWatch
-from trimaran.benchmarks.report.report import Measurement
 from trimaran.core.artifact import Artifact
 from trimaran.core.errors import TrimaranError, UsageError
 from trimaran.core.progress import Step

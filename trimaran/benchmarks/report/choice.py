@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from trimaran.benchmarks.measure.measurement import Measurement
 from trimaran.benchmarks.measure.runner import Outcome
 from trimaran.benchmarks.report.figures import decisive, find, rows_per_second, score, speedups
-from trimaran.benchmarks.report.report import UNSERVED, CandidateRow, Measurement, Objective, Verdict
+from trimaran.benchmarks.report.report import UNSERVED, CandidateRow, Objective, Verdict
 from trimaran.benchmarks.report.wording import ROWS_WORDS, broken_words, count, gate_words, interval, listed, times
 from trimaran.core.artifact import Artifact
 from trimaran.core.errors import ToolError

@@ -6,10 +6,11 @@ import math
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
+from trimaran.benchmarks.measure.measurement import Measurement
 from trimaran.benchmarks.report.comparability import Unlike, require_alike
 from trimaran.benchmarks.report.figures import find, speedups
-from trimaran.benchmarks.report.report import CandidateRow, Measurement, Report
-from trimaran.benchmarks.report.wording import times
+from trimaran.benchmarks.report.report import CandidateRow, Report
+from trimaran.benchmarks.report.wording import level_words, times
 from trimaran.benchmarks.scenarios.finals import Figure, figures_of, scenario_of
 from trimaran.benchmarks.scenarios.results import Result
 from trimaran.core.tasks import Gate, task
@@ -182,9 +183,7 @@ def _figure_change(result: Result, old: Figure, new: Figure) -> Change | None:
 
 def scenario_words(result: Result) -> str:
     """`single-stream, served over grpc`."""
-    place = {"engine": "tensors in", "pipeline": "text in", "served": "served"}[result.at]
-    over = f" over {result.wire}" if result.wire else ""
-    return f"{scenario_of(result)}, {place}{over}"
+    return f"{scenario_of(result)}, {level_words(result)}"
 
 
 def _key(result: Result) -> tuple[object, ...]:

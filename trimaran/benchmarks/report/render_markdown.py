@@ -5,7 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from trimaran.benchmarks.report.figures import shapes_of, speedups, unsteady
+from trimaran.benchmarks.measure.steadiness import unsteady
+from trimaran.benchmarks.report.figures import shapes_of, speedups
 from trimaran.benchmarks.report.limits import shares
 from trimaran.benchmarks.report.report import UNSERVED, CandidateRow, Report
 from trimaran.benchmarks.report.wording import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
-from trimaran.benchmarks.report.figures import NOISE
+from trimaran.benchmarks.measure.steadiness import NOISE
 from trimaran.benchmarks.scenarios import results as found
 from trimaran.benchmarks.scenarios.results import ClosedLoop, ClosedPoint, OpenLoop, OpenPoint, Result
 from trimaran.judging.stats import estimate, median, percentile
@@ -27,7 +27,7 @@ class Figure(NamedTuple):
     n: int = 0
 
 
-class Reading(NamedTuple):
+class ScenarioReading(NamedTuple):
     """How a scenario is read: its title, what its final number is, and the numbers, the final one first."""
 
     title: str
@@ -193,29 +193,31 @@ def _energy(result: found.Energy) -> tuple[Figure, ...]:
     return (_over("energy", used, "J per 1000 texts", "lower"),) if used else ()
 
 
-READINGS: dict[str, Reading] = {
-    "single-stream": Reading(
+READINGS: dict[str, ScenarioReading] = {
+    "single-stream": ScenarioReading(
         "Single stream", "the latency that 50, 90 and 99 % of single texts do not exceed", _single_stream
     ),
-    "shape-grid": Reading(
+    "shape-grid": ScenarioReading(
         "Shape grid", "rows per second of the best shape; every shape has its own median latency", _shape_grid
     ),
-    "mixed-lengths": Reading(
+    "mixed-lengths": ScenarioReading(
         "Mixed lengths", "real tokens per second over batches of real texts; padding is not counted", _mixed_lengths
     ),
-    "offline": Reading("Offline", "texts per second when all texts are there at once", _offline),
-    "closed-loop": Reading(
+    "offline": ScenarioReading("Offline", "texts per second when all texts are there at once", _offline),
+    "closed-loop": ScenarioReading(
         "Closed loop",
         f"the highest throughput of the sweep; the knee is the fewest callers that reach {KNEE_SHARE:.0%} of it",
         _closed_loop,
     ),
-    "open-loop": Reading(
+    "open-loop": ScenarioReading(
         "Open loop", "the highest rate of Poisson arrivals that keeps the budget, from the scheduled moment", _open_loop
     ),
-    "cold-start": Reading("Cold start", "median time from process start to the first correct answer", _cold_start),
-    "memory": Reading("Memory", "the largest resident set of the process, libraries included", _memory),
-    "size": Reading("Size on disk", "bytes of the files that the engine reads", _size),
-    "energy": Reading("Energy", "joules of the processor package per thousand texts", _energy),
+    "cold-start": ScenarioReading(
+        "Cold start", "median time from process start to the first correct answer", _cold_start
+    ),
+    "memory": ScenarioReading("Memory", "the largest resident set of the process, libraries included", _memory),
+    "size": ScenarioReading("Size on disk", "bytes of the files that the engine reads", _size),
+    "energy": ScenarioReading("Energy", "joules of the processor package per thousand texts", _energy),
 }
 
 
