@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from trimaran.core.artifact import Artifact
     from trimaran.core.progress import Progress
     from trimaran.core.store import Store
+    from trimaran.model_repository.layout import Deployment
 
 Triple = tuple[int, int, int]
 
@@ -284,11 +286,22 @@ def _print_deployed(result: Any) -> None:
     lines = {
         "Report": result.report_paths["html"],
         "Repository": f"{deployment.repository} ({deployment.name}, version {deployment.version})",
-        "Serve": f"trimaran serve {deployment.repository}",
-        "Ask": f'trimaran query {deployment.name} "some text"',
+        "Serve": shlex.join(["trimaran", "serve", str(deployment.repository)]),
+        "Ask": _example_of(deployment),
     }
     for key, value in lines.items():
         typer.echo(f"{key:11} {value}", err=True)
+
+
+def _example_of(deployment: Deployment) -> str:
+    """A command that asks the model what it is for, to be typed as it is printed."""
+    from trimaran.model_repository.layout import CONFIG_FILE
+    from trimaran.model_repository.pbtxt import config_from_pbtxt
+    from trimaran.serving.client.asking import example_command
+
+    config = (deployment.repository / deployment.name / CONFIG_FILE).read_text(encoding="utf-8")
+    parameters = config_from_pbtxt(config).parameters
+    return example_command(deployment.name, parameters["task"], mask_token=parameters.get("mask_token", ""))
 
 
 def print_summary(report: Any) -> None:
