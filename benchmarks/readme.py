@@ -13,7 +13,7 @@ from trimaran.benchmarks.report.plots import speedup_bars
 from trimaran.benchmarks.report.report import Report
 from trimaran.benchmarks.report.report_files import read_report
 from trimaran.benchmarks.report.wording import count, interval, megabytes, metric_name, metric_words, number, times
-from trimaran.benchmarks.scenarios.finals import READINGS, final, scenario_of
+from trimaran.benchmarks.scenarios.finals import READINGS, final
 from trimaran.core.tasks import task
 
 ROOT = Path(__file__).parent.parent
@@ -77,7 +77,7 @@ def scenario_lines(report: Report) -> list[str]:
         if figure is None or result.cut or result.candidate not in names:
             continue
         wire = f", {result.wire}" if result.wire else ""
-        title = f"{READINGS[scenario_of(result)].title} ({result.at}{wire}): {figure.name}"
+        title = f"{READINGS[result.scenario].title} ({result.at}{wire}): {figure.name}"
         low = f" ({number(figure.low)}–{number(figure.high)})" if figure.low is not None and figure.high else ""
         # Which shape a grid is best at belongs to the cell: it need not be the same for both.
         label, shape = re.fullmatch(r"(.*?)( at \d+x\d+)?", title).groups()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.benchmarks.fakes import EAGER, MILLISECOND, report, row, usual_report
 from tests.benchmarks.scenario_worlds import cut_result, rounds, scenario_results
-from trimaran.benchmarks.measure.ceiling import Bare, Ceiling
-from trimaran.benchmarks.measure.products import Product
+from trimaran.benchmarks.measure.ceiling import BareProduct, Ceiling
+from trimaran.benchmarks.measure.products import MatrixProduct
 from trimaran.benchmarks.report.figures import shapes_of
 from trimaran.benchmarks.report.report import Report
 from trimaran.benchmarks.scenarios.results import HarnessCheck, SuiteRun
@@ -40,15 +40,15 @@ SENSITIVITY = Sensitivity(
 
 def ceiling_at(shape: Shape) -> Ceiling:
     """Two products: integers help one of them only; 4 ms in float, 2 ms at best."""
-    linear = Product(count=2, batch=1, rows=100, inner=100, columns=100, weights=True)
-    attention = Product(count=1, batch=10, rows=10, inner=10, columns=10, weights=False)
+    linear = MatrixProduct(count=2, batch=1, rows=100, inner=100, columns=100, weights=True)
+    attention = MatrixProduct(count=1, batch=10, rows=10, inner=10, columns=10, weights=False)
     return Ceiling(
         shape=shape,
         threads=2,
         bare=(
-            Bare(product=linear, arithmetic="float32", library="torch", seconds=0.003),
-            Bare(product=linear, arithmetic="int8", library="onnxruntime", seconds=0.001),
-            Bare(product=attention, arithmetic="float32", library="torch", seconds=0.001),
+            BareProduct(product=linear, arithmetic="float32", library="torch", seconds=0.003),
+            BareProduct(product=linear, arithmetic="int8", library="onnxruntime", seconds=0.001),
+            BareProduct(product=attention, arithmetic="float32", library="torch", seconds=0.001),
         ),
     )
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from trimaran.benchmarks.measure.runner import Effort, Entry, measure
+from trimaran.benchmarks.measure.runner import Effort, RaceEntry, measure
 from trimaran.benchmarks.scenarios.results import HarnessCheck, Twins
 from trimaran.core.errors import TrimaranError
 from trimaran.core.isolation import Worker
@@ -125,12 +125,12 @@ def check_harness(*, cores: Sequence[int] = (), step: Step | None = None) -> Har
 
 
 def measure_twins(
-    entry: Entry, shape: Shape, *, threads: int, cores: Sequence[int], effort: Effort, step: Step | None = None
+    entry: RaceEntry, shape: Shape, *, threads: int, cores: Sequence[int], effort: Effort, step: Step | None = None
 ) -> Twins:
     """The same engine in three processes: alike, alike, and called twice a sample."""
     names = {"first": 1, "second": 1, "doubled": 2}
     entries = [
-        Entry(name, entry.artifact, entry.rows, entry.environment, repeat=calls) for name, calls in names.items()
+        RaceEntry(name, entry.artifact, entry.rows, entry.environment, repeat=calls) for name, calls in names.items()
     ]
     found = measure(entries, (shape,), threads=threads, cores=cores, effort=effort, step=step)
     for outcome in found.outcomes:

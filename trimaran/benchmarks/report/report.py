@@ -44,7 +44,7 @@ class CandidateRow(Frozen):
     sensitivity: Sensitivity | None = None
 
 
-class Verdict(Frozen):
+class ReportVerdict(Frozen):
     """Two sentences: what was chosen and how fast it is; how true it is and what became of the others."""
 
     chosen: str | None
@@ -75,7 +75,7 @@ class Report(Frozen):
     reference: CandidateRow
     candidates: tuple[CandidateRow, ...]
     measurements: tuple[Measurement, ...]
-    verdict: Verdict
+    verdict: ReportVerdict
     notes: tuple[str, ...] = ()
     # Eager PyTorch in other settings (bf16, compiled): measured beside the others, never deployed.
     baselines: tuple[CandidateRow, ...] = ()

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from trimaran.benchmarks.scenarios.finals import Figure
-from trimaran.benchmarks.scenarios.results import Result
+from trimaran.benchmarks.scenarios.finals import ScenarioFigure
+from trimaran.benchmarks.scenarios.results import ScenarioResult
 from trimaran.core.artifact import Check
 from trimaran.core.spec import Rows
 from trimaran.core.tasks import Gate
@@ -175,7 +175,7 @@ def interval(ratio: Ratio) -> str:
     return f"{ratio.low:.2f}–{ratio.high:.2f}"
 
 
-def figure_words(figure: Figure) -> str:
+def figure_words(figure: ScenarioFigure) -> str:
     """`p50 latency 5.71 ms (5.6–5.8)`."""
     between = ""
     if figure.low is not None and figure.high is not None:
@@ -183,7 +183,7 @@ def figure_words(figure: Figure) -> str:
     return f"{figure.name} {number(figure.value)} {figure.unit}{between}"
 
 
-def level_words(result: Result) -> str:
+def level_words(result: ScenarioResult) -> str:
     """Where a scenario was run: `served over grpc`."""
     place = {"engine": "tensors in", "pipeline": "text in", "served": "served"}[result.at]
     return f"{place} over {result.wire}" if result.wire else place

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from trimaran.benchmarks.scenarios.results import Result, SingleStream, Wire
+from trimaran.benchmarks.scenarios.results import ScenarioResult, SingleStream, Wire
 
 # What each part of a text's time is, in the order in which a text meets them.
 PARTS = {
@@ -40,7 +40,7 @@ class TimeSplit(NamedTuple):
         return {part.name: part.mean_ns for part in self.parts}
 
 
-def time_splits(scenarios: Sequence[Result]) -> tuple[TimeSplit, ...]:
+def time_splits(scenarios: Sequence[ScenarioResult]) -> tuple[TimeSplit, ...]:
     """One for each candidate and wire whose single streams were asked the same texts; in process where not served."""
     streams = [result for result in scenarios if isinstance(result, SingleStream) and _samples(result)]
     found: list[TimeSplit] = []
