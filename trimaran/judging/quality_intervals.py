@@ -1,4 +1,4 @@
-"""How sure a fidelity is: 95 % intervals of those metrics that are means over texts, from resampling the texts."""
+"""95 % intervals of those fidelity metrics that are means over texts, by resampling the texts."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import numpy as np
 
 from trimaran.core.distances import Answers, Column
 from trimaran.core.tasks import Task
-from trimaran.judging.stats import CONFIDENCE
+from trimaran.judging import bootstrap
+from trimaran.judging.stats import CONFIDENCE, RESAMPLES
 
-RESAMPLES = 1000
 Interval = tuple[float, float]
 
 
@@ -25,8 +25,7 @@ def intervals(row: Task, reference: Answers, candidate: Answers) -> dict[str, In
 
 
 def interval_of_mean(values: Column) -> Interval:
-    """Texts are drawn with replacement; seeded, so that the same answers give the same interval."""
-    generator = np.random.default_rng(0)
-    means = [values[generator.integers(len(values), size=len(values))].mean() for _ in range(RESAMPLES)]
-    low, high = np.quantile(means, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    return float(low), float(high)
+    """Texts are drawn with replacement. The seed is fixed, so that the same answers give the same interval."""
+    return bootstrap.interval(
+        lambda texts: values[texts].mean(axis=-1), len(values), confidence=CONFIDENCE, resamples=RESAMPLES
+    )

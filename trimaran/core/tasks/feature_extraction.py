@@ -49,10 +49,10 @@ TASK = Task(
     name="feature-extraction",
     describe="one vector a token; all layers and attentions when asked",
     model_class="AutoModel",
-    architectures=(),
     outputs=_outputs,
     head=Head(_finish, keywords=lambda ref: {f"output_{name}": True for name in ref.extras}),
     bare=True,
+    automatic=False,
     metrics=(
         Metric("mean_cosine_distance", _distances),
         Metric("worst_cosine_distance", _worst_distances, kind="worst"),

@@ -104,7 +104,6 @@ TASK = Task(
     name="fill-mask",
     describe="the most probable tokens for each mask",
     model_class="AutoModelForMaskedLM",
-    architectures=("ForMaskedLM", "WithLMHeadModel"),
     outputs=lambda ref: (
         tensor("token_scores", "sequence", ref.top_k),
         tensor("token_ids", "sequence", ref.top_k, dtype="int64"),

@@ -55,7 +55,7 @@ def _same_choice(reference: Answers, candidate: Answers) -> Column:
 
 
 def _changes(reference: Answers, candidate: Answers) -> Column:
-    return np.abs(_probabilities(reference) - _probabilities(candidate)).max(axis=1)
+    return np.asarray(np.abs(_probabilities(reference) - _probabilities(candidate)).max(axis=1))
 
 
 def _moved_scores(reference: Answers, candidate: Answers) -> Column:
@@ -100,7 +100,6 @@ TASK = Task(
     name="multiple-choice",
     describe="the best of several choices for a text, with probabilities",
     model_class="AutoModelForMultipleChoice",
-    architectures=("ForMultipleChoice",),
     outputs=lambda ref: (tensor("score", 1),),
     # transformers' heads read (texts, choices, tokens); one choice a row lets any number of them share a batch.
     head=Head(

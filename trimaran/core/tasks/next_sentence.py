@@ -31,7 +31,6 @@ TASK = Task(
     name="next-sentence",
     describe="the probability that a second text follows the first",
     model_class="AutoModelForNextSentencePrediction",
-    architectures=("ForNextSentencePrediction", "ForPreTraining"),
     outputs=lambda ref: (tensor("label_probabilities", 1),),
     head=Head(_finish),
     texts="pair",

@@ -95,7 +95,6 @@ TASK = Task(
     name="question-answering",
     describe="the best spans of a context, with scores and character offsets",
     model_class="AutoModelForQuestionAnswering",
-    architectures=("ForQuestionAnswering", "ForQuestionAnsweringSimple"),
     outputs=lambda ref: tuple(tensor(name, "sequence") for name in _LOGITS),
     head=Head(lambda output, mask, ref: (output.start_logits, output.end_logits)),
     texts="pair",

@@ -65,7 +65,6 @@ TASK = Task(
     name="rerank",
     describe="scores of documents for a query, best first",
     model_class="AutoModelForSequenceClassification",
-    architectures=("ForSequenceClassification",),
     outputs=lambda ref: (tensor("score", 1),),
     head=LOGITS,
     texts="pair",

@@ -50,7 +50,6 @@ TASK = Task(
     name="sparse-embedding",
     describe="SPLADE weights over the vocabulary",
     model_class="AutoModelForMaskedLM",
-    architectures=("ForMaskedLM", "WithLMHeadModel"),
     outputs=lambda ref: (tensor("weights", ref.vocabulary),),
     head=Head(_finish),
     automatic=False,

@@ -106,9 +106,8 @@ class Task:
     describe: str
 
     # The trained model
-    # The class of transformers that loads it, and the endings of architectures that have its head.
+    # The class of transformers that loads it.
     model_class: str
-    architectures: tuple[str, ...]
     # The outputs of one model: its width, its labels.
     outputs: Callable[[ModelRef], tuple[TensorSpec, ...]]
     # None: token vectors are pooled to one vector a text.

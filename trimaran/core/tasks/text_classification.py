@@ -59,7 +59,6 @@ TASK = Task(
     name="text-classification",
     describe="labels with probabilities, best first",
     model_class="AutoModelForSequenceClassification",
-    architectures=("ForSequenceClassification",),
     outputs=_outputs,
     head=LOGITS,
     texts="either",

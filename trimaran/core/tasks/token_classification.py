@@ -97,7 +97,6 @@ TASK = Task(
     name="token-classification",
     describe="entities with character offsets",
     model_class="AutoModelForTokenClassification",
-    architectures=("ForTokenClassification",),
     outputs=lambda ref: (tensor("token_logits", "sequence", len(ref.labels)),),
     head=LOGITS,
     labelled=True,

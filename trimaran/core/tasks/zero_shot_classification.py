@@ -45,7 +45,6 @@ TASK = Task(
     name="zero-shot-classification",
     describe="labels named at request time, through an NLI head",
     model_class="AutoModelForSequenceClassification",
-    architectures=("ForSequenceClassification",),
     outputs=lambda ref: (tensor("logits", len(ref.labels)),),
     head=LOGITS,
     texts="pair",
