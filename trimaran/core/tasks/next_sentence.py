@@ -35,7 +35,6 @@ TASK = Task(
     head=Head(_finish),
     texts="pair",
     fixed_labels=("follows",),
-    automatic=False,
     metrics=LABEL_METRICS,
     change=PROBABILITY_CHANGE,
     gates=LABEL_GATES,
