@@ -17,7 +17,7 @@ from trimaran.export.checkpoint import weight_files, weights_of
 from trimaran.export.heads import task_of
 from trimaran.export.identify import family_of
 from trimaran.export.labels import activation_of, labels_of
-from trimaran.export.model_config import config_from_json, inputs_of, sizes_of
+from trimaran.export.model_config import StatedConfig, inputs_of, sizes_of
 from trimaran.export.read_json import read_json
 from trimaran.export.sentence import (
     encoder_folder,
@@ -59,7 +59,7 @@ def locate(
     row = family(family_name or family_of(stated, body, source))
     kinds = [module.kind for module in modules]
     name = task_of(task_name, stated, modules=kinds, model_type=row.name, source=source)
-    config = config_from_json(stated, row.name, source)
+    config = StatedConfig(stated, row.name, source)
     sizes = sizes_of(config)
     pooled = None
     if name == "embedding":
@@ -92,7 +92,7 @@ def locate(
 
 def current_digest(ref: ModelRef) -> str:
     """The digest of the model's files as they are now, to compare with `ref.digest`."""
-    root, body = Path(ref.root or ref.directory), Path(ref.directory)
+    root, body = Path(ref.root), Path(ref.directory)
     return _digest(root, body, weights_of(body, ref.source), ref.pooling)
 
 

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from trimaran.core.errors import IntegrityError
-from trimaran.core.families import family
 from trimaran.core.spec import ModelRef
 from trimaran.core.tasks import task
 from trimaran.export.locate import current_digest
@@ -42,7 +41,7 @@ class TorchEngine:
             self._module = self._module.to(getattr(torch, str(options["dtype"])))
         if options.get("compile"):
             self._module = torch.compile(self._module, dynamic=False)
-        self._inputs = ref.inputs or family(ref.family).inputs
+        self._inputs = ref.inputs
         self._outputs = [spec.name for spec in task(ref.task).outputs(ref)]
 
     def infer(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
