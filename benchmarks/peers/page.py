@@ -11,7 +11,7 @@ from table import ROOT
 from trimaran.benchmarks.measure.quiet import noticed
 from trimaran.benchmarks.measure.steadiness import unsteady
 from trimaran.benchmarks.report.figures import speedups
-from trimaran.benchmarks.report.render_markdown import markdown_line, markdown_text
+from trimaran.benchmarks.report.markdown import markdown_line, markdown_text
 from trimaran.benchmarks.report.wording import (
     environment_words,
     interval,
