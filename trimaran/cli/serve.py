@@ -125,7 +125,7 @@ def serve(
 
     from trimaran.cli.kubernetes import serve_in_container
     from trimaran.serving.triton.daemon import serve_detached, serve_forever
-    from trimaran.serving.triton.watchdog import Care
+    from trimaran.serving.triton.watchdog import WatchdogSettings
 
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
     if docker:
@@ -139,7 +139,9 @@ def serve(
         "everything": tensors,
         "cpus": cpus,
         "otlp": otlp,
-        "care": Care(hang_s=hang_timeout_s, memory_limit_bytes=memory_limit << 20 if memory_limit else None),
+        "watchdog": WatchdogSettings(
+            hang_s=hang_timeout_s, memory_limit_bytes=memory_limit << 20 if memory_limit else None
+        ),
     }
     if detach:
         _announce(serve_detached(repository, **settings), as_json)
@@ -170,6 +172,9 @@ def query(
     protocol: Annotated[Protocol, typer.Option("--protocol", help="How to talk to the server.")] = Protocol.grpc,
     timeout_s: Annotated[float, typer.Option("--timeout", min=0.001, help="Seconds all of it may take.")] = 60.0,
     labels: Annotated[list[str] | None, typer.Option("--label", help="For a zero-shot model; again for more.")] = None,
+    prompt: Annotated[
+        str | None, typer.Option("--prompt", help="For an embedding model: one of its prompts, by name.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Ask a served model and print its answers.
@@ -188,7 +193,7 @@ def query(
 
     with Client(url, protocol=protocol.value, timeout_s=timeout_s) as client:
         outputs = client.model(name).outputs
-        asked, answers = ask(client, name, texts, labels or [])
+        asked, answers = ask(client, name, texts, labels or [], prompt=prompt)
     if as_json:
         emit({"name": name, "answers": _plain(answers)})
         return

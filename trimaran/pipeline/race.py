@@ -203,6 +203,7 @@ def write_up(
         measurements=measured.measurements,
         verdict=choice.verdict,
         notes=(
+            *plan.notes,
             *filter(None, [noticed(measured.others_share)]),
             *_restriction_notes(contenders),
             *_memory_notes(contenders, set(outcomes)),

@@ -34,7 +34,9 @@ def example_command(name: str, task: str, *, mask_token: str = "") -> str:
     return shlex.join(["trimaran", "query", name, *arguments])
 
 
-def ask(client: Client, name: str, arguments: Sequence[str], labels: Sequence[str]) -> Asked:
+def ask(
+    client: Client, name: str, arguments: Sequence[str], labels: Sequence[str], *, prompt: str | None = None
+) -> Asked:
     """Reads the arguments as the model's task wants them. Raises UsageError with a line that shows how it is typed."""
     model = client.model(name)
     zero_shot = "CANDIDATE_LABELS" in model.inputs
@@ -53,10 +55,12 @@ def ask(client: Client, name: str, arguments: Sequence[str], labels: Sequence[st
         if not labels:
             raise _wrong(model, "zero-shot-classification", "texts and at least one --label", "no --label")
         return Asked(list(arguments), client.classify(name, arguments, labels=labels))
-    if "TEXT_PAIR" in model.inputs:
-        rows = [_pair(text) if PAIR_MARK in text else text for text in arguments]
+    pairs_too = "TEXT_PAIR" in model.inputs
+    rows: list[Any] = [_pair(text) if pairs_too and PAIR_MARK in text else text for text in arguments]
+    if prompt is None:
         return Asked(list(arguments), client.query(name, rows))
-    return Asked(list(arguments), client.query(name, list(arguments)))
+    embed: Any = client.sparse if "WEIGHTS" in model.outputs else client.embed
+    return Asked(list(arguments), embed(name, rows, prompt=prompt))
 
 
 def _questions(model: Model, arguments: Sequence[str]) -> list[tuple[str, str]]:

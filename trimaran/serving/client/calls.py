@@ -40,6 +40,11 @@ class Model:
     outputs: Mapping[str, tuple[int, ...]]
     parameters: Mapping[str, str]
 
+    @property
+    def prompts(self) -> tuple[str, ...]:
+        """The names of the prompts that a caller may choose from."""
+        return tuple(json.loads(self.parameters.get("prompts") or "[]"))
+
     @classmethod
     def from_config(cls, name: str, config: Mapping[str, Any]) -> Model:
         parameters = {key: str(value.get("string_value", "")) for key, value in config.get("parameters", {}).items()}
@@ -100,13 +105,25 @@ def _asks(output: str, read: Callable[[Any], given.Rows]) -> Callable[[Builder[O
 
 
 @_asks("EMBEDDING", given.texts_or_pairs)
-def embed(model: Model, texts: Sequence[Text]) -> Ask[Embeddings]:
+def embed(model: Model, texts: Sequence[Text], *, prompt: str | None = None) -> Ask[Embeddings]:
+    options = _options(prompt=known_prompt(model, prompt))
+
     def join(parts: Sequence[Tensors]) -> Embeddings:
         if not parts:
             return np.empty((0, *model.outputs["EMBEDDING"]), np.float32)
         return np.concatenate([part["EMBEDDING"] for part in parts])
 
-    return Ask(_text_requests(model, texts), ("EMBEDDING",), join)
+    return Ask(_text_requests(model, texts, options), ("EMBEDDING",), join)
+
+
+def known_prompt(model: Model, prompt: str | None) -> str | None:
+    """The prompt's name, if it is one of the model's or None. Raises UsageError with the names that there are."""
+    if prompt is not None and given.string("prompt", prompt) not in model.prompts:
+        raise UsageError(
+            f"Model {model.name} has no prompt {prompt[:80]!r}.",
+            hint=f"Known: {', '.join(model.prompts)}." if model.prompts else "It has no prompts at all: leave it out.",
+        )
+    return prompt
 
 
 @_asks("LABELS", given.texts_or_pairs)
@@ -215,7 +232,11 @@ def tokens(model: Model, texts: Sequence[Text]) -> Ask[list[TokenVectors]]:
 
 
 @_asks("WEIGHTS", given.single_texts)
-def sparse(model: Model, texts: Sequence[str], *, top_k: int | None = None) -> Ask[list[TokenWeights]]:
+def sparse(
+    model: Model, texts: Sequence[str], *, top_k: int | None = None, prompt: str | None = None
+) -> Ask[list[TokenWeights]]:
+    options = _options(top_k=top_k, prompt=known_prompt(model, prompt))
+
     def join(parts: Sequence[Tensors]) -> list[TokenWeights]:
         return [
             TokenWeights(ids[kept], _decoded(names[kept]), weights[kept])
@@ -224,7 +245,7 @@ def sparse(model: Model, texts: Sequence[str], *, top_k: int | None = None) -> A
             for kept in (ids >= 0,)
         ]
 
-    requests = _text_requests(model, texts, _options(top_k=top_k))
+    requests = _text_requests(model, texts, options)
     return Ask(requests, ("TOKEN_IDS", "TOKENS", "WEIGHTS"), join)
 
 

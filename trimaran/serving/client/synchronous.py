@@ -56,9 +56,12 @@ class Client:
         view._place = self._place.using(timeout_s, headers, request_id)
         return view
 
-    def embed(self, name: str, texts: TextOrTexts) -> Embeddings:
-        """One row a text, in the order of the texts; one vector for one string."""
-        return self._call(name, lambda model: calls.embed(model, texts))
+    def embed(self, name: str, texts: TextOrTexts, *, prompt: str | None = None) -> Embeddings:
+        """One row a text, in the order of the texts; one vector for one string.
+
+        `prompt` names one of the model's prompts, such as `query`.
+        """
+        return self._call(name, lambda model: calls.embed(model, texts, prompt=prompt))
 
     # The overloads overlap for mypy because a string is an iterable of strings; the first one is taken.
     @overload
@@ -148,14 +151,18 @@ class Client:
         return self._call(name, lambda model: calls.tokens(model, texts))
 
     @overload
-    def sparse(self, name: str, texts: str, *, top_k: int | None = None) -> TokenWeights: ...  # type: ignore[overload-overlap]
+    def sparse(  # type: ignore[overload-overlap]
+        self, name: str, texts: str, *, top_k: int | None = None, prompt: str | None = None
+    ) -> TokenWeights: ...
 
     @overload
-    def sparse(self, name: str, texts: Iterable[str], *, top_k: int | None = None) -> list[TokenWeights]: ...
+    def sparse(
+        self, name: str, texts: Iterable[str], *, top_k: int | None = None, prompt: str | None = None
+    ) -> list[TokenWeights]: ...
 
-    def sparse(self, name: str, texts: StringOrStrings, *, top_k: int | None = None) -> Any:
-        """For each text the tokens that it weighs, heaviest first."""
-        return self._call(name, lambda model: calls.sparse(model, texts, top_k=top_k))
+    def sparse(self, name: str, texts: StringOrStrings, *, top_k: int | None = None, prompt: str | None = None) -> Any:
+        """For each text the tokens that it weighs, heaviest first. `prompt` names one of the model's prompts."""
+        return self._call(name, lambda model: calls.sparse(model, texts, top_k=top_k, prompt=prompt))
 
     def query(self, name: str, texts: Any) -> Any:
         """What the model is for, asked with its defaults."""
