@@ -25,6 +25,7 @@ from trimaran.core.parity import (
 from trimaran.core.spec import Frozen
 from trimaran.core.tail import tail_bound
 from trimaran.core.tasks import Gate
+from trimaran.judging import bootstrap
 from trimaran.judging.margins import foreseen_changes, foreseen_probability_change, squared_moves
 from trimaran.runtime.text import softmax
 
@@ -33,7 +34,7 @@ RESAMPLES = 400
 CONFIDENCE = 0.9
 # As many as the shipped judging set has.
 JUDGED = 400
-_SEED = 11
+SEED = 11
 # Of a limit. Changes below it are float noise, whose spread foretells nothing.
 _TOO_SMALL_TO_COUNT = 1e-3
 Column = npt.NDArray[np.float64]
@@ -68,10 +69,10 @@ def evidence_for(gates: Sequence[Gate], reference: Outputs, candidate: Outputs) 
 
 def mean_interval(values: Column, *, confidence: float = CONFIDENCE) -> tuple[float, float, float]:
     """Mean and both ends of its bootstrap interval over texts. For paired sides give the differences."""
-    draws = bootstrap_draws(len(values))
-    means = values[draws].mean(axis=1)
-    ends = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
-    return float(values.mean()), float(ends[0]), float(ends[1])
+    bounds = bootstrap.interval(
+        lambda texts: values[texts].mean(axis=-1), len(values), confidence=confidence, resamples=RESAMPLES, seed=SEED
+    )
+    return float(values.mean()), *bounds
 
 
 def share_interval(hits: int, n: int, *, confidence: float = CONFIDENCE) -> tuple[float, float, float]:
@@ -197,7 +198,7 @@ def _rarest(changes: Column, rarity: float) -> float:
 
 def _lowest_judged(changes: Column) -> float:
     """The agreement that a judge with `JUDGED` further texts would find at worst: they, too, are a sample."""
-    found = np.random.default_rng(_SEED).binomial(JUDGED, np.clip(changes, 0.0, 1.0))
+    found = np.random.default_rng(SEED).binomial(JUDGED, np.clip(changes, 0.0, 1.0))
     return (JUDGED - int(np.quantile(found, (1 + CONFIDENCE) / 2, method="higher"))) / JUDGED
 
 
@@ -229,10 +230,15 @@ def _rank_gate(gate: Gate, reference: Outputs, candidate: Outputs) -> Evidence:
         rows = np.arange(len(wanted))[:, None]
         sides = similarities(wanted)[rows, others], similarities(found)[rows, others]
     value = spearman(sides[0].ravel(), sides[1].ravel())
-    draws = bootstrap_draws(len(wanted))[: RESAMPLES // 4]
-    values = [spearman(sides[0][draw].ravel(), sides[1][draw].ravel()) for draw in draws]
-    low, high = np.quantile(values, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    return _held(gate, value, float(low), float(high), len(wanted))
+    bounds = bootstrap.interval(
+        lambda texts: spearman(sides[0][texts].ravel(), sides[1][texts].ravel()),
+        len(wanted),
+        confidence=CONFIDENCE,
+        resamples=RESAMPLES // 4,
+        seed=SEED,
+        one_at_a_time=True,
+    )
+    return _held(gate, value, *bounds, len(wanted))
 
 
 def _entity_gate(gate: Gate, reference: Outputs, candidate: Outputs) -> Evidence:
@@ -246,11 +252,15 @@ def _entity_gate(gate: Gate, reference: Outputs, candidate: Outputs) -> Evidence
         ],
         np.float64,
     )
-    draws = bootstrap_draws(len(counts))
-    values = counts[draws, 0].sum(axis=1) / np.maximum(1, counts[draws, 1].sum(axis=1))
-    low, high = np.quantile(values, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    bounds = bootstrap.interval(
+        lambda texts: counts[texts, 0].sum(axis=-1) / np.maximum(1, counts[texts, 1].sum(axis=-1)),
+        len(counts),
+        confidence=CONFIDENCE,
+        resamples=RESAMPLES,
+        seed=SEED,
+    )
     value = counts[:, 0].sum() / max(1.0, counts[:, 1].sum())
-    return _held(gate, float(value), float(low), float(high), len(counts))
+    return _held(gate, float(value), *bounds, len(counts))
 
 
 def _same_span(reference: Outputs, candidate: Outputs) -> Column:
@@ -302,4 +312,4 @@ _EVIDENCE: Mapping[str, Callable[[Gate, Outputs, Outputs], Evidence]] = {
 
 def bootstrap_draws(n: int, turn: int = 0) -> npt.NDArray[np.intp]:
     """Rows of indices, each a sample of n items with replacement; the same for every call, so sides are paired."""
-    return np.random.default_rng(_SEED + turn).integers(n, size=(RESAMPLES, n))
+    return bootstrap.draws(n, resamples=RESAMPLES, seed=SEED + turn)

@@ -17,7 +17,8 @@ from trimaran.core.parity import Outputs, best_span, label_probabilities, spearm
 from trimaran.core.spec import Frozen
 from trimaran.core.tables import LABEL, SECOND, TEXT, Table, read_table
 from trimaran.core.tasks import task as task_of
-from trimaran.judging.evidence import CONFIDENCE, bootstrap_draws
+from trimaran.judging import bootstrap
+from trimaran.judging.evidence import CONFIDENCE, RESAMPLES, SEED
 from trimaran.runtime.text import Text
 
 Metric = Literal["spearman", "accuracy", "f1", "exact-match"]
@@ -75,17 +76,22 @@ class LabelledData:
         items = [_ITEMS[self.metric](self, artifact, side) for side in (eager, candidate)]
         total = _TOTALS[self.metric]
         values = [total(side) for side in items]
-        draws = bootstrap_draws(len(self.gold))
-        changes = [100 * (total(items[1][draw]) - total(items[0][draw])) for draw in draws]
-        low, high = np.quantile(changes, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+        low, high = bootstrap.interval(
+            lambda drawn: 100 * (total(items[1][drawn]) - total(items[0][drawn])),
+            len(self.gold),
+            confidence=CONFIDENCE,
+            resamples=RESAMPLES,
+            seed=SEED,
+            one_at_a_time=True,
+        )
         return DataScore(
             metric=self.metric,
             n=len(self.gold),
             eager=values[0],
             value=values[1],
             change_points=100 * (values[1] - values[0]),
-            low_points=float(low),
-            high_points=float(high),
+            low_points=low,
+            high_points=high,
         )
 
 
