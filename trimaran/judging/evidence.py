@@ -13,6 +13,7 @@ from trimaran.core.margins import foreseen_changes, foreseen_probability_change
 from trimaran.core.metrics import Kind, Metric
 from trimaran.core.spec import Frozen
 from trimaran.core.tasks import Gate, Task
+from trimaran.judging import bootstrap
 
 RESAMPLES = 400
 # Of both ends; the one end that a limit asks about is then kept with 95 %.
@@ -21,7 +22,7 @@ CONFIDENCE = 0.9
 JUDGED = 400
 # A statistic of all rows is costly to take again.
 POOLED_RESAMPLES = 100
-_SEED = 11
+SEED = 11
 # Of a limit. Changes below it are float noise, whose spread foretells nothing.
 _TOO_SMALL_TO_COUNT = 1e-3
 
@@ -60,10 +61,10 @@ def evidence_for(row: Task, gates: Sequence[Gate], reference: Answers, candidate
 
 def mean_interval(values: Column, *, confidence: float = CONFIDENCE) -> tuple[float, float, float]:
     """Mean and both ends of its bootstrap interval over texts. For paired sides give the differences."""
-    draws = bootstrap_draws(len(values))
-    means = values[draws].mean(axis=1)
-    ends = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
-    return float(values.mean()), float(ends[0]), float(ends[1])
+    bounds = bootstrap.interval(
+        lambda texts: values[texts].mean(axis=-1), len(values), confidence=confidence, resamples=RESAMPLES, seed=SEED
+    )
+    return float(values.mean()), *bounds
 
 
 def share_interval(hits: int, n: int, *, confidence: float = CONFIDENCE) -> tuple[float, float, float]:
@@ -101,9 +102,15 @@ def _by_share(metric: Metric, gate: Gate, reference: Answers, candidate: Answers
 def _by_resampling(metric: Metric, gate: Gate, reference: Answers, candidate: Answers) -> Evidence:
     """Whole texts are drawn, each with all its rows: the pairs of one text are no independent witnesses."""
     rows = metric.by_text(reference, candidate)
-    values = [metric.statistic(rows[draw]) for draw in bootstrap_draws(len(rows))[:POOLED_RESAMPLES]]
-    low, high = np.quantile(values, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    return _held(gate, metric.statistic(rows), float(low), float(high), len(rows))
+    bounds = bootstrap.interval(
+        lambda texts: metric.statistic(rows[texts]),
+        len(rows),
+        confidence=CONFIDENCE,
+        resamples=POOLED_RESAMPLES,
+        seed=SEED,
+        one_at_a_time=True,
+    )
+    return _held(gate, metric.statistic(rows), *bounds, len(rows))
 
 
 def _by_tail(metric: Metric, gate: Gate, reference: Answers, candidate: Answers) -> Evidence:
@@ -137,7 +144,7 @@ _EVIDENCE: Mapping[Kind, Callable[[Metric, Gate, Answers, Answers], Evidence]] =
 
 def _lowest_judged(changes: Column) -> float:
     """The agreement that a judge with `JUDGED` further texts would find at worst: they, too, are a sample."""
-    changed = np.random.default_rng(_SEED).binomial(JUDGED, np.clip(changes, 0.0, 1.0))
+    changed = np.random.default_rng(SEED).binomial(JUDGED, np.clip(changes, 0.0, 1.0))
     return (JUDGED - int(np.quantile(changed, (1 + CONFIDENCE) / 2, method="higher"))) / JUDGED
 
 
@@ -151,4 +158,4 @@ def _held(gate: Gate, value: float, low: float, high: float, n: int) -> Evidence
 
 def bootstrap_draws(n: int, turn: int = 0) -> npt.NDArray[np.intp]:
     """Rows of indices, each a sample of n items with replacement; the same for every call, so sides are paired."""
-    return np.random.default_rng(_SEED + turn).integers(n, size=(RESAMPLES, n))
+    return bootstrap.draws(n, resamples=RESAMPLES, seed=SEED + turn)

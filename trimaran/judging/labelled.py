@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from trimaran.core.artifact import Artifact, Check
 from trimaran.core.corpus import FEWEST, answer_context, digest_of_texts
 from trimaran.core.distances import Outputs
@@ -15,7 +13,8 @@ from trimaran.core.errors import UsageError
 from trimaran.core.spec import Frozen
 from trimaran.core.tables import LABEL, SECOND, TEXT, Table, read_table
 from trimaran.core.tasks import TASKS, Task
-from trimaran.judging.evidence import CONFIDENCE, bootstrap_draws
+from trimaran.judging import bootstrap
+from trimaran.judging.evidence import CONFIDENCE, RESAMPLES, SEED
 from trimaran.runtime.text import Text
 
 MOST_LOST_POINTS = 0.1
@@ -71,17 +70,22 @@ class LabelledData:
         items = [metric.items(self.gold, side, artifact.labels) for side in answers]
         total = metric.total
         values = [total(side) for side in items]
-        draws = bootstrap_draws(len(self.gold))
-        changes = [100 * (total(items[1][draw]) - total(items[0][draw])) for draw in draws]
-        low, high = np.quantile(changes, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+        low, high = bootstrap.interval(
+            lambda drawn: 100 * (total(items[1][drawn]) - total(items[0][drawn])),
+            len(self.gold),
+            confidence=CONFIDENCE,
+            resamples=RESAMPLES,
+            seed=SEED,
+            one_at_a_time=True,
+        )
         return DataScore(
             metric=self.metric,
             n=len(self.gold),
             eager=values[0],
             value=values[1],
             change_points=100 * (values[1] - values[0]),
-            low_points=float(low),
-            high_points=float(high),
+            low_points=low,
+            high_points=high,
         )
 
 

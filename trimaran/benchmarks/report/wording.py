@@ -155,6 +155,11 @@ def interval(ratio: Ratio) -> str:
     return f"{ratio.low:.2f}–{ratio.high:.2f}"
 
 
+def ratio_words(ratio: Ratio | None) -> str:
+    """`2.61× (2.58–2.66)`, or a dash where nothing was measured."""
+    return f"{times(ratio)} ({interval(ratio)})" if ratio else "–"
+
+
 def figure_words(figure: ScenarioFigure) -> str:
     """`p50 latency 5.71 ms (5.6–5.8)`."""
     between = ""
