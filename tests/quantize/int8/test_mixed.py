@@ -18,7 +18,7 @@ from trimaran.core.parity import cosine_distances
 from trimaran.core.progress import SilentProgress
 from trimaran.judging.sensitivity import Sensitivity
 from trimaran.quantize.int8.integer_receipt import NAME, openvino_receipt, session_receipt
-from trimaran.quantize.int8.mixed import onnxruntime_static, openvino_mixed, parted
+from trimaran.quantize.int8.mixed import onnxruntime_static, openvino_mixed, split_texts
 from trimaran.quantize.optimize import optimize
 from trimaran.quantize.settings import MadeCandidate, MakerSettings
 from trimaran.quantize.stage import to_precision
@@ -76,7 +76,7 @@ def test_a_gate_that_nothing_keeps_leaves_the_layers_in_float_and_says_so(world:
 
 
 def test_manifest_names_the_texts_and_no_text_both_calibrates_and_is_held_out(world: World) -> None:
-    calibrating, held_out = parted(TEXTS)
+    calibrating, held_out = split_texts(TEXTS)
     assert not set(calibrating) & set(held_out)
     details = made(world, "bert", "openvino-int8-mixed", LOOSE).details
     assert details["calibration"] == {"texts": len(calibrating), "digest": digest_of_texts(calibrating)}
