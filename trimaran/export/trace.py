@@ -1,4 +1,4 @@
-"""torch's two exporters, each as a graph apart from its weights, under the names of the signature."""
+"""Runs one of torch's two exporters, and gives the graph and its weights apart, with the names of the signature."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from trimaran.core.families import EXPORTERS, Exporter
 from trimaran.core.onnx_graph import drop_identities, share_equal_weights
 from trimaran.core.spec import Signature
 from trimaran.export.fold import fold_constants
-from trimaran.export.load import quiet
+from trimaran.export.quiet import quiet
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
 Array = npt.NDArray[Any]
-# torch's dynamo exporter calls inner values by operator (`embedding`, `logits`), and collides with outputs so named.
+# torch's dynamo exporter names inner values `embedding` or `logits`; outputs with these names would collide.
 PREFIX = "output."
 
 
@@ -31,9 +31,9 @@ def trace(
     exporter: Exporter,
     opset: int,
 ) -> tuple[ir.Model, int]:
-    """The graph with its weights, and the bytes that sharing equal ones saved.
+    """The graph with its weights, and the bytes saved because equal weights are stored once.
 
-    The weights are views of the module's own, which must live until they are written.
+    The weights are views into the module, which must stay alive until they are written.
     """
     import torch
 
@@ -46,7 +46,7 @@ def trace(
         other = next(name for name in EXPORTERS if name != exporter)
         raise ToolError(
             f"torch's {exporter} exporter failed: {first_line(error)}",
-            hint=f"The other one may do: --exporter {other}.",
+            hint=f"Try the other one: --exporter {other}.",
         ) from error
     _rename_outputs(model)
     _restore_inputs(model, signature)
@@ -57,7 +57,7 @@ def trace(
 
 
 def _torchscript(module: Any, arguments: tuple[Any, ...], signature: Signature, opset: int) -> ir.Model:
-    """Without parameters and without its folding, the exporter copies no weight: they are inputs of the graph."""
+    """Exports without parameters and without constant folding, so that no weight is copied: they become inputs."""
     import onnx
     import onnx_ir as ir
     import torch
@@ -138,7 +138,7 @@ def _rename_outputs(model: ir.Model) -> None:
 
 
 def _restore_inputs(model: ir.Model, signature: Signature) -> None:
-    """An input that nothing reads (segments, when only the embeddings are asked for) is dropped by the exporters."""
+    """Puts back inputs that no node reads, such as unused segment ids: the exporters drop them."""
     import onnx_ir as ir
 
     values = {value.name: value for value in model.graph.inputs}

@@ -183,7 +183,7 @@ def _build(request: dict[str, Any], log: Path, step: Step, deadline_s: float) ->
                 )
             )
     except ToolError as error:
-        error.facts["log"] = str(log)
+        error.log = str(log)
         error.hint = f"{error.hint} The builder's log is {log}.".strip()
         raise
     finally:
