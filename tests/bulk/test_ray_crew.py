@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.bulk.worlds import tiny
-from trimaran.bulk.ray_engine import _Crew
-from trimaran.bulk.run import Work
+from trimaran.bulk.ray_engine import _ActorPlan
+from trimaran.bulk.run import WorkerOptions
 from trimaran.bulk.shipping import landed, pack
 from trimaran.core.artifact import Artifact
 from trimaran.core.errors import IntegrityError, UnavailableError, UsageError
@@ -28,7 +28,7 @@ class Nodes:
 
 
 def crew(nodes: Nodes, artifact: Artifact, **work: Any) -> tuple[int, int, int, int]:
-    found = _Crew.of(nodes, artifact, Work(engine="ray", **work))
+    found = _ActorPlan.of(nodes, artifact, WorkerOptions(engine="ray", **work))
     return found.workers, found.cores, found.gpus, found.lanes
 
 

@@ -7,18 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from trimaran.bulk.chunks import Identity
-from trimaran.bulk.part_files import Part, Shape, files_of
+from trimaran.bulk.part_files import PartResults, RunShape, files_of
 from trimaran.bulk.run_folder import write_temporary
-from trimaran.bulk.worker import How, Worker
+from trimaran.bulk.worker import EncodeOptions, EncodeWorker
 from trimaran.core.store import NO_SPACE
 
 
-class Child:
+class EncodeChild:
     """Lives in an `isolation.Worker`, so its arguments and results are JSON."""
 
     def __init__(self, directory: str, lanes: int, threads: int, how: dict[str, Any], shape: dict[str, Any]) -> None:
-        self._worker = Worker(directory, lanes=lanes, threads=threads, how=How.model_validate(how))
-        self._shape = Shape.model_validate(shape)
+        self._worker = EncodeWorker(directory, lanes=lanes, threads=threads, how=EncodeOptions.model_validate(how))
+        self._shape = RunShape.model_validate(shape)
 
     def submit(self, key: str, texts: Sequence[Any]) -> None:
         self._worker.submit(key, texts)
@@ -29,7 +29,7 @@ class Child:
     def write(self, key: str, index: int, rows: list[int], ids: list[Identity], parts: str) -> dict[str, Any]:
         """Writes the part under a temporary name. `full` says that the disk is, and that it may be asked again."""
         found = self._worker.take(key)
-        part = Part([rows[i] for i in found.kept], [ids[i] for i in found.kept], found.vectors, found.answers)
+        part = PartResults([rows[i] for i in found.kept], [ids[i] for i in found.kept], found.vectors, found.answers)
         try:
             files = write_temporary(Path(parts), index, files_of(part, self._shape))
         except OSError as error:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from trimaran.bulk.readers import EMPTY, NO_ID, NOT_TEXT, NOT_UTF8, TOO_LONG, Columns, Found, rows_of
+from trimaran.bulk.readers import EMPTY, NO_ID, NOT_TEXT, NOT_UTF8, TOO_LONG, InputColumns, InputRow, rows_of
 from trimaran.bulk.sources import Source
 from trimaran.core.spec import Frozen
 from trimaran.runtime.text import Text
@@ -51,7 +51,7 @@ class Chunk:
         return hashlib.sha256(json.dumps([said, bad]).encode()).hexdigest()
 
 
-def chunks_of(sources: Sequence[Source], columns: Columns, *, rows: int) -> Iterator[Chunk]:
+def chunks_of(sources: Sequence[Source], columns: InputColumns, *, rows: int) -> Iterator[Chunk]:
     """Chunks of `rows` rows, bad ones included; the last may be shorter."""
     chunk = Chunk(0, 0)
     row = before_bytes = 0
@@ -81,7 +81,7 @@ def chunks_of(sources: Sequence[Source], columns: Columns, *, rows: int) -> Iter
         yield chunk
 
 
-def _text(found: Found, columns: Columns) -> tuple[Text, str]:
+def _text(found: InputRow, columns: InputColumns) -> tuple[Text, str]:
     if found.reason:
         return "", found.reason
     text, reason = _decoded(found.text, columns.longest_bytes)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from trimaran.bulk.chunks import Chunk, Reject
 from trimaran.bulk.meter import Meter
-from trimaran.bulk.run_folder import Receipt, RunFolder
+from trimaran.bulk.run_folder import PartReceipt, RunFolder
 from trimaran.core.artifact import FileEntry
 from trimaran.core.errors import ValidationError
 from trimaran.core.progress import Progress
@@ -30,8 +30,8 @@ class Delivery:
     progress: Progress
     strict: bool
     disk_wait_s: float
-    receipts: dict[int, Receipt] = field(default_factory=dict)
-    known: Mapping[int, Receipt] = field(default_factory=dict)
+    receipts: dict[int, PartReceipt] = field(default_factory=dict)
+    known: Mapping[int, PartReceipt] = field(default_factory=dict)
     restarts: int = 0
     waits_for_disk: int = 0
     read_bytes: int = 0
@@ -60,7 +60,7 @@ class Delivery:
             for i, reason in bad.items()
         ]
         rejects = tuple(sorted([*chunk.rejects, *late], key=lambda reject: reject.row))
-        receipt = Receipt(
+        receipt = PartReceipt(
             index=chunk.index,
             first_row=chunk.first_row,
             size=chunk.size,

@@ -16,22 +16,22 @@ from trimaran.core.progress import Progress
 from trimaran.core.spec import Frozen
 from trimaran.core.store import publish, temporary_sibling
 
-Target = Literal["milvus", "elasticsearch"]
-WIDEST: dict[Target, int] = {"milvus": 32_768, "elasticsearch": 4_096}
+ExportTarget = Literal["milvus", "elasticsearch"]
+WIDEST: dict[ExportTarget, int] = {"milvus": 32_768, "elasticsearch": 4_096}
 # Elasticsearch refuses requests beyond 100 MB and is at its best with far smaller ones.
 REQUEST_BYTES = 10 << 20
 _MILVUS_BYTES = 256 << 20
 _LONGEST_ID = 512
 
 
-class Exported(Frozen):
-    target: Target
+class ExportSummary(Frozen):
+    target: ExportTarget
     output: Path
     rows: int
     files: tuple[str, ...]
 
 
-def export(folder: Path, output: Path, *, target: Target, name: str, progress: Progress) -> Exported:
+def export(folder: Path, output: Path, *, target: ExportTarget, name: str, progress: Progress) -> ExportSummary:
     """Writes all bulk files and the schema into `output`, which appears whole or not at all."""
     vectors = VectorFolder(folder)
     if vectors.width > WIDEST[target]:
@@ -49,7 +49,7 @@ def export(folder: Path, output: Path, *, target: Target, name: str, progress: P
         files = tuple(sorted(path.name for path in making.iterdir()))
         publish(making, output.absolute())
         step.outcome(f"{rows:,} rows in {len(files) - 1} files")
-    return Exported(target=target, output=output.absolute(), rows=rows, files=files)
+    return ExportSummary(target=target, output=output.absolute(), rows=rows, files=files)
 
 
 class _Milvus:
@@ -148,4 +148,7 @@ class _Elasticsearch:
             self._lines, self._size, self._number = [], 0, self._number + 1
 
 
-_WRITERS: dict[Target, Callable[[Path, VectorFolder, str], Any]] = {"milvus": _Milvus, "elasticsearch": _Elasticsearch}
+_WRITERS: dict[ExportTarget, Callable[[Path, VectorFolder, str], Any]] = {
+    "milvus": _Milvus,
+    "elasticsearch": _Elasticsearch,
+}

@@ -19,14 +19,22 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import ConfigDict, Field
 
-from trimaran.bulk.index_choice import LINKS, TRAINED_PER_LIST, Choice, IndexType, chosen, code_bytes, lists_for
+from trimaran.bulk.index_choice import (
+    LINKS,
+    TRAINED_PER_LIST,
+    IndexChoice,
+    IndexKind,
+    choose_index,
+    code_bytes,
+    lists_for,
+)
 from trimaran.bulk.vectors import VectorFolder, Vectors, are_unit
 from trimaran.core.errors import UnavailableError, ValidationError
 from trimaran.core.progress import Progress, Step
 from trimaran.core.spec import Frozen
 from trimaran.core.store import write_atomically
 
-Metric = Literal["inner-product", "cosine"]
+IndexMetric = Literal["inner-product", "cosine"]
 Ids = npt.NDArray[np.int64]
 NEIGHBOURS = 10
 _QUERIES = 200
@@ -43,13 +51,13 @@ class IndexFacts(Frozen):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
-    type: IndexType
+    type: IndexKind
     reason: str
     model: str
     artifact: str
     count: int
     width: int
-    metric: Metric
+    metric: IndexMetric
     search: dict[str, int]
     recall: float
     neighbours: int
@@ -62,7 +70,7 @@ def build(
     folder: Path,
     output: Path,
     *,
-    wanted: IndexType | None = None,
+    wanted: IndexKind | None = None,
     least_recall: float = 0.95,
     memory_bytes: int,
     progress: Progress,
@@ -71,16 +79,16 @@ def build(
     faiss = faiss_library()
     begun_s = time.monotonic()
     vectors = VectorFolder(folder)
-    choice = chosen(vectors.count, vectors.width, memory_bytes, wanted=wanted)
+    choice = choose_index(vectors.count, vectors.width, memory_bytes, wanted=wanted)
     progress.note(f"{choice.type}: {choice.reason}.")
     places, queries = vectors.sample(_QUERIES, seed=_SEED, verify=True)
-    metric: Metric = "inner-product" if are_unit(queries) else "cosine"
+    metric: IndexMetric = "inner-product" if are_unit(queries) else "cosine"
     with progress.stage("index") as step:
         index = _empty(faiss, choice, vectors, metric)
         truth, ids = _fill(faiss, index, vectors, metric, places, queries, step)
         step.outcome(f"{choice.type} of {vectors.count:,} vectors")
     with progress.stage("recall") as step:
-        search, recall = _tuned(faiss, index, prepared(queries, metric), truth, least_recall)
+        search, recall = _tuned(faiss, index, ready_for_index(queries, metric), truth, least_recall)
         step.outcome(
             f"{recall:.4f} of the true {NEIGHBOURS} nearest found ({len(places)} queries) {search or ''}".strip()
         )
@@ -108,7 +116,7 @@ def build(
     return _write(faiss, index, ids, facts, output)
 
 
-def prepared(vectors: Vectors, metric: Metric) -> Vectors:
+def ready_for_index(vectors: Vectors, metric: IndexMetric) -> Vectors:
     """As the index compares them: cosine is the inner product of unit vectors."""
     if metric == "inner-product":
         return np.ascontiguousarray(vectors, np.float32)
@@ -124,8 +132,8 @@ def ids_path(index: Path) -> Path:
     return index.with_name(f"{index.name}.ids.jsonl")
 
 
-def _empty(faiss: Any, choice: Choice, vectors: VectorFolder, metric: Metric) -> Any:
-    makers: dict[IndexType, Callable[[], Any]] = {
+def _empty(faiss: Any, choice: IndexChoice, vectors: VectorFolder, metric: IndexMetric) -> Any:
+    makers: dict[IndexKind, Callable[[], Any]] = {
         "flat": lambda: faiss.IndexFlatIP(vectors.width),
         "hnsw": lambda: faiss.IndexHNSWFlat(vectors.width, LINKS, faiss.METRIC_INNER_PRODUCT),
         "ivf": lambda: faiss.index_factory(vectors.width, f"IVF{lists},Flat", faiss.METRIC_INNER_PRODUCT),
@@ -140,7 +148,7 @@ def _empty(faiss: Any, choice: Choice, vectors: VectorFolder, metric: Metric) ->
     bits = max(1, min(8, int(math.log2(max(2, size // TRAINED_PER_LIST)))))
     index = makers[choice.type]()
     if not index.is_trained:
-        index.train(prepared(vectors.sample(size, seed=_SEED + 1)[1], metric))
+        index.train(ready_for_index(vectors.sample(size, seed=_SEED + 1)[1], metric))
     return index
 
 
@@ -157,14 +165,14 @@ class _Truth:
 
 
 def _fill(
-    faiss: Any, index: Any, vectors: VectorFolder, metric: Metric, own: Ids, queries: Vectors, step: Step
+    faiss: Any, index: Any, vectors: VectorFolder, metric: IndexMetric, own: Ids, queries: Vectors, step: Step
 ) -> tuple[_Truth, list[Any]]:
     """Adds every vector, and finds the exact neighbours of the queries on the way: the vectors are read once."""
     best = faiss.ResultHeap(nq=len(queries), k=_CANDIDATES, keep_max=True)
-    asked = prepared(queries, metric)
+    asked = ready_for_index(queries, metric)
     ids: list[Any] = []
     for block in vectors.blocks():
-        ready = prepared(block.vectors, metric)
+        ready = ready_for_index(block.vectors, metric)
         scores, places = faiss.knn(asked, ready, min(_CANDIDATES, len(ready)), metric=faiss.METRIC_INNER_PRODUCT)
         best.add_result(scores, places + len(ids))
         index.add(ready)

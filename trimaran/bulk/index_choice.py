@@ -8,8 +8,8 @@ from typing import Literal, get_args
 
 from trimaran.core.spec import Frozen
 
-IndexType = Literal["flat", "ivf", "ivfpq", "hnsw"]
-TYPES: tuple[IndexType, ...] = get_args(IndexType)
+IndexKind = Literal["flat", "ivf", "ivfpq", "hnsw"]
+INDEX_KINDS: tuple[IndexKind, ...] = get_args(IndexKind)
 EXACT_LIMIT = 50_000
 GRAPH_LIMIT = 2_000_000
 LINKS = 32
@@ -18,13 +18,13 @@ TRAINED_PER_LIST = 39
 CODE_BYTES_PER_NUMBERS = 4
 
 
-class Choice(Frozen):
-    type: IndexType
+class IndexChoice(Frozen):
+    type: IndexKind
     reason: str
     size_bytes: int
 
 
-_SIZES: dict[IndexType, Callable[[int, int], int]] = {
+_SIZES: dict[IndexKind, Callable[[int, int], int]] = {
     "flat": lambda count, width: count * width * 4,
     "hnsw": lambda count, width: count * (width * 4 + 2 * LINKS * 4),
     "ivf": lambda count, width: count * (width * 4 + 8) + lists_for(count) * width * 4,
@@ -32,14 +32,14 @@ _SIZES: dict[IndexType, Callable[[int, int], int]] = {
 }
 
 
-def chosen(count: int, width: int, memory_bytes: int, *, wanted: IndexType | None = None) -> Choice:
+def choose_index(count: int, width: int, memory_bytes: int, *, wanted: IndexKind | None = None) -> IndexChoice:
     """`memory_bytes` is what may be used; building takes about twice what the index keeps."""
     sizes = {name: size(count, width) for name, size in _SIZES.items()}
     if wanted is not None:
-        return Choice(type=wanted, reason=f"{wanted} was asked for", size_bytes=sizes[wanted])
+        return IndexChoice(type=wanted, reason=f"{wanted} was asked for", size_bytes=sizes[wanted])
     budget = memory_bytes // 2
     said = f"{count:,} vectors of {width}"
-    kind: IndexType
+    kind: IndexKind
     if count <= EXACT_LIMIT and sizes["flat"] <= budget:
         kind, why = "flat", f"{said} are few enough (up to {EXACT_LIMIT:,}) for an exact search"
     elif count <= GRAPH_LIMIT and sizes["hnsw"] <= budget:
@@ -52,7 +52,7 @@ def chosen(count: int, width: int, memory_bytes: int, *, wanted: IndexType | Non
             f"{said} whole ({_said(sizes['ivf'])}) exceed half of {_said(memory_bytes)}, "
             f"as codes they are {_said(sizes['ivfpq'])}"
         )
-    return Choice(type=kind, reason=why, size_bytes=sizes[kind])
+    return IndexChoice(type=kind, reason=why, size_bytes=sizes[kind])
 
 
 def lists_for(count: int) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 
 from trimaran.bulk.chunks import Chunk
 from trimaran.bulk.delivery import Delivery
-from trimaran.bulk.run_folder import Settings
+from trimaran.bulk.run_folder import BulkSettings
 from trimaran.core import isolation
 from trimaran.core.artifact import Artifact, FileEntry
 from trimaran.core.errors import ChildError
@@ -28,14 +28,14 @@ def encode_locally(
     chunks: Iterable[Chunk],
     delivery: Delivery,
     *,
-    settings: Settings,
+    settings: BulkSettings,
     workers: int,
     lanes: int,
     threads: int,
 ) -> None:
     """Works through all chunks and delivers a part for each, in whatever order they are ready."""
-    shared = _Shared(iter(chunks))
-    crew = [_Hand(artifact, shared, delivery, settings, lanes, threads) for _ in range(workers)]
+    shared = _ChunkQueue(iter(chunks))
+    crew = [_ChildThread(artifact, shared, delivery, settings, lanes, threads) for _ in range(workers)]
     with ThreadPoolExecutor(workers) as pool:
         running = [pool.submit(hand.work) for hand in crew]
         try:
@@ -46,7 +46,7 @@ def encode_locally(
             shared.stop.set()
 
 
-class _Shared:
+class _ChunkQueue:
     """The stream that all hands draw from."""
 
     def __init__(self, chunks: Iterator[Chunk]) -> None:
@@ -60,11 +60,17 @@ class _Shared:
             return None if self.stop.is_set() else next(self._chunks, None)
 
 
-class _Hand:
+class _ChildThread:
     """A thread with a child process. When the child dies, a new one begins with what the old one had."""
 
     def __init__(
-        self, artifact: Artifact, shared: _Shared, delivery: Delivery, settings: Settings, lanes: int, threads: int
+        self,
+        artifact: Artifact,
+        shared: _ChunkQueue,
+        delivery: Delivery,
+        settings: BulkSettings,
+        lanes: int,
+        threads: int,
     ) -> None:
         self._shared, self._delivery = shared, delivery
         self._environment = {**artifact.execution_environment, "RAYON_NUM_THREADS": str(lanes * threads)}
@@ -98,7 +104,7 @@ class _Hand:
 
     def _work_until_done(self) -> None:
         with isolation.Worker(environment=self._environment) as child:
-            child.call("trimaran.bulk.child:Child", deadline_s=_OPEN_DEADLINE_S, **self._arguments)
+            child.call("trimaran.bulk.child:EncodeChild", deadline_s=_OPEN_DEADLINE_S, **self._arguments)
             for chunk in self._held:
                 self._submit(child, chunk)
             while True:

@@ -17,25 +17,25 @@ from trimaran.bulk.chunks import Identity
 from trimaran.core.errors import UsageError
 from trimaran.core.spec import Frozen
 
-Format = Literal["parquet", "npy", "faiss", "jsonl"]
-DType = Literal["fp32", "fp16", "int8"]
+PartFormat = Literal["parquet", "npy", "faiss", "jsonl"]
+VectorDType = Literal["fp32", "fp16", "int8"]
 Array = npt.NDArray[Any]
 Vectors = npt.NDArray[np.float32]
-_KINDS: dict[DType, Any] = {"fp32": np.float32, "fp16": np.float16, "int8": np.int8}
+_KINDS: dict[VectorDType, Any] = {"fp32": np.float32, "fp16": np.float16, "int8": np.int8}
 
 
-class Shape(Frozen):
+class RunShape(Frozen):
     """What every part of a run has in common. `width` is 0 where the answers are no vectors."""
 
     artifact: str
     task: str
-    format: Format
-    dtype: DType
+    format: PartFormat
+    dtype: VectorDType
     width: int
 
 
 @dataclass(frozen=True)
-class Part:
+class PartResults:
     """The results of one chunk, in the order of its rows."""
 
     rows: Sequence[int]
@@ -53,7 +53,7 @@ class VectorBlock:
     vectors: Vectors
 
 
-def refuse_mismatch(shape: Shape) -> None:
+def refuse_mismatch(shape: RunShape) -> None:
     """Formats and types that cannot hold a task's results are refused before anything is worked out."""
     if not shape.width and shape.format in ("npy", "faiss"):
         raise UsageError(
@@ -69,12 +69,12 @@ def refuse_mismatch(shape: Shape) -> None:
         )
 
 
-def files_of(part: Part, shape: Shape) -> dict[str, bytes]:
+def files_of(part: PartResults, shape: RunShape) -> dict[str, bytes]:
     """Suffix to content; none for a part without rows, whose columns would have no types."""
     return {} if not part.rows else _WRITERS[shape.format](part, shape)
 
 
-def stored(vectors: Vectors, dtype: DType) -> tuple[Array, Vectors | None]:
+def stored(vectors: Vectors, dtype: VectorDType) -> tuple[Array, Vectors | None]:
     """The numbers as they are stored, and for int8 the scale of each vector: number = stored * scale."""
     if dtype != "int8":
         return vectors.astype(_KINDS[dtype]), None
@@ -83,12 +83,12 @@ def stored(vectors: Vectors, dtype: DType) -> tuple[Array, Vectors | None]:
     return np.rint(vectors / scales[:, None]).astype(np.int8), scales
 
 
-def vectors_in(folder: Path, names: Sequence[str], shape: Shape) -> VectorBlock:
+def vectors_in(folder: Path, names: Sequence[str], shape: RunShape) -> VectorBlock:
     """The vectors of one part, from its files."""
     return _READERS[shape.format]({"".join(Path(name).suffixes): folder / name for name in names}, shape)
 
 
-def _parquet(part: Part, shape: Shape) -> bytes:
+def _parquet(part: PartResults, shape: RunShape) -> bytes:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -120,18 +120,18 @@ def _parquet(part: Part, shape: Shape) -> bytes:
     return stream.getvalue()
 
 
-def _parquet_files(part: Part, shape: Shape) -> dict[str, bytes]:
+def _parquet_files(part: PartResults, shape: RunShape) -> dict[str, bytes]:
     return {".parquet": _parquet(part, shape)}
 
 
-def _npy_files(part: Part, shape: Shape) -> dict[str, bytes]:
+def _npy_files(part: PartResults, shape: RunShape) -> dict[str, bytes]:
     assert part.vectors is not None
     numbers, scales = stored(part.vectors, shape.dtype)
     files = {".npy": _npy(numbers), ".ids.jsonl": _id_lines(part)}
     return files if scales is None else {**files, ".scales.npy": _npy(scales)}
 
 
-def _faiss_files(part: Part, shape: Shape) -> dict[str, bytes]:
+def _faiss_files(part: PartResults, shape: RunShape) -> dict[str, bytes]:
     """A flat index by inner product, whose ids are the rows."""
     import faiss
 
@@ -146,7 +146,7 @@ def _faiss_files(part: Part, shape: Shape) -> dict[str, bytes]:
     return {".faiss": faiss.serialize_index(index).tobytes(), ".ids.jsonl": _id_lines(part)}
 
 
-def _json_files(part: Part, shape: Shape) -> dict[str, bytes]:
+def _json_files(part: PartResults, shape: RunShape) -> dict[str, bytes]:
     lines: list[dict[str, Any]] = [
         {"row": row, "id": identity} for row, identity in zip(part.rows, part.ids, strict=True)
     ]
@@ -163,7 +163,7 @@ def _json_files(part: Part, shape: Shape) -> dict[str, bytes]:
     return {".jsonl": text.encode("utf-8", "replace")}
 
 
-def _read_parquet(files: dict[str, Path], shape: Shape) -> VectorBlock:
+def _read_parquet(files: dict[str, Path], shape: RunShape) -> VectorBlock:
     import pyarrow.parquet as pq
 
     table = pq.read_table(files[".parquet"])
@@ -173,13 +173,13 @@ def _read_parquet(files: dict[str, Path], shape: Shape) -> VectorBlock:
     return VectorBlock(table.column("row").to_numpy(), table.column("id").to_pylist(), vectors)
 
 
-def _read_npy(files: dict[str, Path], shape: Shape) -> VectorBlock:
+def _read_npy(files: dict[str, Path], shape: RunShape) -> VectorBlock:
     scales = np.load(files[".scales.npy"]) if ".scales.npy" in files else None
     rows, ids = _ids_in(files[".ids.jsonl"])
     return VectorBlock(rows, ids, _restored(np.load(files[".npy"]), scales))
 
 
-def _read_faiss(files: dict[str, Path], shape: Shape) -> VectorBlock:
+def _read_faiss(files: dict[str, Path], shape: RunShape) -> VectorBlock:
     import faiss
 
     mapped: Any = faiss.read_index(str(files[".faiss"]))
@@ -188,7 +188,7 @@ def _read_faiss(files: dict[str, Path], shape: Shape) -> VectorBlock:
     return VectorBlock(rows, ids, np.asarray(index.reconstruct_n(0, index.ntotal), np.float32))
 
 
-def _read_json(files: dict[str, Path], shape: Shape) -> VectorBlock:
+def _read_json(files: dict[str, Path], shape: RunShape) -> VectorBlock:
     lines = [json.loads(line) for line in files[".jsonl"].read_text(encoding="utf-8").splitlines()]
     numbers = np.asarray([line["vector"] for line in lines], np.float32).reshape(-1, shape.width)
     scales = np.asarray([line["scale"] for line in lines], np.float32) if lines and "scale" in lines[0] else None
@@ -196,13 +196,13 @@ def _read_json(files: dict[str, Path], shape: Shape) -> VectorBlock:
     return VectorBlock(rows, [line["id"] for line in lines], _restored(numbers, scales))
 
 
-_WRITERS: dict[Format, Callable[[Part, Shape], dict[str, bytes]]] = {
+_WRITERS: dict[PartFormat, Callable[[PartResults, RunShape], dict[str, bytes]]] = {
     "parquet": _parquet_files,
     "npy": _npy_files,
     "faiss": _faiss_files,
     "jsonl": _json_files,
 }
-_READERS: dict[Format, Callable[[dict[str, Path], Shape], VectorBlock]] = {
+_READERS: dict[PartFormat, Callable[[dict[str, Path], RunShape], VectorBlock]] = {
     "parquet": _read_parquet,
     "npy": _read_npy,
     "faiss": _read_faiss,
@@ -221,7 +221,7 @@ def _npy(array: Array) -> bytes:
     return stream.getvalue()
 
 
-def _id_lines(part: Part) -> bytes:
+def _id_lines(part: PartResults) -> bytes:
     pairs = zip(part.rows, part.ids, strict=True)
     return "".join(json.dumps({"row": row, "id": identity}) + "\n" for row, identity in pairs).encode()
 

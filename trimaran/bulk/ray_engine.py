@@ -19,18 +19,18 @@ from typing import TYPE_CHECKING, Any
 
 from trimaran.bulk.chunks import Chunk, chunks_of
 from trimaran.bulk.delivery import Delivery
-from trimaran.bulk.part_files import Part, files_of
-from trimaran.bulk.run_folder import Settings
+from trimaran.bulk.part_files import PartResults, files_of
+from trimaran.bulk.run_folder import BulkSettings
 from trimaran.bulk.shipping import Shipment, landed, pack
 from trimaran.bulk.sources import STDIN, Source
-from trimaran.bulk.worker import Worker, lanes_for
+from trimaran.bulk.worker import EncodeWorker, lanes_for
 from trimaran.core.artifact import Artifact
 from trimaran.core.backends import backend
 from trimaran.core.environment import usable_cores
 from trimaran.core.errors import ToolError, TrimaranError, UnavailableError, UsageError, first_line
 
 if TYPE_CHECKING:
-    from trimaran.bulk.run import Work
+    from trimaran.bulk.run import WorkerOptions
 
 _PAYLOAD = "payload"
 _WIDEST_WORKER = 4
@@ -41,11 +41,11 @@ _TRIES = 3
 
 
 def encode_on_ray(
-    artifact: Artifact, sources: Sequence[Source], delivery: Delivery, *, settings: Settings, work: Work
+    artifact: Artifact, sources: Sequence[Source], delivery: Delivery, *, settings: BulkSettings, work: WorkerOptions
 ) -> tuple[int, int]:
     """Works through all chunks on a cluster; returns how many actors there were, and lanes of each."""
     with _connected(work.address) as ray, _readable(sources, delivery.folder.root) as files:
-        crew = _Crew.of(ray, artifact, work)
+        crew = _ActorPlan.of(ray, artifact, work)
         shipment = pack(artifact, ray.put)
         idle = 0
         while idle < _ROUNDS:
@@ -69,14 +69,14 @@ def encode_on_ray(
         ) from last
 
 
-class _Crew:
+class _ActorPlan:
     """How many actors, and what each asks of its node."""
 
     def __init__(self, workers: int, cores: int, gpus: int, lanes: int, threads: int) -> None:
         self.workers, self.cores, self.gpus, self.lanes, self.threads = workers, cores, gpus, lanes, threads
 
     @classmethod
-    def of(cls, ray: Any, artifact: Artifact, work: Work) -> _Crew:
+    def of(cls, ray: Any, artifact: Artifact, work: WorkerOptions) -> _ActorPlan:
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
         gpus = 1 if backend(artifact.backend).needs_driver else 0
         if gpus:
@@ -100,12 +100,12 @@ class _Crew:
 class _Actor:
     """One artifact, opened once; called with chunks."""
 
-    def __init__(self, shipment: Shipment, settings: Settings, lanes: int, threads: int) -> None:
+    def __init__(self, shipment: Shipment, settings: BulkSettings, lanes: int, threads: int) -> None:
         import ray
 
         artifact = landed(shipment, ray.get)
         self._settings = settings
-        self._worker = Worker(str(artifact.directory), lanes=lanes, threads=threads, how=settings.how)
+        self._worker = EncodeWorker(str(artifact.directory), lanes=lanes, threads=threads, how=settings.how)
         self._worker.opened()
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
@@ -117,7 +117,7 @@ class _Actor:
         if chunk is None:
             return sent
         found = self._worker.encoded(chunk.texts)
-        part = Part(
+        part = PartResults(
             [chunk.rows[i] for i in found.kept], [chunk.ids[i] for i in found.kept], found.vectors, found.answers
         )
         return {
@@ -131,7 +131,7 @@ class _Actor:
 
 
 def _round(
-    ray: Any, shipment: Shipment, files: Sequence[Source], delivery: Delivery, settings: Settings, crew: _Crew
+    ray: Any, shipment: Shipment, files: Sequence[Source], delivery: Delivery, settings: BulkSettings, crew: _ActorPlan
 ) -> None:
     """One pass over the whole input; parts that are whole already only pass by."""
     known = {index: receipt.input_sha256 for index, receipt in {**delivery.known, **delivery.receipts}.items()}
@@ -144,7 +144,7 @@ def _round(
 
 
 def _payloads(
-    shipment: Shipment, files: Sequence[Source], settings: Settings, known: Mapping[int, str], crew: _Crew
+    shipment: Shipment, files: Sequence[Source], settings: BulkSettings, known: Mapping[int, str], crew: _ActorPlan
 ) -> Iterator[bytes]:
     """What the actors made of the chunks, in the order in which they are done."""
     import ray
@@ -179,7 +179,7 @@ def _payloads(
             yield row[_PAYLOAD]
 
 
-class _Conductor:
+class _ClusterRound:
     """Runs a round inside the cluster for a command outside of it: Ray Data does not work through `ray://`."""
 
     def __init__(self, files: Sequence[Source], **round_: Any) -> None:
@@ -196,12 +196,12 @@ class _Conductor:
 
 
 def _conducted(
-    shipment: Shipment, files: Sequence[Source], settings: Settings, known: Mapping[int, str], crew: _Crew
+    shipment: Shipment, files: Sequence[Source], settings: BulkSettings, known: Mapping[int, str], crew: _ActorPlan
 ) -> Iterator[bytes]:
     import ray
 
     conductor = (
-        ray.remote(_Conductor)
+        ray.remote(_ClusterRound)
         .options(num_cpus=0)
         .remote(shipment=shipment, files=files, settings=settings, known=known, crew=crew)
     )
@@ -225,7 +225,7 @@ def _take(got: dict[str, Any], delivery: Delivery, seen: set[Any]) -> None:
     delivery.deliver(got["chunk"], files=entries, bad=got["bad"], tokens=got["tokens"], cut=got["cut"])
 
 
-def _chunk_source(files: Sequence[Source], settings: Settings, known: Mapping[int, str]) -> Any:
+def _chunk_source(files: Sequence[Source], settings: BulkSettings, known: Mapping[int, str]) -> Any:
     """The stream of chunks as a Ray Data source of one generator, which Ray holds back when memory is short."""
     import pyarrow as pa
     from ray.data.block import BlockMetadata

@@ -25,7 +25,7 @@ _BATCH = 1024
 _SKIPPED_BYTES = 1 << 20
 
 
-class Columns(Frozen):
+class InputColumns(Frozen):
     """Where a row's text is. A column that is a number is a position in files of fields without a header."""
 
     text: str = "text"
@@ -42,7 +42,7 @@ class Columns(Frozen):
         return tuple(name for name in (self.text, self.pair, self.id) if name is not None)
 
 
-class Found(NamedTuple):
+class InputRow(NamedTuple):
     """One row of a file. `line` counts from 1 (in Parquet, rows do); `offset` is how far into the file it ends."""
 
     line: int
@@ -53,7 +53,7 @@ class Found(NamedTuple):
     reason: str = ""
 
 
-def rows_of(source: Source, columns: Columns) -> Iterator[Found]:
+def rows_of(source: Source, columns: InputColumns) -> Iterator[InputRow]:
     """Every row of a source, good or bad, each with what was found in the wanted columns."""
     if source.kind == "parquet":
         yield from _parquet_rows(source, columns)
@@ -83,30 +83,30 @@ def _lines(stream: BinaryIO, longest: int) -> Iterator[tuple[int, int, bytes | N
         yield number, offset, line if len(line) <= longest else None
 
 
-def _text_rows(stream: BinaryIO, columns: Columns) -> Iterator[Found]:
+def _text_rows(stream: BinaryIO, columns: InputColumns) -> Iterator[InputRow]:
     for number, offset, line in _lines(stream, columns.longest_bytes):
-        yield Found(number, offset, reason=TOO_LONG) if line is None else Found(number, offset, text=line)
+        yield InputRow(number, offset, reason=TOO_LONG) if line is None else InputRow(number, offset, text=line)
 
 
-def _json_rows(stream: BinaryIO, columns: Columns) -> Iterator[Found]:
+def _json_rows(stream: BinaryIO, columns: InputColumns) -> Iterator[InputRow]:
     for number, offset, line in _lines(stream, columns.longest_bytes):
         if line is None:
-            yield Found(number, offset, reason=TOO_LONG)
+            yield InputRow(number, offset, reason=TOO_LONG)
             continue
         if not line.strip():
-            yield Found(number, offset, reason=EMPTY)
+            yield InputRow(number, offset, reason=EMPTY)
             continue
         try:
             value = json.loads(line.decode("utf-8"))
         except UnicodeDecodeError:
-            yield Found(number, offset, reason=NOT_UTF8)
+            yield InputRow(number, offset, reason=NOT_UTF8)
         except (ValueError, RecursionError):
-            yield Found(number, offset, reason=BAD_JSON)
+            yield InputRow(number, offset, reason=BAD_JSON)
         else:
             yield _from_fields(number, offset, {columns.text: value} if isinstance(value, str) else value, columns)
 
 
-def _field_rows(stream: BinaryIO, columns: Columns, **dialect: Any) -> Iterator[Found]:
+def _field_rows(stream: BinaryIO, columns: InputColumns, **dialect: Any) -> Iterator[InputRow]:
     """CSV by the standard library over bounded lines. A line too long spoils the record it is part of."""
     place = {"line": 0, "offset": 0, "spoiled": 0}
 
@@ -128,31 +128,31 @@ def _field_rows(stream: BinaryIO, columns: Columns, **dialect: Any) -> Iterator[
             return
         except csv.Error as error:
             reason = TOO_LONG if "field limit" in str(error) else BAD_CSV
-            yield Found(place["line"], place["offset"], reason=reason)
+            yield InputRow(place["line"], place["offset"], reason=reason)
             continue
         number, offset = place["line"], place["offset"]
         if place["spoiled"]:
             place["spoiled"] = 0
-            yield Found(number, offset, reason=TOO_LONG)
+            yield InputRow(number, offset, reason=TOO_LONG)
         elif header is None and not columns.by_position:
             header = fields
         elif not fields:
-            yield Found(number, offset, reason=EMPTY)
+            yield InputRow(number, offset, reason=EMPTY)
         else:
             names = [str(index) for index in range(len(fields))] if header is None else header
             yield _from_fields(number, offset, dict(zip(names, fields, strict=False)), columns)
 
 
-def _csv_rows(stream: BinaryIO, columns: Columns) -> Iterator[Found]:
+def _csv_rows(stream: BinaryIO, columns: InputColumns) -> Iterator[InputRow]:
     yield from _field_rows(stream, columns)
 
 
-def _tsv_rows(stream: BinaryIO, columns: Columns) -> Iterator[Found]:
+def _tsv_rows(stream: BinaryIO, columns: InputColumns) -> Iterator[InputRow]:
     """Tab-separated values know no quotes: a text may begin with one."""
     yield from _field_rows(stream, columns, delimiter="\t", quoting=csv.QUOTE_NONE)
 
 
-_READERS: dict[str, Callable[[BinaryIO, Columns], Iterator[Found]]] = {
+_READERS: dict[str, Callable[[BinaryIO, InputColumns], Iterator[InputRow]]] = {
     "txt": _text_rows,
     "jsonl": _json_rows,
     "csv": _csv_rows,
@@ -160,7 +160,7 @@ _READERS: dict[str, Callable[[BinaryIO, Columns], Iterator[Found]]] = {
 }
 
 
-def _parquet_rows(source: Source, columns: Columns) -> Iterator[Found]:
+def _parquet_rows(source: Source, columns: InputColumns) -> Iterator[InputRow]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -176,7 +176,7 @@ def _parquet_rows(source: Source, columns: Columns) -> Iterator[Found]:
                     fields = {name: found[index] for name, found in values.items()}
                     yield _from_fields(row, source.size_bytes * row // total, fields, columns)
     except (OSError, pa.ArrowException) as error:
-        yield Found(row + 1, source.size_bytes, reason=f"{UNREADABLE}: {first_line(error)[:200]}")
+        yield InputRow(row + 1, source.size_bytes, reason=f"{UNREADABLE}: {first_line(error)[:200]}")
 
 
 def _plain(column: Any, pa: Any) -> Any:
@@ -188,12 +188,12 @@ def _plain(column: Any, pa: Any) -> Any:
     return column.cast(pa.large_binary()) if pa.types.is_large_string(column.type) else column
 
 
-def _from_fields(line: int, offset: int, fields: Any, columns: Columns) -> Found:
+def _from_fields(line: int, offset: int, fields: Any, columns: InputColumns) -> InputRow:
     if not isinstance(fields, Mapping):
-        return Found(line, offset, reason=NOT_TEXT)
+        return InputRow(line, offset, reason=NOT_TEXT)
     missing = [name for name in columns.wanted if name not in fields]
     if missing:
-        return Found(line, offset, reason=f"no column {missing[0]!r}")
+        return InputRow(line, offset, reason=f"no column {missing[0]!r}")
     pair = fields[columns.pair] if columns.pair is not None else None
     identity = fields[columns.id] if columns.id is not None else None
-    return Found(line, offset, text=fields[columns.text], pair=pair, id=identity)
+    return InputRow(line, offset, text=fields[columns.text], pair=pair, id=identity)

@@ -14,11 +14,11 @@ from trimaran.bulk.chunks import chunks_of
 from trimaran.bulk.delivery import Delivery
 from trimaran.bulk.local_engine import encode_locally
 from trimaran.bulk.meter import Meter
-from trimaran.bulk.part_files import DType, Format, Shape, refuse_mismatch
-from trimaran.bulk.readers import Columns
-from trimaran.bulk.run_folder import BulkManifest, PartEntry, Receipt, RunFolder, Settings, Timing, counted
+from trimaran.bulk.part_files import PartFormat, RunShape, VectorDType, refuse_mismatch
+from trimaran.bulk.readers import InputColumns
+from trimaran.bulk.run_folder import BulkManifest, BulkSettings, PartEntry, PartReceipt, RunFolder, RunTiming, counted
 from trimaran.bulk.sources import STDIN, Source
-from trimaran.bulk.worker import How, lanes_for, require_prompt, width_of
+from trimaran.bulk.worker import EncodeOptions, lanes_for, require_prompt, width_of
 from trimaran.core.artifact import Artifact
 from trimaran.core.environment import capture, usable_cores
 from trimaran.core.errors import UsageError, ValidationError
@@ -33,7 +33,7 @@ DISK_WAIT_S = 300.0
 
 
 @dataclass(frozen=True)
-class Work:
+class WorkerOptions:
     """Who works: processes or actors, and cores for each; None is for the engine to decide."""
 
     engine: EngineName = "local"
@@ -45,14 +45,16 @@ class Work:
 def settings_for(
     artifact: Artifact,
     *,
-    columns: Columns,
-    how: How,
-    format_: Format = "parquet",
-    dtype: DType = "fp32",
+    columns: InputColumns,
+    how: EncodeOptions,
+    format_: PartFormat = "parquet",
+    dtype: VectorDType = "fp32",
     part_rows: int | None = None,
-) -> Settings:
+) -> BulkSettings:
     """The settings of a run, or the reason why this artifact cannot have them."""
-    shape = Shape(artifact=artifact.digest, task=artifact.task, format=format_, dtype=dtype, width=width_of(artifact))
+    shape = RunShape(
+        artifact=artifact.digest, task=artifact.task, format=format_, dtype=dtype, width=width_of(artifact)
+    )
     refuse_mismatch(shape)
     wanted = task(artifact.task).texts
     if artifact.task == "zero-shot-classification":
@@ -64,7 +66,7 @@ def settings_for(
         raise UsageError(f"{artifact.task} reads two texts a row.", hint="Name the second one's column with --pair.")
     if wanted == "single" and columns.pair is not None:
         raise UsageError(f"{artifact.task} reads one text a row.", hint="Leave --pair away.")
-    return Settings(
+    return BulkSettings(
         shape=shape, columns=columns, how=how, part_rows=part_rows or _PART_ROWS.get(artifact.task, PART_ROWS)
     )
 
@@ -73,8 +75,8 @@ def encode(
     artifact: Artifact,
     sources: Sequence[Source],
     output: Path,
-    settings: Settings,
-    work: Work,
+    settings: BulkSettings,
+    work: WorkerOptions,
     *,
     progress: Progress,
     resume: bool = False,
@@ -125,7 +127,7 @@ def encode(
             parts_reused=len(reused),
             restarts=delivery.restarts,
             waits_for_disk=delivery.waits_for_disk,
-            timing=Timing(
+            timing=RunTiming(
                 begun=begun,
                 seconds=round(seconds, 3),
                 rows=meter.rows,
@@ -147,7 +149,7 @@ def encode(
     return manifest
 
 
-def require_every_row(receipts: dict[int, Receipt]) -> None:
+def require_every_row(receipts: dict[int, PartReceipt]) -> None:
     """Parts must follow one another from row 0 without a gap: no row lost, none twice."""
     wanted = 0
     for place, index in enumerate(sorted(receipts)):
@@ -156,7 +158,7 @@ def require_every_row(receipts: dict[int, Receipt]) -> None:
         wanted += receipts[index].size
 
 
-def _entry(receipt: Receipt) -> PartEntry:
+def _entry(receipt: PartReceipt) -> PartEntry:
     return PartEntry(
         index=receipt.index,
         first_row=receipt.first_row,

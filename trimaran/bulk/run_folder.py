@@ -21,10 +21,10 @@ from pydantic import ConfigDict, Field
 from pydantic import ValidationError as SchemaError
 
 from trimaran.bulk.chunks import Reject
-from trimaran.bulk.part_files import Shape
-from trimaran.bulk.readers import Columns
+from trimaran.bulk.part_files import RunShape
+from trimaran.bulk.readers import InputColumns
 from trimaran.bulk.sources import Source
-from trimaran.bulk.worker import How
+from trimaran.bulk.worker import EncodeOptions
 from trimaran.core.artifact import FileEntry, sha256_of
 from trimaran.core.environment import Environment
 from trimaran.core.errors import IntegrityError, UsageError, first_line
@@ -39,16 +39,16 @@ RECEIPTS = "receipts"
 _TEMPORARY = ".making-"
 
 
-class Settings(Frozen):
+class BulkSettings(Frozen):
     """What a result depends on. Runs that differ in it never share a folder."""
 
-    shape: Shape
-    columns: Columns
-    how: How
+    shape: RunShape
+    columns: InputColumns
+    how: EncodeOptions
     part_rows: int
 
 
-class Receipt(Frozen):
+class PartReceipt(Frozen):
     """One published part: the input it was made from, its files, and the rows of its input that are not in it."""
 
     index: int
@@ -63,7 +63,7 @@ class Receipt(Frozen):
     rejects: tuple[Reject, ...] = ()
 
     @property
-    def slim(self) -> Receipt:
+    def slim(self) -> PartReceipt:
         """Without the single rejects, which stay on disk: memory must not grow with them."""
         return self.model_copy(update={"rejects": ()})
 
@@ -77,7 +77,7 @@ class PartEntry(Frozen):
     files: tuple[FileEntry, ...]
 
 
-class Timing(Frozen):
+class RunTiming(Frozen):
     """Of the run that ended; parts that an earlier run had made are not in its rows."""
 
     begun: str
@@ -95,7 +95,7 @@ class BulkManifest(Frozen):
     trimaran: str
     model: str
     artifact: str
-    settings: Settings
+    settings: BulkSettings
     inputs: tuple[Source, ...]
     engine: Literal["local", "ray"]
     workers: int
@@ -111,7 +111,7 @@ class BulkManifest(Frozen):
     # How often a worker had to be started anew, and how often the disk had to be waited for.
     restarts: int
     waits_for_disk: int
-    timing: Timing
+    timing: RunTiming
     environment: Environment
 
 
@@ -124,7 +124,7 @@ class RunFolder:
         self._receipts = self.root / RECEIPTS
 
     @contextlib.contextmanager
-    def opened(self, settings: Settings, *, resume: bool) -> Iterator[RunFolder]:
+    def opened(self, settings: BulkSettings, *, resume: bool) -> Iterator[RunFolder]:
         if self.root.exists() and not self.root.is_dir():
             raise UsageError(f"{self.root} is a file; --output wants a folder.")
         if not resume and self.root.is_dir() and any(self.root.iterdir()):
@@ -143,12 +143,12 @@ class RunFolder:
                 path.unlink()
             yield self
 
-    def receipts(self) -> dict[int, Receipt]:
+    def receipts(self) -> dict[int, PartReceipt]:
         """Of the parts that are whole: every file is there and is what its receipt says."""
-        found: dict[int, Receipt] = {}
+        found: dict[int, PartReceipt] = {}
         for path in sorted(self._receipts.glob("part-*.json")):
             with contextlib.suppress(SchemaError):
-                receipt = Receipt.model_validate_json(path.read_bytes())
+                receipt = PartReceipt.model_validate_json(path.read_bytes())
                 if all(self._whole(entry) for entry in receipt.files):
                     found[receipt.index] = receipt.slim
         return found
@@ -157,7 +157,7 @@ class RunFolder:
         """The files of a part under names that nobody reads; a full disk leaves none of them."""
         return write_temporary(self.parts, index, files)
 
-    def publish(self, receipt: Receipt) -> None:
+    def publish(self, receipt: PartReceipt) -> None:
         """One rename a file, then the receipt: only with it does the part count."""
         for entry in receipt.files:
             temporary = self.parts / f"{_TEMPORARY}{entry.name}"
@@ -166,7 +166,7 @@ class RunFolder:
                 temporary.replace(self.parts / entry.name)
         write_atomically(self._receipt_path(receipt.index), receipt.model_dump_json() + "\n")
 
-    def remove_beyond(self, receipts: Mapping[int, Receipt]) -> None:
+    def remove_beyond(self, receipts: Mapping[int, PartReceipt]) -> None:
         """Parts that the input no longer has, and files that belong to no part."""
         names = {entry.name for receipt in receipts.values() for entry in receipt.files}
         for path in self.parts.iterdir():
@@ -176,17 +176,17 @@ class RunFolder:
             if path not in {self._receipt_path(index) for index in receipts}:
                 path.unlink()
 
-    def finish(self, manifest: BulkManifest, receipts: Mapping[int, Receipt]) -> None:
+    def finish(self, manifest: BulkManifest, receipts: Mapping[int, PartReceipt]) -> None:
         temporary = self.root / f"{_TEMPORARY}{REJECTS}"
         with temporary.open("w", encoding="utf-8") as stream:
             for index in sorted(receipts):
                 if receipts[index].rejected:
-                    for reject in Receipt.model_validate_json(self._receipt_path(index).read_bytes()).rejects:
+                    for reject in PartReceipt.model_validate_json(self._receipt_path(index).read_bytes()).rejects:
                         stream.write(json.dumps(reject.model_dump(), ensure_ascii=False) + "\n")
         temporary.replace(self.root / REJECTS)
         write_atomically(self.root / MANIFEST, manifest.model_dump_json(by_alias=True, indent=1) + "\n")
 
-    def _keep_to(self, settings: Settings) -> None:
+    def _keep_to(self, settings: BulkSettings) -> None:
         path = self.root / SETTINGS
         if not path.is_file():
             write_atomically(path, settings.model_dump_json(indent=1) + "\n")
@@ -247,7 +247,7 @@ def read_manifest(folder: Path) -> BulkManifest:
         raise IntegrityError(f"{path} is not a readable manifest: {first_line(error)}", path=str(path)) from error
 
 
-def counted(receipts: Mapping[int, Receipt]) -> dict[str, int]:
+def counted(receipts: Mapping[int, PartReceipt]) -> dict[str, int]:
     """How many rows were rejected for each reason."""
     total: Counter[str] = Counter()
     for receipt in receipts.values():

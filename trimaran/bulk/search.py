@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError as SchemaError
 
-from trimaran.bulk.faiss_index import IndexFacts, facts_path, faiss_library, ids_path, prepared
-from trimaran.bulk.part_files import Shape
+from trimaran.bulk.faiss_index import IndexFacts, facts_path, faiss_library, ids_path, ready_for_index
+from trimaran.bulk.part_files import RunShape
 from trimaran.bulk.vectors import Vectors
-from trimaran.bulk.worker import How, require_prompt, width_of
+from trimaran.bulk.worker import EncodeOptions, require_prompt, width_of
 from trimaran.core import isolation
 from trimaran.core.artifact import Artifact
 from trimaran.core.environment import usable_cores
@@ -28,7 +28,7 @@ class Hit(Frozen):
     score: float
 
 
-class Index:
+class SavedIndex:
     """An index file with what is known of it."""
 
     def __init__(self, path: Path) -> None:
@@ -56,7 +56,7 @@ class Index:
                 f"The index holds vectors of {self.facts.width} numbers, the model gives {vectors.shape[1]}.",
                 hint=f"Search with the model that made it: {self.facts.model}.",
             )
-        ready = prepared(vectors, self.facts.metric)
+        ready = ready_for_index(vectors, self.facts.metric)
         scores, places = self._index.search(ready, min(k, self.facts.count))
         return [
             [Hit(id=self._ids[place], score=float(score)) for score, place in zip(*row, strict=True) if place >= 0]
@@ -64,13 +64,13 @@ class Index:
         ]
 
 
-def vectors_by_artifact(artifact: Artifact, how: How, texts: Sequence[str]) -> Vectors:
+def vectors_by_artifact(artifact: Artifact, how: EncodeOptions, texts: Sequence[str]) -> Vectors:
     """In a child process, as everything is that an engine can take down."""
     width = width_of(artifact)
     if not width:
         raise UsageError(f"{artifact.directory.name} answers {artifact.task}, not vectors.")
     require_prompt(artifact, how)
-    shape = Shape(artifact=artifact.digest, task=artifact.task, format="parquet", dtype="fp32", width=width)
+    shape = RunShape(artifact=artifact.digest, task=artifact.task, format="parquet", dtype="fp32", width=width)
     arguments: dict[str, Any] = {
         "directory": str(artifact.directory),
         "lanes": 1,
@@ -79,6 +79,6 @@ def vectors_by_artifact(artifact: Artifact, how: How, texts: Sequence[str]) -> V
         "shape": shape.model_dump(mode="json"),
     }
     with isolation.Worker(environment=artifact.execution_environment) as child:
-        child.call("trimaran.bulk.child:Child", deadline_s=_DEADLINE_S, **arguments)
+        child.call("trimaran.bulk.child:EncodeChild", deadline_s=_DEADLINE_S, **arguments)
         found = child.call(".vectors", deadline_s=_DEADLINE_S, texts=list(texts))
     return np.asarray(found, np.float32).reshape(len(texts), width)

@@ -11,10 +11,10 @@ from typing import Literal, get_args
 from trimaran.core.errors import UsageError
 from trimaran.core.spec import Frozen
 
-Kind = Literal["txt", "jsonl", "csv", "tsv", "parquet"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
+InputKind = Literal["txt", "jsonl", "csv", "tsv", "parquet"]
+INPUT_KINDS: tuple[InputKind, ...] = get_args(InputKind)
 STDIN = "-"
-SUFFIXES: dict[str, Kind] = {
+SUFFIXES: dict[str, InputKind] = {
     ".txt": "txt",
     ".text": "txt",
     ".jsonl": "jsonl",
@@ -30,11 +30,13 @@ class Source(Frozen):
     """One input: a file, or `-` for stdin, whose size nobody knows."""
 
     path: str
-    kind: Kind
+    kind: InputKind
     size_bytes: int
 
 
-def sources_from(given: Sequence[str], *, kind: Kind | None = None, outside: Path | None = None) -> tuple[Source, ...]:
+def sources_from(
+    given: Sequence[str], *, kind: InputKind | None = None, outside: Path | None = None
+) -> tuple[Source, ...]:
     """Files, globs, folders and `-`, each expanded in sorted order; nothing beneath `outside`, nothing twice."""
     found: dict[str, Source] = {}
     for name in given:
@@ -52,13 +54,13 @@ def sources_from(given: Sequence[str], *, kind: Kind | None = None, outside: Pat
     return tuple(found.values())
 
 
-def _stdin(kind: Kind | None) -> Source:
+def _stdin(kind: InputKind | None) -> Source:
     if kind == "parquet":
         raise UsageError("Parquet has its index at the end and cannot be read from stdin.", hint="Give the file.")
     return Source(path=STDIN, kind=kind or "txt", size_bytes=0)
 
 
-def _paths_of(name: str, kind: Kind | None) -> list[Path]:
+def _paths_of(name: str, kind: InputKind | None) -> list[Path]:
     path = Path(name).expanduser()
     if path.is_dir():
         inner = (found.relative_to(path) for found in sorted(path.rglob("*")) if found.is_file())
@@ -72,12 +74,12 @@ def _paths_of(name: str, kind: Kind | None) -> list[Path]:
     raise UsageError(f"The input {name} does not exist.", hint="Give a file, a folder, a glob in quotes, or `-`.")
 
 
-def _source(path: Path, kind: Kind | None) -> Source:
+def _source(path: Path, kind: InputKind | None) -> Source:
     found = kind or SUFFIXES.get(path.suffix.lower())
     if found is None:
         raise UsageError(
             f"{path} is of no known kind: its name ends in {path.suffix or 'nothing'}.",
-            hint=f"Say what it is with --input-format {'|'.join(KINDS)}.",
+            hint=f"Say what it is with --input-format {'|'.join(INPUT_KINDS)}.",
         )
     if not os.access(path, os.R_OK):
         raise UsageError(f"{path} may not be read.", hint="Change its permissions or leave it out.")

@@ -37,7 +37,7 @@ ENGINE_ENVIRONMENT = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": str(KEPT_KERNELS)}
 _WINDOW = 128
 
 
-class How(Frozen):
+class EncodeOptions(Frozen):
     """How rows go through the engine, and what is asked of the answers; part of a run's identity."""
 
     rows: Rows = "alone"
@@ -58,7 +58,7 @@ class Encoded:
 
 
 @dataclass
-class _Work:
+class _Job:
     texts: Sequence[Text]
     tokens: list[Row] = field(default_factory=list)
     bad: dict[int, str] = field(default_factory=dict)
@@ -81,22 +81,22 @@ class _Opening:
     error: BaseException | None = None
 
 
-class Worker:
+class EncodeWorker:
     """`submit` texts under a key, `wait` for them, `take` the result. Safe to call from several threads.
 
     Engines open in the background, while the first texts are tokenised; `opened` waits for them.
     """
 
-    def __init__(self, directory: str, *, lanes: int, threads: int, how: How) -> None:
+    def __init__(self, directory: str, *, lanes: int, threads: int, how: EncodeOptions) -> None:
         self.artifact = load_artifact(Path(directory))
         # The engine's library and the tokenizer's thread pool read these once, when they are first imported.
         os.environ.update(ENGINE_ENVIRONMENT | self.artifact.execution_environment)
         os.environ.setdefault("RAYON_NUM_THREADS", str(lanes))
         self._how = how
         self._encoder = encoder_of(self.artifact)
-        self._works: dict[str, _Work] = {}
-        self._submitted: queue.SimpleQueue[_Work] = queue.SimpleQueue()
-        self._groups: queue.SimpleQueue[tuple[_Work, list[int]]] = queue.SimpleQueue()
+        self._works: dict[str, _Job] = {}
+        self._submitted: queue.SimpleQueue[_Job] = queue.SimpleQueue()
+        self._groups: queue.SimpleQueue[tuple[_Job, list[int]]] = queue.SimpleQueue()
         self._opening = [_Opening() for _ in range(lanes)]
         for opening in self._opening:
             threading.Thread(target=self._lane, args=(lanes, threads, opening), daemon=True).start()
@@ -110,7 +110,7 @@ class Worker:
                 raise opening.error
 
     def submit(self, key: str, texts: Sequence[Any]) -> None:
-        work = _Work([text if isinstance(text, str) else (text[0], text[1]) for text in texts])
+        work = _Job([text if isinstance(text, str) else (text[0], text[1]) for text in texts])
         self._works[key] = work
         self._submitted.put(work)
 
@@ -158,7 +158,7 @@ class Worker:
                 work.error = error
                 work.done.set()
 
-    def _prepare(self, work: _Work) -> None:
+    def _prepare(self, work: _Job) -> None:
         """Texts to tokens and groups of rows, the longest first: the last to end are then the shortest."""
         if self.artifact.task != EMBEDDING:
             work.answers = [None] * len(work.texts)
@@ -188,7 +188,7 @@ class Worker:
         try:
             artifact = bulk_options(self.artifact, lanes)
             with open_session(artifact, threads=threads) as session:
-                run = self._vectors if artifact.task == EMBEDDING else _Answers(artifact, self._how)
+                run = self._vectors if artifact.task == EMBEDDING else _AnswerRunner(artifact, self._how)
                 opening.done.set()
                 while True:
                     work, group = self._groups.get()
@@ -197,7 +197,7 @@ class Worker:
             opening.error = error
             opening.done.set()
 
-    def _run(self, run: Callable[..., int], infer: Callable[[Arrays], Arrays], work: _Work, group: list[int]) -> None:
+    def _run(self, run: Callable[..., int], infer: Callable[[Arrays], Arrays], work: _Job, group: list[int]) -> None:
         tokens = 0
         try:
             if work.error is None:
@@ -211,23 +211,23 @@ class Worker:
             if not work.waiting or work.error:
                 work.done.set()
 
-    def _vectors(self, infer: Callable[[Arrays], Arrays], work: _Work, group: list[int]) -> int:
+    def _vectors(self, infer: Callable[[Arrays], Arrays], work: _Job, group: list[int]) -> int:
         assert work.vectors is not None
         rows = [work.tokens[index] for index in group]
         work.vectors[group] = infer(batch_of(self._encoder, rows, self._how.rows))[EMBEDDING]
         return sum(len(row.ids) for row in rows)
 
 
-class _Answers:
+class _AnswerRunner:
     """What tasks other than embeddings say of a window of texts; a tokenizer for each lane, as it is set and reset."""
 
-    def __init__(self, artifact: Artifact, how: How) -> None:
+    def __init__(self, artifact: Artifact, how: EncodeOptions) -> None:
         self._artifact, self._how = artifact, how
         self._encoder: TextEncoder = encoder_of(artifact)
         self._reader = Reader(str(artifact.directory / "tokenizer.json"))
         self._answer = ANSWERS[artifact.task]
 
-    def __call__(self, infer: Callable[[Arrays], Arrays], work: _Work, group: list[int]) -> int:
+    def __call__(self, infer: Callable[[Arrays], Arrays], work: _Job, group: list[int]) -> int:
         tokens = 0
 
         def counted(inputs: Mapping[str, Any]) -> Arrays:
@@ -260,7 +260,7 @@ class _Answers:
         return tokens
 
 
-def require_prompt(artifact: Artifact, how: How) -> None:
+def require_prompt(artifact: Artifact, how: EncodeOptions) -> None:
     """Raises UsageError with the names that there are, if a prompt is asked for that the artifact does not have."""
     name, known = how.ask.get(PROMPT), artifact.tokenizer.prompts
     if name is not None and name not in known:
