@@ -96,7 +96,7 @@ def clustered(count: int, width: int) -> Vectors:
 )
 def test_the_type_follows_count_and_memory_and_says_why(count: int, memory: int, kind: str, words: str) -> None:
     choice = choose_index(count, 384, memory)
-    assert choice.type == kind
+    assert choice.kind == kind
     assert words in choice.reason
 
 
@@ -122,7 +122,7 @@ def test_recall_is_measured_against_exact_search(finished: Path, tmp_path: Path,
     facts = build(
         folder,
         tmp_path / "i.faiss",
-        wanted=kind,
+        kind=kind,
         least_recall=0.9,
         memory_bytes=GIB,
         progress=QUIET,  # type: ignore[arg-type]

@@ -56,7 +56,7 @@ def build_command(
     facts = build(
         vectors,
         output,
-        wanted=next((name for name in INDEX_KINDS if name == type_.value), None),
+        kind=next((name for name in INDEX_KINDS if name == type_.value), None),
         least_recall=recall,
         memory_bytes=int(memory_gb * 1e9) if memory_gb else capture().memory_bytes,
         progress=progress_now(),
