@@ -23,7 +23,7 @@ def pack(artifact: Artifact, put: Callable[[bytes], Any]) -> Shipment:
     """Compares the files with the manifest and puts each where every machine can fetch it."""
     verify_files(artifact)
     return Shipment(
-        manifest=artifact.manifest_json(),
+        manifest=artifact.to_json(),
         files={entry.name: put((artifact.directory / entry.name).read_bytes()) for entry in artifact.files},
     )
 

@@ -305,12 +305,10 @@ def _print_deployed(result: Any) -> None:
 
 def _example_of(deployment: Deployment) -> str:
     """A command that asks the model what it is for, to be typed as it is printed."""
-    from trimaran.model_repository.layout import CONFIG_FILE
-    from trimaran.model_repository.pbtxt import config_from_pbtxt
+    from trimaran.core.config_pbtxt import CONFIG_FILE, read_config
     from trimaran.serving.client.asking import example_command
 
-    config = (deployment.repository / deployment.name / CONFIG_FILE).read_text(encoding="utf-8")
-    parameters = config_from_pbtxt(config).parameters
+    parameters = read_config(deployment.repository / deployment.name / CONFIG_FILE).parameters
     return example_command(deployment.name, parameters["task"], mask_token=parameters.get("mask_token", ""))
 
 

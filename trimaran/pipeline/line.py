@@ -30,7 +30,7 @@ from trimaran.pipeline.contenders import eager_on_data, try_candidates
 from trimaran.pipeline.plan import Plan, plan_deployment, require_writable
 from trimaran.pipeline.race import eager_answers, measure_stage, write_up
 from trimaran.runtime.answers import Reader
-from trimaran.serving.triton.check import serve_and_verify
+from trimaran.serving.triton.golden_check import serve_and_verify
 
 EXPORT_DEADLINE_S = 1800.0
 
