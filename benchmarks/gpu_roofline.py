@@ -16,7 +16,7 @@ import export_cost
 from sized_models import made
 
 from trimaran.benchmarks.measure.products import products_of
-from trimaran.benchmarks.measure.roofline import GAP_S, GPUS, Expectation, Receipt, expect
+from trimaran.benchmarks.measure.roofline import GAP_S, GPUS, Expectation, KernelReceipt, expect
 from trimaran.core.artifact import load_artifact
 from trimaran.core.environment import capture
 from trimaran.core.samples import Shape
@@ -61,7 +61,8 @@ def model_rows(name: str, source: str, store: Path) -> list[dict[str, Any]]:
         build = ("build-engine", typed, "--runtime", "tensorrt-rtx", "--store", str(store), "--compute-capability")
         engines = {capability: load_artifact(made(*build, capability)) for capability in CAPABILITIES}
         receipts = {
-            capability: Receipt.of(engine.details["engine"]["kernels"][0]) for capability, engine in engines.items()
+            capability: KernelReceipt.of(engine.details["engine"]["kernels"][0])
+            for capability, engine in engines.items()
         }
         for gpu in GPUS:
             capability = STAND_IN.get(gpu.compute_capability, gpu.compute_capability)

@@ -19,7 +19,7 @@ from growth_results import RESULT, Curve, Growth, Point, Served, read_growth
 from sized_models import SIZES, made, sized_model
 
 from trimaran.benchmarks.measure.products import products_of
-from trimaran.benchmarks.measure.runner import Effort, Entry, measure
+from trimaran.benchmarks.measure.runner import Effort, RaceEntry, measure
 from trimaran.benchmarks.report.report import REFERENCE
 from trimaran.core.artifact import Artifact, load_artifact
 from trimaran.core.corpus import shipped_texts
@@ -58,8 +58,11 @@ class Sized:
         self.eager = Store(home / "store").lineage(self.graph)[-1]
 
     @property
-    def entries(self) -> list[Entry]:
-        return [Entry(REFERENCE, self.eager), Entry(ENGINE, self.engine, environment=self.engine.execution_environment)]
+    def entries(self) -> list[RaceEntry]:
+        return [
+            RaceEntry(REFERENCE, self.eager),
+            RaceEntry(ENGINE, self.engine, environment=self.engine.execution_environment),
+        ]
 
     def operations(self, shape: Shape) -> int:
         """Of all its matrix products: the order that cost is expected to grow in."""

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from growth_results import Curve, Growth, Served
 
-from trimaran.benchmarks.report.plots import WIDTH
 from trimaran.benchmarks.report.report import REFERENCE
-from trimaran.benchmarks.report.svg import Scale, element, label, line, picture, power_ticks, round_ticks
+from trimaran.benchmarks.report.svg import WIDTH, Scale, element, label, line, picture, power_ticks, round_ticks
 from trimaran.judging.stats import median
 
 TITLES = {"length": "tokens in one text", "batch": "rows of 128 tokens", "size": "weights of the layers, 128 tokens"}
@@ -35,13 +34,13 @@ def curve_plot(curve: Curve, engine: str) -> str:
         label(point.words or str(point.x), x(point.x), y.start + 15, text_anchor="middle", class_="tick")
         for point in curve.points
     ]
-    drawn = {"expected order": (expected, "series reference"), "INT8 engine": (lines[engine], "series s1 picked"),
-             REFERENCE: (lines[REFERENCE], "series s2")}  # fmt: skip
+    drawn = {"expected order": (expected, "series reference"), "INT8 engine": (lines[engine], "series picked"),
+             REFERENCE: (lines[REFERENCE], "series colour2 dash2")}  # fmt: skip
     for series, style in drawn.values():
         parts.append(_path([x(at) for at in xs], [y(value) for value in series], style))
     parts += [*_legend({name: style for name, (_, style) in drawn.items()})]
     parts.append(label(TITLES[curve.name], (x.start + x.end) / 2, y.start + 31, text_anchor="middle"))
-    return picture(WIDTH, 296.0, f"Milliseconds by {TITLES[curve.name]}", *parts)
+    return picture(296.0, f"Milliseconds by {TITLES[curve.name]}", *parts)
 
 
 def served_plot(served: Sequence[Served]) -> str:
@@ -62,15 +61,17 @@ def served_plot(served: Sequence[Served]) -> str:
         ]
     parts += [
         _path(xs, [upper(value) for value in expected], "series reference"),
-        _path(xs, [upper(value) for value in memory], "series s1 picked"),
+        _path(xs, [upper(value) for value in memory], "series picked"),
         _path(xs, [lower(latency[0])] * len(xs), "series reference"),
-        _path(xs, [lower(value) for value in latency], "series s2"),
+        _path(xs, [lower(value) for value in latency], "series colour2 dash2"),
         *(label(str(one.models), at, _BOTTOM + 15, text_anchor="middle", class_="tick")
           for one, at in zip(served, xs, strict=True)),
-        *_legend({"expected order": "series reference", "memory": "series s1 picked", "p50 of one": "series s2"}),
+        *_legend(
+            {"expected order": "series reference", "memory": "series picked", "p50 of one": "series colour2 dash2"}
+        ),
         label("models in one server", (x.start + x.end) / 2, _BOTTOM + 31, text_anchor="middle"),
     ]  # fmt: skip
-    return picture(WIDTH, 296.0, "Memory and latency by number of models served", *parts)
+    return picture(296.0, "Memory and latency by number of models served", *parts)
 
 
 def plots(found: Growth) -> dict[str, str]:

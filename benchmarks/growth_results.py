@@ -7,7 +7,8 @@ from typing import Literal
 
 from pydantic import ConfigDict, Field
 
-from trimaran.benchmarks.report.report import Measurement, json_of
+from trimaran.benchmarks.measure.measurement import Measurement
+from trimaran.benchmarks.report.report import json_of
 from trimaran.core.environment import Environment
 from trimaran.core.spec import Frozen
 from trimaran.judging.stats import median

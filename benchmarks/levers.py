@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from trimaran.benchmarks.measure.runner import Effort, Entry, measure
+from trimaran.benchmarks.measure.runner import Effort, RaceEntry, measure
 from trimaran.benchmarks.report.figures import speedups
 from trimaran.core import isolation
 from trimaran.core.artifact import Artifact, load_artifact
@@ -121,10 +121,10 @@ def raced(
 ) -> list[dict[str, Any]]:
     """Time without the lever over time with it, at one shape."""
     threads, cores = usable_cores(), cores_for(usable_cores())
-    entries = [Entry(BASE, artifact)]
+    entries = [RaceEntry(BASE, artifact)]
     for lever in levers:
         used = with_static_shape(artifact, shape, scratch / str(shape)) if lever.static else artifact
-        entries.append(Entry(lever.name, used, environment=lever.environment, options=lever.options))
+        entries.append(RaceEntry(lever.name, used, environment=lever.environment, options=lever.options))
     found = measure(
         entries,
         (shape,),

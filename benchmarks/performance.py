@@ -13,12 +13,12 @@ from typing import Any
 from growth_plots import plots
 from growth_results import RESULT as GROWTH
 from growth_results import Curve, Growth, read_growth
-from readme import BLOCK, RESULTS, ROOT, as_file
+from readme import BLOCK, RESULTS, ROOT
 
 from trimaran.benchmarks.measure.quiet import noticed
 from trimaran.benchmarks.report.figures import shapes_of, speedups
-from trimaran.benchmarks.report.html_limits import peaks_words
-from trimaran.benchmarks.report.limits import shares
+from trimaran.benchmarks.report.limits import peaks_words, shares
+from trimaran.benchmarks.report.pages import svg_file
 from trimaran.benchmarks.report.render_markdown import markdown_line
 from trimaran.benchmarks.report.report import REFERENCE, Report
 from trimaran.benchmarks.report.report_files import read_report
@@ -51,7 +51,7 @@ def rendered(page: str) -> str:
 
 
 def drawings() -> dict[str, str]:
-    return {name: as_file(drawing) for name, drawing in plots(read_growth()).items()} if GROWTH.is_file() else {}
+    return {name: svg_file(drawing) for name, drawing in plots(read_growth()).items()} if GROWTH.is_file() else {}
 
 
 def engine_block() -> str:

@@ -7,14 +7,13 @@ from pathlib import Path
 
 from trimaran.benchmarks.measure.harness import floor_ns, overhead, twins_verdicts
 from trimaran.benchmarks.report.figures import shapes_of, speedups
-from trimaran.benchmarks.report.html_limits import peaks_words
-from trimaran.benchmarks.report.html_style import STYLE
-from trimaran.benchmarks.report.limits import shares
+from trimaran.benchmarks.report.limits import peaks_words, shares
+from trimaran.benchmarks.report.pages import svg_file
 from trimaran.benchmarks.report.plots import speedup_bars
 from trimaran.benchmarks.report.report import Report
 from trimaran.benchmarks.report.report_files import read_report
 from trimaran.benchmarks.report.wording import count, interval, megabytes, metric_name, metric_words, number, times
-from trimaran.benchmarks.scenarios.finals import READINGS, final, scenario_of
+from trimaran.benchmarks.scenarios.finals import READINGS, final
 from trimaran.core.tasks import task
 
 ROOT = Path(__file__).parent.parent
@@ -78,7 +77,7 @@ def scenario_lines(report: Report) -> list[str]:
         if figure is None or result.cut or result.candidate not in names:
             continue
         wire = f", {result.wire}" if result.wire else ""
-        title = f"{READINGS[scenario_of(result)].title} ({result.at}{wire}): {figure.name}"
+        title = f"{READINGS[result.scenario].title} ({result.at}{wire}): {figure.name}"
         low = f" ({number(figure.low)}–{number(figure.high)})" if figure.low is not None and figure.high else ""
         # Which shape a grid is best at belongs to the cell: it need not be the same for both.
         label, shape = re.fullmatch(r"(.*?)( at \d+x\d+)?", title).groups()
@@ -128,14 +127,7 @@ def ceiling_lines(report: Report) -> list[str]:
 
 def picture(report: Report) -> str:
     """Speed-ups at the typical shape, as an image file."""
-    return as_file(speedup_bars(report, shapes_of(report.measurements)[1]))
-
-
-def as_file(drawn: str) -> str:
-    """A drawing for a page, as a file that brings its own style."""
-    style = f"<style>{STYLE}</style>"
-    named = drawn.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" font-family="system-ui, sans-serif" ', 1)
-    return named.replace("<title>", f"{style}<title>", 1) + "\n"
+    return svg_file(speedup_bars(report, shapes_of(report.measurements)[1]))
 
 
 def write_figures() -> None:

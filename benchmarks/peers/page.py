@@ -9,7 +9,8 @@ from results import PeerRow, PeersRun, read_result
 from table import ROOT
 
 from trimaran.benchmarks.measure.quiet import noticed
-from trimaran.benchmarks.report.figures import speedups, unsteady
+from trimaran.benchmarks.measure.steadiness import unsteady
+from trimaran.benchmarks.report.figures import speedups
 from trimaran.benchmarks.report.render_markdown import markdown_line, markdown_text
 from trimaran.benchmarks.report.wording import (
     environment_words,

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from table import HERE, ROOT, Peer
 
-from trimaran.benchmarks.measure.runner import Effort, Entry, Measured, measure
+from trimaran.benchmarks.measure.runner import Effort, Measured, RaceEntry, measure
 from trimaran.core.errors import TrimaranError, UnavailableError
 from trimaran.core.isolation import Worker, first_restriction_that_runs
 from trimaran.core.parity import embedding_change, embedding_fidelity
@@ -180,7 +180,7 @@ def cold_starts(peer: Peer, race: Race, reference: np.ndarray, *, times: int) ->
 def timed(peers: Sequence[Peer], race: Race, *, effort: Effort, step: Step | None = None) -> Measured:
     """All peers in one interleaved run."""
     table = {peer.name: peer for peer in peers}
-    entries = [Entry(peer.name, _Named(peer.name)) for peer in peers]  # type: ignore[arg-type]
+    entries = [RaceEntry(peer.name, _Named(peer.name)) for peer in peers]  # type: ignore[arg-type]
     return measure(
         entries,
         tuple(race.texts),

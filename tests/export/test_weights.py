@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 
 from tests.export import zoo
@@ -12,12 +13,12 @@ from tests.export.exported import QUIET, Exports, exported, exported_family
 from trimaran.core.artifact import Artifact
 from trimaran.core.candidates import candidate
 from trimaran.core.corpus import shipped_texts
-from trimaran.core.onnx_graph import save_graph
+from trimaran.core.onnx_write import write_model
 from trimaran.core.store import Store
 from trimaran.export.locate import locate
 from trimaran.pipeline.contenders import candidate_stage
 from trimaran.quantize.optimize import optimize
-from trimaran.quantize.settings import Settings
+from trimaran.quantize.settings import MakerSettings
 from trimaran.quantize.stage import to_precision
 from trimaran.runtime.onnxruntime_engine import Engine
 
@@ -96,7 +97,7 @@ def test_weights_beside_a_graph_go_on_through_the_line(tmp_path: Path, name: str
     folder = zoo.saved_model(tmp_path / "model", "bert", "embedding")
     graph = exported(locate(str(folder)), tmp_path, external_above_bytes=10_000)
     store = Store(tmp_path / "store")
-    made = to_precision(_fused(graph, tmp_path), candidate(name), Settings(), store=store, progress=QUIET)
+    made = to_precision(_fused(graph, tmp_path), candidate(name), MakerSettings(), store=store, progress=QUIET)
     assert [file.name for file in made.files] == ["model.onnx", "model.onnx.data", "tokenizer.json"]
 
 
@@ -124,7 +125,8 @@ def test_a_written_graph_reads_as_it_was(tmp_path: Path, external_above_bytes: i
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9, producer_name="p")
     path = tmp_path / "model.onnx"
-    assert save_graph(model, path, external_above_bytes=external_above_bytes) is (external_above_bytes == 0)
+    written = write_model(ir.from_proto(model), path, external_above_bytes=external_above_bytes)
+    assert written is (external_above_bytes == 0)
     onnx.checker.check_model(str(path), full_check=True)
     found = onnx.load(str(path))
     for tensor in found.graph.initializer:

@@ -12,7 +12,7 @@ import psutil
 import trimaran
 from trimaran.benchmarks.measure.baselines import Baseline, baseline_entries, baseline_row, runs_as
 from trimaran.benchmarks.measure.quiet import noticed
-from trimaran.benchmarks.measure.runner import Effort, Entry, Measured, measure
+from trimaran.benchmarks.measure.runner import Effort, Measured, RaceEntry, measure
 from trimaran.benchmarks.report.choice import choose, failed_row, judged_row, stopped_row
 from trimaran.benchmarks.report.figures import decisive
 from trimaran.benchmarks.report.report import REFERENCE, CandidateRow, Report
@@ -83,11 +83,11 @@ def _assessed(plan: Plan, reference: Artifact, row: Baseline, answers: Mapping[s
     return assess(reference, answers, plan.judging, gates=plan.gates, threads=plan.config.threads, open_probe=opened)
 
 
-def entry_of(contender: Contender) -> Entry | None:
+def entry_of(contender: Contender) -> RaceEntry | None:
     """A contender that can run, or None. One that broke its gates is measured briefly: nothing is decided on it."""
     if contender.artifact is None or contender.quality is None:
         return None
-    return Entry(
+    return RaceEntry(
         contender.row.name,
         contender.artifact,
         contender.quality.rows,
@@ -97,9 +97,11 @@ def entry_of(contender: Contender) -> Entry | None:
     )
 
 
-def race_entries(reference: Artifact, contenders: Sequence[Contender], baselines: Sequence[Baseline]) -> list[Entry]:
+def race_entries(
+    reference: Artifact, contenders: Sequence[Contender], baselines: Sequence[Baseline]
+) -> list[RaceEntry]:
     """Eager, its baselines, and every candidate that runs, as far as they fit into memory together."""
-    eager = Entry(REFERENCE, reference)
+    eager = RaceEntry(REFERENCE, reference)
     able = [(contender, entry) for contender in contenders if (entry := entry_of(contender))]
     peaks = {entry.name: contender.quality.peak_memory_bytes for contender, entry in able if contender.quality}
     needed = [entry for _, entry in able if not entry.brief]

@@ -20,12 +20,14 @@ from trimaran.core.store import Store
 from trimaran.quantize.int8.openvino_graph import FORM
 from trimaran.quantize.optimize import ATOL
 from trimaran.quantize.proof import prove_against_parent
-from trimaran.quantize.settings import Made, Settings
+from trimaran.quantize.settings import MadeCandidate, MakerSettings
 
 _SEARCHED = {"gates", "budget_s", "weight_levels"}
 
 
-def to_precision(parent: Artifact, row: Candidate, settings: Settings, *, store: Store, progress: Progress) -> Artifact:
+def to_precision(
+    parent: Artifact, row: Candidate, settings: MakerSettings, *, store: Store, progress: Progress
+) -> Artifact:
     """The candidate `row` of an exported (or, where the row asks for it, fused) fp32 graph."""
     if parent.format != "onnx" or parent.precision != "fp32":
         raise UsageError(f"{row.name} is made from an fp32 ONNX graph, not from {parent.format} {parent.precision}.")
@@ -39,7 +41,7 @@ def to_precision(parent: Artifact, row: Candidate, settings: Settings, *, store:
 
     def make(folder: Path) -> Draft:
         module, _, name = row.maker.partition(":")
-        made: Made = getattr(importlib.import_module(module), name)(parent, folder, settings)
+        made: MadeCandidate = getattr(importlib.import_module(module), name)(parent, folder, settings)
         shutil.copy(parent.directory / "tokenizer.json", folder / "tokenizer.json")
         draft = Draft(
             **{
@@ -69,7 +71,7 @@ def _retyped(signature: Signature, types: Mapping[str, DType]) -> Signature:
     return signature.model_copy(update={"outputs": outputs})
 
 
-def recipe_of(parent: Artifact, row: Candidate, settings: Settings) -> Recipe:
+def recipe_of(parent: Artifact, row: Candidate, settings: MakerSettings) -> Recipe:
     return Recipe(
         step=row.name,
         parents=(parent.digest,),

@@ -6,10 +6,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from trimaran.benchmarks.scenarios.finals import Figure
+from trimaran.benchmarks.scenarios.finals import ScenarioFigure
+from trimaran.benchmarks.scenarios.results import ScenarioResult
 from trimaran.core.artifact import Check
+from trimaran.core.spec import Rows
 from trimaran.core.tasks import Gate
-from trimaran.judging.judgement import Quality
+from trimaran.judging.judgement import WIDEST_FIRST, Quality
 from trimaran.judging.stats import Ratio
 from trimaran.runtime.text import PACKED_STEP, STEP
 
@@ -19,6 +21,13 @@ ROWS_WORDS = {
     "rounded": f"rows padded to a multiple of {STEP} tokens, only rows of one such length together",
     "equal-length": "only rows of equal length together",
     "alone": "each row by itself",
+}
+# The same policies as heads of columns, the widest grouping first.
+ROWS_SHORT: dict[Rows, str] = {
+    policy: {"padded": "padded together", "rounded": "rounded lengths", "equal-length": "equal length"}.get(
+        policy, policy
+    )
+    for policy in WIDEST_FIRST
 }
 SIGNS = {"<=": "≤", ">=": "≥"}
 VERDICT_MARKS = {
@@ -104,6 +113,14 @@ def number(value: float | int | str | None, *, digits: int = 3) -> str:
     return f"{mantissa}e{int(exponent)}"
 
 
+def short_number(value: float) -> str:
+    """For a label in a plot, where room is scarce: `0.5`, `120`, `15k`, `2.5M`."""
+    for size, unit in ((1e6, "M"), (1e4, "k")):
+        if abs(value) >= size:
+            return f"{value / (1e3 if unit == 'k' else size):.3g}{unit}"
+    return f"{value:.4g}"
+
+
 def gate_words(check: Check) -> str:
     """`top-10 overlap 0.971 ≥ 0.97`, or `… < 0.97` when broken, with digits enough to tell the two apart."""
     observed, limit = _told_apart(check)
@@ -135,13 +152,19 @@ def broken_words(check: Check) -> str:
     return f"{metric_name(check.name)} {observed} is {relation} its limit {limit}"
 
 
+def interval_words(quality: Quality, name: str, *, digits: int = 3) -> str:
+    """`0.972–0.985`, or nothing for a metric without an interval."""
+    if name not in quality.intervals:
+        return ""
+    low, high = quality.intervals[name]
+    return f"{number(low, digits=digits)}–{number(high, digits=digits)}"
+
+
 def metric_words(quality: Quality | None, name: str, *, digits: int = 3) -> str:
     """`0.979 (0.972–0.985)`: the metric with its interval, where it has one."""
     value = quality.metrics.get(name) if quality else None
-    if quality is None or value is None or name not in quality.intervals:
-        return number(value, digits=digits)
-    low, high = quality.intervals[name]
-    return f"{number(value, digits=digits)} ({number(low, digits=digits)}–{number(high, digits=digits)})"
+    between = interval_words(quality, name, digits=digits) if quality and value is not None else ""
+    return number(value, digits=digits) + (f" ({between})" if between else "")
 
 
 def times(ratio: Ratio | float) -> str:
@@ -152,12 +175,18 @@ def interval(ratio: Ratio) -> str:
     return f"{ratio.low:.2f}–{ratio.high:.2f}"
 
 
-def figure_words(figure: Figure) -> str:
+def figure_words(figure: ScenarioFigure) -> str:
     """`p50 latency 5.71 ms (5.6–5.8)`."""
     between = ""
     if figure.low is not None and figure.high is not None:
         between = f" ({number(figure.low)}–{number(figure.high)})"
     return f"{figure.name} {number(figure.value)} {figure.unit}{between}"
+
+
+def level_words(result: ScenarioResult) -> str:
+    """Where a scenario was run: `served over grpc`."""
+    place = {"engine": "tensors in", "pipeline": "text in", "served": "served"}[result.at]
+    return f"{place} over {result.wire}" if result.wire else place
 
 
 def milliseconds(value_ns: float) -> str:

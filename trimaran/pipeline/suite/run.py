@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trimaran.benchmarks.measure.baselines import BASELINES, baseline_entries, baselines
-from trimaran.benchmarks.measure.runner import Entry
+from trimaran.benchmarks.measure.runner import RaceEntry
 from trimaran.benchmarks.report.report import REFERENCE, Report
 from trimaran.benchmarks.scenarios.loadgen import driver
 from trimaran.benchmarks.scenarios.suite import Suite
@@ -105,13 +105,13 @@ def suite_texts(
 
 def entries_of(
     reference: Artifact, contenders: Sequence[Contender], report: Report, suite: Suite
-) -> dict[str, list[Entry]]:
+) -> dict[str, list[RaceEntry]]:
     """Who is meant by each name that a scenario may ask for."""
     made = {contender.row.name: entry for contender in contenders if (entry := entry_of(contender))}
     running = [entry for entry in baseline_entries(reference, baselines(suite.baselines)) if _ran(report, entry.name)]
     verdicts = {row.name: row.verdict for row in report.candidates}
     return {
-        REFERENCE: [Entry(REFERENCE, reference)],
+        REFERENCE: [RaceEntry(REFERENCE, reference)],
         "baselines": running,
         **{entry.name: [entry] for entry in running},
         **{name: [entry] for name, entry in made.items()},

@@ -17,7 +17,7 @@ Seconds = Annotated[float, Field(ge=0)]
 Limit = Annotated[float, Field(gt=0)]
 
 
-class Asked(Frozen):
+class ScenarioSettings(Frozen):
     """`candidates` are names, or `chosen`, `passed` and `baselines`; only what is laid out can be served.
 
     A scenario that is not through after `limit_s` ends there, is marked as cut and keeps what it found.
@@ -27,7 +27,7 @@ class Asked(Frozen):
     limit_s: Limit = 60.0
 
 
-class AskedSingleStream(Asked):
+class SingleStreamSettings(ScenarioSettings):
     scenario: Literal["single-stream"]
     at: tuple[At, ...] = Field(default=("engine", "pipeline", "served"), min_length=1)
     wires: tuple[Wire, ...] = Field(default=("grpc",), min_length=1)
@@ -37,7 +37,7 @@ class AskedSingleStream(Asked):
     rounds: Positive = 3
 
 
-class AskedGrid(Asked):
+class ShapeGridSettings(ScenarioSettings):
     scenario: Literal["shape-grid"]
     at: tuple[Literal["engine"], ...] = Field(default=("engine",), min_length=1)
     batches: tuple[Positive, ...] = Field(default=(1, 8, 32), min_length=1)
@@ -48,14 +48,14 @@ class AskedGrid(Asked):
     rounds: Positive = 2
 
 
-class AskedMixed(Asked):
+class MixedLengthsSettings(ScenarioSettings):
     scenario: Literal["mixed-lengths"]
     at: tuple[InProcess, ...] = Field(default=("pipeline",), min_length=1)
     batch: Positive = 16
     rounds: Positive = 5
 
 
-class AskedOffline(Asked):
+class OfflineSettings(ScenarioSettings):
     scenario: Literal["offline"]
     at: tuple[At, ...] = Field(default=("pipeline",), min_length=1)
     wires: tuple[Wire, ...] = Field(default=("grpc",), min_length=1)
@@ -63,7 +63,7 @@ class AskedOffline(Asked):
     callers: Positive = 8
 
 
-class AskedClosedLoop(Asked):
+class ClosedLoopSettings(ScenarioSettings):
     scenario: Literal["closed-loop"]
     at: tuple[Literal["served"], ...] = Field(default=("served",), min_length=1)
     wires: tuple[Wire, ...] = Field(default=("grpc",), min_length=1)
@@ -72,7 +72,7 @@ class AskedClosedLoop(Asked):
     time_s: Seconds = 1.0
 
 
-class AskedOpenLoop(Asked):
+class OpenLoopSettings(ScenarioSettings):
     """Rates are shares of what one caller gets through; between the last that held and the first that broke the
     budget, `refine` rates more are tried.
     """
@@ -89,47 +89,47 @@ class AskedOpenLoop(Asked):
     callers: Positive = 32
 
 
-class AskedColdStart(Asked):
+class ColdStartSettings(ScenarioSettings):
     scenario: Literal["cold-start"]
     at: tuple[FromText, ...] = Field(default=("pipeline",), min_length=1)
     starts: Positive = 3
 
 
-class AskedMemory(Asked):
+class MemorySettings(ScenarioSettings):
     scenario: Literal["memory"]
     at: tuple[Literal["pipeline"], ...] = Field(default=("pipeline",), min_length=1)
 
 
-class AskedSize(Asked):
+class SizeSettings(ScenarioSettings):
     scenario: Literal["size"]
     at: tuple[Literal["engine"], ...] = Field(default=("engine",), min_length=1)
 
 
-class AskedEnergy(Asked):
+class EnergySettings(ScenarioSettings):
     scenario: Literal["energy"]
     at: tuple[Literal["pipeline"], ...] = Field(default=("pipeline",), min_length=1)
     rounds: Positive = 3
 
 
-AskedScenario = Annotated[
-    AskedSingleStream
-    | AskedGrid
-    | AskedMixed
-    | AskedOffline
-    | AskedClosedLoop
-    | AskedOpenLoop
-    | AskedColdStart
-    | AskedMemory
-    | AskedSize
-    | AskedEnergy,
+AnyScenarioSettings = Annotated[
+    SingleStreamSettings
+    | ShapeGridSettings
+    | MixedLengthsSettings
+    | OfflineSettings
+    | ClosedLoopSettings
+    | OpenLoopSettings
+    | ColdStartSettings
+    | MemorySettings
+    | SizeSettings
+    | EnergySettings,
     Field(discriminator="scenario"),
 ]
 
 
-class Unit(Frozen):
+class SuiteUnit(Frozen):
     """One scenario at one level over one wire: what is done, kept and taken up again as a whole."""
 
-    asked: AskedScenario
+    asked: AnyScenarioSettings
     at: At
     wire: Wire | None = None
 
@@ -142,11 +142,11 @@ class Unit(Frozen):
         return f"{self.asked.scenario}-{digest_of(self.model_dump(mode='json'))[:16]}"
 
 
-def units_of(scenarios: tuple[AskedScenario, ...]) -> tuple[Unit, ...]:
+def units_of(scenarios: tuple[AnyScenarioSettings, ...]) -> tuple[SuiteUnit, ...]:
     """Everything that the scenarios ask for, in their order."""
-    found: list[Unit] = []
+    found: list[SuiteUnit] = []
     for asked in scenarios:
         for at in asked.at:
             wires: tuple[Wire | None, ...] = getattr(asked, "wires", (None,)) if at == "served" else (None,)
-            found.extend(Unit(asked=asked, at=at, wire=wire) for wire in wires)
+            found.extend(SuiteUnit(asked=asked, at=at, wire=wire) for wire in wires)
     return tuple(found)

@@ -10,7 +10,7 @@ import pytest
 from trimaran.core.parity import Outputs
 from trimaran.core.tasks import Gate
 from trimaran.judging.sensitivity import Sensitivity
-from trimaran.quantize.int8.mixed_precision import Answer, Question, search
+from trimaran.quantize.int8.search import Answer, Question, search
 
 LOSSES = {"a": 0.001, "b": 0.02, "c": 0.002, "d": 0.015}
 WORK = {"a": 1.0, "b": 1.0, "c": 1.0, "d": 4.0}
