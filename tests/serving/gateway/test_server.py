@@ -10,11 +10,11 @@ import pytest
 
 from trimaran.core.errors import UsageError
 from trimaran.serving.gateway.server import _listener
-from trimaran.serving.gateway.settings import Settings
+from trimaran.serving.gateway.settings import GatewaySettings
 
 
-def settings_at(port: int) -> Settings:
-    return Settings(repository=Path(), triton_url="127.0.0.1:1", port=port)
+def settings_at(port: int) -> GatewaySettings:
+    return GatewaySettings(repository=Path(), triton_url="127.0.0.1:1", port=port)
 
 
 def test_accepted_connections_send_small_answers_at_once() -> None:
