@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO
+
+from pydantic_core import to_json
 
 
 class AccessLog:
@@ -20,12 +21,12 @@ class AccessLog:
 
     def write(self, **facts: Any) -> None:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        line = json.dumps({"time": now, **{key: value for key, value in facts.items() if value not in ("", None)}})
+        line = to_json({"time": now, **{key: value for key, value in facts.items() if value not in ("", None)}})
         try:
             if self._stream is None:
                 assert self._path is not None
                 self._stream = self._path.open("a", encoding="utf-8")
-            self._stream.write(line + "\n")
+            self._stream.write(line.decode() + "\n")
             self._stream.flush()
         except (OSError, ValueError):
             self._on_lost_line()

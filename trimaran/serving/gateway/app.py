@@ -107,7 +107,8 @@ async def _answer(row: GatewayRoute, request: Request) -> Response:
     if row.request is None:
         return Response(to_json(await row.handle(call, None)), media_type=_JSON)
     settings = call.gateway.settings
-    body = await reading.body_of(request, limit=settings.limits.body_bytes, within_s=settings.timeouts.body_s)
+    limit, within_s = settings.limits.body_bytes, settings.timeouts.body_s
+    body = await reading.body_of(request, call.request_headers, limit=limit, within_s=within_s)
     call.body_was_read = True
     within_s = settings.timeouts.answer_s
     call.deadline = time.monotonic() + within_s

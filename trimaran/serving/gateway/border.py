@@ -25,8 +25,9 @@ from trimaran.serving.gateway.tracing import TRACEPARENT
 if TYPE_CHECKING:
     from trimaran.serving.gateway.app import Gateway
 
-_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 _LOGGED_METHODS = ("GET", "POST", "OPTIONS")
+_COMMON_HEADERS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
 # The status in the access log of a request whose caller hung up; nobody receives it.
 _HUNG_UP = 499
 log = logging.getLogger(__name__)
@@ -46,27 +47,25 @@ class Observed:
             return
         began = time.monotonic()
         gateway = self._gateway
-        headers = Headers(scope=scope)
+        headers = dict(scope["headers"])
         # No text of a caller may get into metrics and logs, so an unknown path is not named there.
         route = scope["path"] if scope["path"] in self._paths else "unmatched"
-        request_id = headers.get("x-request-id", "")
-        if not _REQUEST_ID.fullmatch(request_id):
-            request_id = uuid.uuid4().hex
-        call = Call(gateway, request_id, began + gateway.settings.timeouts.answer_s)
+        sent_id = headers.get(b"x-request-id", b"")
+        request_id = sent_id.decode() if _REQUEST_ID.fullmatch(sent_id) else uuid.uuid4().hex
+        call = Call(gateway, request_id, headers, began + gateway.settings.timeouts.answer_s)
         status, size = _HUNG_UP, 0
 
         async def send_observed(message: Message) -> None:
             nonlocal status, size
             if message["type"] == "http.response.start":
                 status = message["status"]
-                common = {"x-request-id": request_id, "x-content-type-options": "nosniff", "cache-control": "no-store"}
-                message["headers"] += [(name.encode(), value.encode()) for name, value in common.items()]
+                message["headers"] += [(b"x-request-id", request_id.encode()), *_COMMON_HEADERS]
             else:
                 size += len(message.get("body", b""))
             await send(message)
 
-        with gateway.tracer.request(route, headers.get(TRACEPARENT, "")) as trace:
-            call.headers = trace.headers
+        with gateway.tracer.request(route, headers.get(TRACEPARENT.encode(), b"").decode("latin-1")) as trace:
+            call.triton_headers = trace.headers
             # Starlette's router raises its errors only inside an application, and otherwise answers in plain text.
             scope.update(app=gateway, call=call)
             try:
@@ -112,11 +111,12 @@ class KeyRequired:
         if gateway.keys is None:
             gateway.rates.take(_address(scope))
             return
-        scheme, _, secret = Headers(scope=scope).get("authorization", "").partition(" ")
-        key = gateway.keys.find(secret.strip().encode("latin-1"))
-        if key is None or scheme.lower() != "bearer":
+        call: Call = scope["call"]
+        scheme, _, secret = call.request_headers.get(b"authorization", b"").partition(b" ")
+        key = gateway.keys.find(secret.strip())
+        if key is None or scheme.lower() != b"bearer":
             raise unauthorized()
-        scope["call"].caller = key.name
+        call.caller = key.name
         gateway.rates.take(key.name, key.rate)
 
 
@@ -166,7 +166,7 @@ async def response_from_error(request: Request, error: Exception) -> Response:
         headers["retry-after"] = str(max(1, math.ceil(refusal.retry_after_s)))
     if refusal.status == 401:
         headers["www-authenticate"] = "Bearer"
-    has_body = "content-length" in request.headers or "transfer-encoding" in request.headers
+    has_body = b"content-length" in call.request_headers or b"transfer-encoding" in call.request_headers
     return RefusalResponse(refusal, call, headers=headers, unread=has_body and not call.body_was_read)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -28,10 +28,12 @@ class Call:
 
     gateway: Gateway
     request_id: str
+    # As they were sent. A dictionary of bytes is several times faster to read than Starlette's Headers.
+    request_headers: Mapping[bytes, bytes]
     # A moment of time.monotonic().
     deadline: float
     # Sent on to Triton.
-    headers: dict[str, str] = field(default_factory=dict)
+    triton_headers: dict[str, str] = field(default_factory=dict)
     # The name of the caller's key.
     caller: str = ""
     model: str = ""
@@ -87,7 +89,7 @@ class Call:
         async with self.gateway.admission.room(self.texts) as self.queue_s:
             client = self.gateway.client.using(
                 timeout_s=max(0.001, self.deadline - time.monotonic()),
-                headers=self.headers,
+                headers=self.triton_headers,
                 request_id=self.request_id,
                 concurrency=max(1, self.gateway.settings.in_flight // served.batch),
             )

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Mapping
+from typing import TypeVar
 
 from pydantic import BaseModel
 from pydantic import ValidationError as SchemaError
-from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive
 
@@ -22,12 +21,12 @@ _LINGER_BYTES = 256 << 20
 _LINGER_S = 5.0
 
 
-async def body_of(request: Request, *, limit: int, within_s: float) -> bytes:
+async def body_of(request: Request, headers: Mapping[bytes, bytes], *, limit: int, within_s: float) -> bytes:
     """Raises Refusal (408, 411, 413, 415), or ClientDisconnect."""
-    _require_plain_json(request.headers)
-    length = request.headers.get("content-length", "")
+    _require_plain_json(headers)
+    length = headers.get(b"content-length", b"")
     # A body of unknown length can be a million chunks of one byte. Callers that send JSON know its length.
-    if "transfer-encoding" in request.headers or not (length.isascii() and length.isdigit()):
+    if b"transfer-encoding" in headers or not length.isdigit():
         raise Refusal(411, "length_required", "The body needs a Content-Length, and no Transfer-Encoding.")
     if len(length) > 18 or int(length) > limit:
         raise too_large("The bytes of the body", int(length[:18]), limit)
@@ -53,24 +52,27 @@ def parsed(schema: type[BaseModel], body: bytes) -> BaseModel:
     raise invalid(f"{field or 'The body'}: {first['msg']}.", param=field or None)
 
 
-async def while_connected(request: Request, work: Coroutine[Any, Any, Result], *, within_s: float) -> Result:
+async def while_connected(request: Request, work: Awaitable[Result], *, within_s: float) -> Result:
     """The result of the work. A caller that hangs up cancels it, and Triton drops the request from its queue.
 
     Raises Refusal (504) or ClientDisconnect.
     """
-    working = asyncio.create_task(work)
     leaving = asyncio.create_task(_disconnected(request))
     try:
-        await asyncio.wait({working, leaving}, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            return working.result()
-        if leaving.done():
-            raise ClientDisconnect
-        raise timed_out()
+        async with asyncio.timeout(within_s) as timeout:
+
+            def hang_up(task: asyncio.Task[None]) -> None:
+                # The time for the answer ends now, unless it has ended in this very moment.
+                if not task.cancelled():
+                    with contextlib.suppress(RuntimeError):
+                        timeout.reschedule(0)
+
+            leaving.add_done_callback(hang_up)
+            return await work
+    except TimeoutError as error:
+        raise (ClientDisconnect() if leaving.done() else timed_out()) from error
     finally:
-        for task in (working, leaving):
-            task.cancel()
-        await asyncio.gather(working, leaving, return_exceptions=True)
+        leaving.cancel()
 
 
 async def linger(receive: Receive) -> None:
@@ -90,10 +92,10 @@ async def _disconnected(request: Request) -> None:
         pass
 
 
-def _require_plain_json(headers: Headers) -> None:
-    kind, _, options = headers.get("content-type", "").lower().partition(";")
-    charset = options.replace(" ", "").replace('"', "")
-    if kind.strip() != "application/json" or charset not in ("", "charset=utf-8"):
+def _require_plain_json(headers: Mapping[bytes, bytes]) -> None:
+    kind, _, options = headers.get(b"content-type", b"").lower().partition(b";")
+    charset = options.replace(b" ", b"").replace(b'"', b"")
+    if kind.strip() != b"application/json" or charset not in (b"", b"charset=utf-8"):
         raise Refusal(415, "not_json", "The body needs Content-Type: application/json, in UTF-8.")
-    if headers.get("content-encoding", "identity").lower() != "identity":
+    if headers.get(b"content-encoding", b"identity").lower() != b"identity":
         raise Refusal(415, "compressed", "A compressed body is not accepted.")
