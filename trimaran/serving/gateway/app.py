@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
@@ -16,7 +16,7 @@ from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from trimaran.core.errors import TrimaranError
 from trimaran.serving.client import AsyncClient
@@ -24,9 +24,10 @@ from trimaran.serving.gateway import metrics, page, reading
 from trimaran.serving.gateway.access_log import AccessLog
 from trimaran.serving.gateway.admission import Admission, RateLimiter
 from trimaran.serving.gateway.border import Cors, KeyRequired, Observed, response_from_error
-from trimaran.serving.gateway.call import Call
+from trimaran.serving.gateway.call import Call, Reply
 from trimaran.serving.gateway.catalogue import Catalogue
 from trimaran.serving.gateway.keys import Keys
+from trimaran.serving.gateway.messages import RequestBody
 from trimaran.serving.gateway.openapi import description
 from trimaran.serving.gateway.routes import ROUTES, GatewayRoute
 from trimaran.serving.gateway.settings import GatewaySettings
@@ -82,7 +83,7 @@ class Gateway:
 def application(gateway: Gateway) -> ASGIApp:
     """The layers, from the outside: log and metrics, CORS, errors, keys, routes."""
     # Starlette tries one route after the other, so the busy paths come first.
-    routes = [_route(row.path, row.method, functools.partial(_answer, row)) for row in ROUTES.values()]
+    routes = [_route(row.path, row.method, AnswerEndpoint(row)) for row in ROUTES.values()]
     routes += _pages(gateway)
     open_paths = frozenset({*_OPEN_PAGES, *(row.path for row in ROUTES.values() if row.is_open)})
     app: ASGIApp = Router(
@@ -102,20 +103,31 @@ def application(gateway: Gateway) -> ASGIApp:
     return Observed(app, gateway=gateway, paths=frozenset(route.path for route in routes))
 
 
-async def _answer(row: GatewayRoute, request: Request) -> Response:
-    call: Call = request.scope["call"]
-    if row.request is None:
-        return Response(to_json(await row.handle(call, None)), media_type=_JSON)
-    settings = call.gateway.settings
-    limit, within_s = settings.limits.body_bytes, settings.timeouts.body_s
-    body = await reading.body_of(request, call.request_headers, limit=limit, within_s=within_s)
-    call.body_was_read = True
-    within_s = settings.timeouts.answer_s
-    call.deadline = time.monotonic() + within_s
-    work = row.handle(call, reading.parsed(row.request, body))
-    reply = await reading.while_connected(request, work, within_s=within_s)
-    headers = {"x-truncated-texts": str(call.truncated)} if call.truncated else None
-    return Response(to_json(reply), media_type=_JSON, headers=headers)
+class AnswerEndpoint:
+    """One row of the table as an ASGI application, without the wrappers that Starlette puts around a function."""
+
+    def __init__(self, row: GatewayRoute) -> None:
+        self._row = row
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        call: Call = scope["call"]
+        if self._row.request is None:
+            reply = await self._row.handle(call, None)
+        else:
+            reply = await self._reply_to_body(self._row.request, call, Request(scope, receive))
+        headers = {"x-truncated-texts": str(call.truncated)} if call.truncated else None
+        response = Response(to_json(reply), media_type=_JSON, headers=headers)
+        await response(scope, receive, send)
+
+    async def _reply_to_body(self, schema: type[RequestBody], call: Call, request: Request) -> Reply:
+        settings = call.gateway.settings
+        limit, within_s = settings.limits.body_bytes, settings.timeouts.body_s
+        body = await reading.body_of(request, call.request_headers, limit=limit, within_s=within_s)
+        call.body_was_read = True
+        within_s = settings.timeouts.answer_s
+        call.deadline = time.monotonic() + within_s
+        work = self._row.handle(call, reading.parsed(schema, body))
+        return await reading.while_connected(request, work, within_s=within_s)
 
 
 def _pages(gateway: Gateway) -> list[Route]:
@@ -135,7 +147,7 @@ def _pages(gateway: Gateway) -> list[Route]:
     return [_route(path, "GET", endpoint) for path, endpoint in pages.items()]
 
 
-def _route(path: str, method: str, endpoint: Callable[[Request], Awaitable[Response]]) -> Route:
+def _route(path: str, method: str, endpoint: Callable[..., Awaitable[Any]]) -> Route:
     route = Route(path, endpoint, methods=[method])
     # Starlette adds HEAD to every GET. The gateway answers exactly the methods that it describes.
     route.methods = {method}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import resource
 import socket
@@ -50,6 +51,7 @@ def serve(settings: GatewaySettings, *, on_ready: Callable[[int], None] = lambda
         class AnnouncingServer(uvicorn.Server):
             async def startup(self, sockets: list[socket.socket] | None = None) -> None:
                 await super().startup(sockets)
+                _collect_garbage_less_often()
                 on_ready(listener.getsockname()[1])
 
         with contextlib.suppress(KeyboardInterrupt):
@@ -80,6 +82,16 @@ def _require_readable_tls(settings: GatewaySettings) -> None:
     for path in paths:
         if path is not None and not path.is_file():
             raise UsageError(f"{path} is not a file.", hint="Give files in PEM format.")
+
+
+def _collect_garbage_less_often() -> None:
+    """Requests in flight are many young objects that are not garbage, and imported modules never become garbage.
+
+    Collecting at Python's defaults (700 objects) takes a tenth of the time of a request at 32 callers.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 10, 10)
 
 
 def _allow_connections(connections: int) -> None:
