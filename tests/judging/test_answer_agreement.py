@@ -19,7 +19,7 @@ from trimaran.judging.golden import golden_rows
 from trimaran.judging.quality import assess, reference_answers
 from trimaran.judging.wire_fidelity import wire_fidelity
 from trimaran.pipeline.plan import texts_for
-from trimaran.quantize.settings import Settings
+from trimaran.quantize.settings import MakerSettings
 from trimaran.quantize.stage import to_precision
 from trimaran.runtime.text import Text, infer_rows
 
@@ -35,7 +35,7 @@ METRIC = {"token-classification": "entity_agreement", "question-answering": "spa
 
 
 def int8(world: World, task: str) -> Artifact:
-    settings = Settings(calibration=CALIBRATION)
+    settings = MakerSettings(calibration=CALIBRATION)
     row = candidate("openvino-int8-weights")
     return to_precision(world.exported("bert", task), row, settings, store=world.store, progress=QUIET)
 

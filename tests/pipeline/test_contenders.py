@@ -11,6 +11,7 @@ from trimaran.core.candidates import candidate
 from trimaran.core.errors import ChildError
 from trimaran.core.progress import SilentProgress
 from trimaran.core.store import Store
+from trimaran.core.tasks import gates_for
 from trimaran.pipeline import contenders
 
 
@@ -33,3 +34,16 @@ def test_where_eager_fails_it_is_said_so_and_no_candidate_is_blamed(
 
     with pytest.raises(ChildError, match="eager PyTorch died"):
         contenders.try_candidates(plan, graph, answers, store=Store(tmp_path / "store"), progress=SilentProgress())
+
+
+def test_a_judgement_is_not_remembered_across_a_changed_metric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = tiny_artifact(tmp_path)
+    plan: Any = SimpleNamespace(judging=("a text",), gates=gates_for("embedding", "strict", {}))
+
+    def key() -> str:
+        return contenders.assess_recipe(plan, graph, threads=1, libraries=()).digest
+
+    before = key()
+    assert key() == before
+    monkeypatch.setattr(contenders, "METRICS_VERSION", contenders.METRICS_VERSION + 1)
+    assert key() != before

@@ -63,6 +63,7 @@ def export(
 ) -> None:
     """Export a trained model to one ONNX graph, proven equal to eager PyTorch."""
     from trimaran.core.config import deploy_config
+    from trimaran.pipeline.assumptions import assumptions
     from trimaran.pipeline.line import export_stage
     from trimaran.pipeline.plan import find_model
 
@@ -85,12 +86,15 @@ def export(
             "hub": hub,
         }
     )
-    ref = find_model(settings)
+    ref, progress = find_model(settings), progress_now()
+    profile = settings.profile_for(ref)
+    for note in assumptions(settings, ref, profile):
+        progress.note(note)
     _, graph = export_stage(
         ref,
-        settings.profile_for(ref),
+        profile,
         store=shelf_at(store, force=force),
-        progress=progress_now(),
+        progress=progress,
         atol=atol,
         exporter=settings.exporter,
     )
@@ -226,6 +230,7 @@ def build_engine_command(
     """Build a TensorRT engine and count its kernels; precision lives in the graph, so none is asked for here."""
     from trimaran.core.errors import UsageError
     from trimaran.quantize.tensorrt.engine import build_engine, short_and_long
+    from trimaran.quantize.tensorrt.engine_process import EngineOptions
 
     runtimes: dict[str, Any] = {"tensorrt": "tensorrt", "tensorrt-rtx": "tensorrt_rtx"}
     if runtime not in runtimes:
@@ -237,14 +242,16 @@ def build_engine_command(
     parent = shelf.open(artifact)
     built = build_engine(
         parent,
+        EngineOptions(
+            compute_capabilities=tuple(part.strip() for part in (compute_capability or "").split(",") if part.strip()),
+            workspace_bytes=workspace_mb << 20 if workspace_mb else None,
+            weight_streaming=weight_streaming,
+            version_compatible=version_compatible,
+            hardware_compatible=compatible,
+        ),
         runtime=runtimes[runtime],
-        compute_capabilities=tuple(part.strip() for part in (compute_capability or "").split(",") if part.strip()),
         profiles=short_and_long(parent.profile, split=split) if split else (),
         timing_cache=timing_cache,
-        weight_streaming=weight_streaming,
-        workspace_bytes=workspace_mb << 20 if workspace_mb else None,
-        version_compatible=version_compatible,
-        hardware_compatible=compatible,
         allow_shortfall=allow_shortfall,
         store=shelf,
         progress=progress_now(),

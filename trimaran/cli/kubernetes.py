@@ -13,11 +13,10 @@ import typer
 
 from trimaran.cli import app
 from trimaran.cli.deploy import JsonOption, emit
-from trimaran.core.errors import ToolError, UnavailableError, UsageError
-from trimaran.serving.container.image import ServedModel
-from trimaran.serving.container.kubernetes import Wishes
+from trimaran.core.errors import ToolError, UnavailableError
+from trimaran.serving.container.kubernetes import KubernetesOptions
 
-_DEFAULTS = Wishes()
+_DEFAULTS = KubernetesOptions()
 
 
 @app.command(rich_help_panel="Serve")
@@ -52,9 +51,10 @@ def kubernetes(
     """
     import yaml
 
+    from trimaran.serving.container.image import served_model
     from trimaran.serving.container.kubernetes import objects
 
-    wishes = Wishes(
+    options = KubernetesOptions(
         namespace=namespace,
         claim=claim,
         image=image,
@@ -65,7 +65,7 @@ def kubernetes(
         callers=callers,
         monitoring=monitoring,
     )
-    made = objects(_served(repository, name), wishes)
+    made = objects(served_model(repository, name), options)
     if as_json:
         emit({"apiVersion": "v1", "kind": "List", "items": made})
     else:
@@ -77,13 +77,9 @@ def serve_in_container(
     repository: Path, ports: dict[str, int | None], *, image: str, gpu: bool | None, dry_run: bool, as_json: bool
 ) -> None:
     """Runs the official container over the repository until it ends, or only prints how. `gpu` None: as models want."""
-    from trimaran.serving.container.image import PORTS, docker_command
-    from trimaran.serving.triton.listing import listed_models
+    from trimaran.serving.container.image import PORTS, docker_command, served_models
 
-    listed = [model.name for model in listed_models(repository) if model.task]
-    if not listed:
-        raise UsageError(f"{repository} holds no models to serve.", hint="`trimaran deploy` fills a repository.")
-    models = [_served(repository, name) for name in listed]
+    models = served_models(repository)
     command = docker_command(
         repository,
         models,
@@ -109,16 +105,3 @@ def serve_in_container(
             hint=f"Is the image there? `docker build -t {image} deploy` makes it.",
             command=command,
         )
-
-
-def _served(repository: Path, name: str) -> ServedModel:
-    """With the stages that it calls by name; those of an ensemble Triton loads by itself."""
-    from trimaran.serving.container.image import served_model
-    from trimaran.serving.triton.listing import listed_models
-
-    stages = [
-        model.name
-        for model in listed_models(repository)
-        if model.name.startswith(f"{name}_") and not (model.task or model.on_demand)
-    ]
-    return served_model(repository, name, loaded=(*stages, name))

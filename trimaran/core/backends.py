@@ -80,7 +80,7 @@ _FOREIGN = "trimaran.quantize.tensorrt.engine_identity:refuse_foreign"
 BACKENDS: dict[str, Backend] = {
     row.name: row
     for row in (
-        Backend("torch", "trimaran.export.torch_engine:Engine", ("torch",), "torch", ""),
+        Backend("torch", "trimaran.export.torch_engine:TorchEngine", ("torch",), "torch", ""),
         Backend("onnxruntime", "trimaran.runtime.onnxruntime_engine:Engine", ("onnx",), "onnxruntime", "cpu"),
         Backend("openvino", "trimaran.runtime.openvino_engine:Engine", ("openvino", "onnx"), "openvino", "cpu"),
         Backend(

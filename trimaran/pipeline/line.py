@@ -30,7 +30,7 @@ from trimaran.pipeline.contenders import eager_on_data, try_candidates
 from trimaran.pipeline.plan import Plan, plan_deployment, require_writable
 from trimaran.pipeline.race import eager_answers, measure_stage, write_up
 from trimaran.runtime.answers import Reader
-from trimaran.serving.triton.check import serve_and_verify
+from trimaran.serving.triton.golden_check import serve_and_verify
 
 EXPORT_DEADLINE_S = 1800.0
 
@@ -47,6 +47,8 @@ def deploy(config: DeployConfig, *, store: Store, progress: Progress, command: S
     """Walks the whole line. Nothing is laid out unless it was proven, and served here where Triton is there."""
     plan = plan_deployment(config)
     require_writable(plan.repository, plan.report)
+    for note in plan.notes:
+        progress.note(note)
     with ThreadPoolExecutor(1) as beside:
         reference, graph, answers, requests = export_beside_eager(plan, beside, store=store, progress=progress)
         on_data = eager_on_data(plan, reference, progress)
@@ -120,7 +122,12 @@ def export_beside_eager(
 def _requests(plan: Plan, reference: Artifact) -> Requests:
     mask = reference.details.get("answers", {}).get("mask_id")
     reader = Reader(str(reference.directory / "tokenizer.json"))
-    rows = golden_rows(plan.ref.task, plan.judging, mask_token=reader.token(mask) if mask is not None else "")
+    rows = golden_rows(
+        plan.ref.task,
+        plan.judging,
+        mask_token=reader.token(mask) if mask is not None else "",
+        prompts=tuple(reference.tokenizer.prompts),
+    )
     return Requests(rows, final_answers(reference, rows, threads=plan.lane_threads))
 
 

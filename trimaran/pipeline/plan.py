@@ -18,6 +18,7 @@ from trimaran.core.tasks import Gate, gates_for, task
 from trimaran.export.locate import locate
 from trimaran.export.reference import check_profile
 from trimaran.judging.labelled import LabelledData, read_labelled
+from trimaran.pipeline.assumptions import assumptions
 from trimaran.runtime.text import Text
 
 LANES = 2
@@ -39,6 +40,8 @@ class Plan:
     repository: Path
     report: Path
     data: LabelledData | None = None
+    # What is cut or assumed of how the model reads text.
+    notes: tuple[str, ...] = ()
 
     @property
     def lane_threads(self) -> int:
@@ -69,6 +72,7 @@ def plan_deployment(config: DeployConfig) -> Plan:
         repository=Path(config.output),
         report=Path(config.report) if config.report else Path("reports") / name,
         data=labelled_data(config, ref),
+        notes=assumptions(config, ref, profile),
     )
 
 

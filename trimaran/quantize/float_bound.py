@@ -26,10 +26,10 @@ def float_bound(parent: str, rival: str, sequences: Sequence[int], weight_levels
     Each product finds its weights where its last call left them, which in a model it does not: the bound is on the side
     of float.
     """
-    import onnx
+    import onnx_ir as ir
 
     graph, beside = load_artifact(Path(parent)), load_artifact(Path(rival))
-    layers = linear_layers(onnx.load(str(graph.entry_path), load_external_data=False))
+    layers = linear_layers(ir.load(graph.entry_path))
     sizes = Counter((layer.inputs, layer.outputs) for layer in layers for _ in layer.tensors)
     with open_session(beside, threads=1) as session:
         return [

@@ -13,18 +13,21 @@ from trimaran.core.candidates import Candidate
 from trimaran.core.corpus import digest_of_texts
 from trimaran.core.environment import tools
 from trimaran.core.errors import UnavailableError, UsageError
+from trimaran.core.parity import METRICS_VERSION
 from trimaran.core.progress import Progress
 from trimaran.core.spec import DType, Signature
 from trimaran.core.store import Store
 from trimaran.quantize.int8.openvino_graph import FORM
 from trimaran.quantize.optimize import ATOL
 from trimaran.quantize.proof import prove_against_parent
-from trimaran.quantize.settings import Made, Settings
+from trimaran.quantize.settings import MadeCandidate, MakerSettings
 
 _SEARCHED = {"gates", "budget_s", "weight_levels"}
 
 
-def to_precision(parent: Artifact, row: Candidate, settings: Settings, *, store: Store, progress: Progress) -> Artifact:
+def to_precision(
+    parent: Artifact, row: Candidate, settings: MakerSettings, *, store: Store, progress: Progress
+) -> Artifact:
     """The candidate `row` of an exported (or, where the row asks for it, fused) fp32 graph."""
     if parent.format != "onnx" or parent.precision != "fp32":
         raise UsageError(f"{row.name} is made from an fp32 ONNX graph, not from {parent.format} {parent.precision}.")
@@ -38,7 +41,7 @@ def to_precision(parent: Artifact, row: Candidate, settings: Settings, *, store:
 
     def make(folder: Path) -> Draft:
         module, _, name = row.maker.partition(":")
-        made: Made = getattr(importlib.import_module(module), name)(parent, folder, settings)
+        made: MadeCandidate = getattr(importlib.import_module(module), name)(parent, folder, settings)
         shutil.copy(parent.directory / "tokenizer.json", folder / "tokenizer.json")
         draft = Draft(
             **{
@@ -68,7 +71,7 @@ def _retyped(signature: Signature, types: Mapping[str, DType]) -> Signature:
     return signature.model_copy(update={"outputs": outputs})
 
 
-def recipe_of(parent: Artifact, row: Candidate, settings: Settings) -> Recipe:
+def recipe_of(parent: Artifact, row: Candidate, settings: MakerSettings) -> Recipe:
     return Recipe(
         step=row.name,
         parents=(parent.digest,),
@@ -79,6 +82,8 @@ def recipe_of(parent: Artifact, row: Candidate, settings: Settings) -> Recipe:
             **({"half_outputs": True} if settings.half_outputs else {}),
             **({"openvino_graph": FORM} if row.backend == "openvino" else {}),
             **(settings.model_dump(mode="json", include=_SEARCHED) if row.searched else {}),
+            # A search decides by the metrics, so its result is made anew when one of them changes.
+            **({"metrics": METRICS_VERSION} if row.searched else {}),
         },
         tools=tools("onnxruntime", "openvino", "nncf"),
     )

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx
+import onnx_ir as ir
 import pytest
 
 from tests.quantize.tensorrt.engines import TASKS, World
@@ -85,7 +85,7 @@ def test_compensated_rounding_loses_less_than_rounding_each_weight_alone() -> No
 @pytest.mark.parametrize("family", TASKS)
 def test_every_linear_layer_of_an_encoder_is_found(world: World, family: str) -> None:
     """Two layers of query-key-value, attention's output, and both halves of the feed-forward; ALBERT has one twice."""
-    model = name_nodes(onnx.load(str(world.exported(family).entry_path)))
+    model = name_nodes(ir.load(world.exported(family).entry_path))
     layers = linear_layers(model)
     narrowing = [layer for layer in layers if layer.hidden]
     attended = [layer for layer in layers if layer.values]

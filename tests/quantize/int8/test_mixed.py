@@ -20,18 +20,18 @@ from trimaran.judging.sensitivity import Sensitivity
 from trimaran.quantize.int8.integer_receipt import NAME, openvino_receipt, session_receipt
 from trimaran.quantize.int8.mixed import onnxruntime_static, openvino_mixed, parted
 from trimaran.quantize.optimize import optimize
-from trimaran.quantize.settings import Made, Settings
+from trimaran.quantize.settings import MadeCandidate, MakerSettings
 from trimaran.quantize.stage import to_precision
 from trimaran.runtime.text import batch_of, width_of
 
 QUIET = SilentProgress()
-Maker = Callable[[Artifact, Path, Settings], Made]
+Maker = Callable[[Artifact, Path, MakerSettings], MadeCandidate]
 TEXTS = shipped_texts("calibration")[:40]
-LOOSE = Settings(calibration=TEXTS, gates=(("mean_cosine_distance", "<=", 0.05),), budget_s=3600)
-IMPOSSIBLE = Settings(calibration=TEXTS, gates=(("mean_cosine_distance", "<=", 0.0),), budget_s=3600)
+LOOSE = MakerSettings(calibration=TEXTS, gates=(("mean_cosine_distance", "<=", 0.05),), budget_s=3600)
+IMPOSSIBLE = MakerSettings(calibration=TEXTS, gates=(("mean_cosine_distance", "<=", 0.0),), budget_s=3600)
 
 
-def made(world: World, family: str, name: str, settings: Settings) -> Artifact:
+def made(world: World, family: str, name: str, settings: MakerSettings) -> Artifact:
     parent = world.exported(family)
     row = candidate(name)
     if row.fused:

@@ -7,12 +7,12 @@ import onnx
 import pytest
 from onnx import TensorProto, numpy_helper
 
-from tests.quantize.half.test_half import answers
+from tests.quantize.half.test_fp16 import answers
 from tests.quantize.tensorrt.engines import CALIBRATION, TASKS, World
 from trimaran.core.artifact import sha256_of
 from trimaran.core.parity import cosine_distances
-from trimaran.quantize.int8.ranges import RANGE_METHODS
-from trimaran.quantize.settings import Settings
+from trimaran.quantize.ranges import RANGE_METHODS
+from trimaran.quantize.settings import MakerSettings
 from trimaran.quantize.tensorrt.qdq import tensorrt_int8
 from trimaran.quantize.tensorrt.qdq_scales import half_scale, smoothing_divisor
 
@@ -71,7 +71,7 @@ def test_manifest_tells_what_was_chosen_for_each_layer(world: World) -> None:
 
 
 def test_same_texts_give_the_same_graph(world: World, tmp_path: Path) -> None:
-    tensorrt_int8(world.exported("bert"), tmp_path, Settings(calibration=CALIBRATION))
+    tensorrt_int8(world.exported("bert"), tmp_path, MakerSettings(calibration=CALIBRATION))
     assert sha256_of(tmp_path / "model.onnx") == sha256_of(world.graph("bert", "onnx-int8-qdq").entry_path)
 
 

@@ -6,12 +6,12 @@ from collections import Counter
 from pathlib import Path
 
 from trimaran.core.artifact import Artifact, Check
-from trimaran.quantize.settings import Made, Settings
+from trimaran.quantize.settings import MadeCandidate, MakerSettings
 
 _INTEGER = ("QAttention", "DynamicQuantizeMatMul", "MatMulIntegerToFloat", "MatMulInteger", "DynamicQuantizeLSTM")
 
 
-def onnxruntime_dynamic(parent: Artifact, folder: Path, settings: Settings) -> Made:
+def onnxruntime_dynamic(parent: Artifact, folder: Path, settings: MakerSettings) -> MadeCandidate:
     """Per-channel symmetric weights; the activations' scale is taken over the whole tensor of a batch."""
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
@@ -32,4 +32,4 @@ def onnxruntime_dynamic(parent: Artifact, folder: Path, settings: Settings) -> M
     )
     integer = sum(operators[name] for name in _INTEGER)
     check = Check(name="integer matrix products", observed=integer, limit=1, comparison=">=")
-    return Made(entry="model.onnx", checks=(check,), details={"operators": dict(sorted(operators.items()))})
+    return MadeCandidate(entry="model.onnx", checks=(check,), details={"operators": dict(sorted(operators.items()))})

@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from trimaran.quantize.activations import Samples, smoothing_divisor
-from trimaran.quantize.int8.ranges import Method, kept_shares, magnitude_counts
 from trimaran.quantize.int8.weight_rounding import compensated_levels
 from trimaran.quantize.linear_layers import Layer
+from trimaran.quantize.ranges import RangeMethod, kept_shares, magnitude_counts
 
 Array = npt.NDArray[Any]
 Anchor = Literal["low", "middle"]
@@ -47,12 +47,12 @@ class _Choice:
     strength: float
     anchor: Anchor
     copies: int
-    method: Method = "minmax"
+    method: RangeMethod = "minmax"
     reach: float = 1.0
 
 
 @dataclass(frozen=True)
-class Integers:
+class Encoding:
     """What an integer graph is written from: round((x[channels]·factors + offsets) / step), from 0 to 255.
 
     `weights` are the whole numbers of the layer's matrix, with one scale an output channel; `correction` is what is
@@ -74,7 +74,7 @@ class Integers:
 
 
 @dataclass(frozen=True)
-class Encoding(Integers):
+class ChosenEncoding(Encoding):
     """Integers that a search chose, and what they lose of each token's energy."""
 
     choice: _Choice
@@ -93,7 +93,7 @@ class Encoding(Integers):
 
 def choose_encoding(
     layer: Layer, matrix: Array, samples: Mapping[str, Samples], *, weight_levels: int = WEIGHT_LEVELS
-) -> Encoding:
+) -> ChosenEncoding:
     """The best of a search over strength, anchor, copies, then how far the range reaches.
 
     Ranges of one half of the texts are tried on the other half, because a range that fits the seen texts exactly
@@ -132,14 +132,14 @@ class _Trial:
         self._low = np.min([found.low for found in self._samples.values()], axis=0)
         self._high = np.max([found.high for found in self._samples.values()], axis=0)
         self._heights = np.maximum(np.abs(matrix).max(axis=1), 1e-9)
-        self._known: dict[_Choice, Encoding] = {}
+        self._known: dict[_Choice, ChosenEncoding] = {}
 
-    def encoding(self, choice: _Choice) -> Encoding:
+    def encoding(self, choice: _Choice) -> ChosenEncoding:
         if choice not in self._known:
             self._known[choice] = self._encoding(choice)
         return self._known[choice]
 
-    def _encoding(self, choice: _Choice) -> Encoding:
+    def _encoding(self, choice: _Choice) -> ChosenEncoding:
         width = np.maximum(self._high - self._low, 1e-6)
         counts = copies_of(np.square(width) * np.square(self._matrix).sum(axis=1), choice.copies)
         divisor = smoothing_divisor(width / counts, self._heights, choice.strength, steepest=_STEEPEST)
@@ -153,7 +153,7 @@ class _Trial:
         step = reach / LEVELS
         phases = np.concatenate([(np.arange(count) - (count - 1) / 2) / count for count in counts])
         return self._finished(
-            Encoding(
+            ChosenEncoding(
                 choice=choice,
                 channels=channels,
                 factors=factors,
@@ -166,7 +166,7 @@ class _Trial:
             )
         )
 
-    def reaches(self, choice: _Choice) -> dict[Method, float]:
+    def reaches(self, choice: _Choice) -> dict[RangeMethod, float]:
         """How far the range would reach by each method, as a share of all that was seen."""
         found = self.encoding(choice)
         whole = found.step * LEVELS if choice.anchor == "low" else found.step * LEVELS / 2
@@ -178,7 +178,7 @@ class _Trial:
         levels = LEVELS if choice.anchor == "low" else LEVELS // 2
         return kept_shares(magnitude_counts(np.concatenate(values), whole), levels)
 
-    def compensated(self, choice: _Choice) -> Encoding:
+    def compensated(self, choice: _Choice) -> ChosenEncoding:
         """The encoding with its weights rounded one for another."""
         found = self._encoding(choice)
         counts = np.bincount(found.channels)[found.channels]
@@ -190,13 +190,13 @@ class _Trial:
         levels = compensated_levels(matrix, found.scales, np.concatenate(weighted), largest=self._weight_levels)
         return self._finished(replace(found, weights=levels))
 
-    def _rounded(self, name: str, found: Encoding) -> Array:
+    def _rounded(self, name: str, found: ChosenEncoding) -> Array:
         """The activation as the integer product sees it, in the encoding's own units."""
         values = self._samples[name].rows[:, found.channels] * found.factors + found.offsets
         levels = np.clip(np.rint(values / np.float32(found.step)), 0, LEVELS)
         return np.asarray(levels * np.float32(found.step), np.float32)
 
-    def _finished(self, found: Encoding) -> Encoding:
+    def _finished(self, found: ChosenEncoding) -> ChosenEncoding:
         """With the correction by output channel, and the share of each token's energy that is lost after it."""
         rounded = found.weights * found.scales
         shift = found.offsets @ rounded
@@ -229,7 +229,7 @@ def choose_encodings(
     *,
     weight_levels: int = WEIGHT_LEVELS,
     advance: Callable[[int, int, str], None] = lambda done, total, what: None,
-) -> dict[str, Encoding]:
+) -> dict[str, ChosenEncoding]:
     found = {}
     for done, layer in enumerate(layers):
         advance(done, len(layers), f"scales of {layer.name}")

@@ -13,8 +13,9 @@ import numpy.typing as npt
 
 from trimaran.core.artifact import Artifact, load_artifact
 from trimaran.core.backends import engine_class, open_session
-from trimaran.core.onnx_graph import save_graph
-from trimaran.quantize.int8.encodings import Integers
+from trimaran.core.onnx_graph import array_of
+from trimaran.core.onnx_write import write_model
+from trimaran.quantize.int8.encodings import Encoding
 from trimaran.quantize.int8.integer_graph import integer_graph, name_nodes
 from trimaran.quantize.linear_layers import linear_layers
 
@@ -31,7 +32,7 @@ def onnxruntime_bound(parent: str, rival: str, sequences: Sequence[int], weight_
     graph, beside = load_artifact(Path(parent)), load_artifact(Path(rival))
     with tempfile.TemporaryDirectory(prefix="trimaran-") as folder, open_session(beside, threads=1) as session:
         path = Path(folder) / "model.onnx"
-        save_graph(all_integer(graph, weight_levels), path)
+        write_model(all_integer(graph, weight_levels), path)
         engine: Any = engine_class("onnxruntime")(str(path), threads=1)
         try:
             return [_ratio(engine.infer, session.infer, one_row(graph, length)) for length in sequences]
@@ -41,23 +42,22 @@ def onnxruntime_bound(parent: str, rival: str, sequences: Sequence[int], weight_
 
 def all_integer(parent: Artifact, weight_levels: int) -> Any:
     """The graph in ONNX Runtime's integer operators, whose kernels take as long for rough scales as for good ones."""
-    import onnx
+    import onnx_ir as ir
 
-    model = name_nodes(onnx.load(str(parent.entry_path)))
+    model = name_nodes(ir.load(parent.entry_path))
     layers = linear_layers(model)
-    tensors = {tensor.name: tensor for tensor in model.graph.initializer}
-    encodings: dict[str, Integers] = {}
+    encodings: dict[str, Encoding] = {}
     for layer in layers:
-        matrix = np.concatenate([onnx.numpy_helper.to_array(tensors[name]) for name in layer.weights], axis=1)
+        matrix = np.concatenate([array_of(model.graph.initializers[name]) for name in layer.weights], axis=1)
         encodings[layer.name] = _rough(matrix, weight_levels)
     return integer_graph(model, layers, encodings, kept=(), style="onnxruntime")
 
 
-def _rough(matrix: Array, weight_levels: int) -> Integers:
+def _rough(matrix: Array, weight_levels: int) -> Encoding:
     """Weights by their largest, activations from -8 to 8."""
     inputs, outputs = matrix.shape
     scales = (np.maximum(np.abs(matrix).max(axis=0), 1e-9) / weight_levels).astype(np.float32)
-    return Integers(
+    return Encoding(
         channels=np.arange(inputs),
         factors=np.ones(inputs, np.float32),
         offsets=np.full(inputs, 8.0, np.float32),

@@ -15,7 +15,8 @@ from trimaran.core.backends import engine_class
 from trimaran.core.corpus import digest_of_texts, encoder_of
 from trimaran.core.errors import ToolError
 from trimaran.core.isolation import report_progress
-from trimaran.core.onnx_graph import save_graph
+from trimaran.core.onnx_graph import array_of
+from trimaran.core.onnx_write import write_model
 from trimaran.core.parity import Outputs
 from trimaran.judging.margins import narrowest_first
 from trimaran.judging.sensitivity import KEY
@@ -23,11 +24,11 @@ from trimaran.quantize.activations import Samples, calibration_inputs, sampled_r
 from trimaran.quantize.int8.encodings import choose_encodings
 from trimaran.quantize.int8.integer_graph import Style, integer_graph, name_nodes
 from trimaran.quantize.int8.integer_receipt import openvino_receipt, session_receipt
-from trimaran.quantize.int8.mixed_precision import Question, search
 from trimaran.quantize.int8.openvino_graph import pack_saved, save_openvino
-from trimaran.quantize.int8.ranges import kept_shares, magnitude_counts
+from trimaran.quantize.int8.search import Question, search
 from trimaran.quantize.linear_layers import attention_scores, linear_layers
-from trimaran.quantize.settings import Made, Settings
+from trimaran.quantize.ranges import kept_shares, magnitude_counts
+from trimaran.quantize.settings import MadeCandidate, MakerSettings
 from trimaran.runtime.text import Row, Text, infer_rows
 
 ROWS = 2560
@@ -40,14 +41,14 @@ _SYMMETRIC = 127
 _PAIRS_AS_THEY_ARE = {"session.disable_quant_qdq": "1"}
 
 
-def openvino_mixed(parent: Artifact, folder: Path, settings: Settings) -> Made:
+def openvino_mixed(parent: Artifact, folder: Path, settings: MakerSettings) -> MadeCandidate:
     # The bench and its weights are let go of before the graph is compiled plain and packed.
     made = _Bench(parent, settings, backend="openvino", style="qdq").make(folder)
     gc.collect()
     return made.model_copy(update={"details": {**made.details, "packed": pack_saved(folder / made.entry)}})
 
 
-def onnxruntime_static(parent: Artifact, folder: Path, settings: Settings) -> Made:
+def onnxruntime_static(parent: Artifact, folder: Path, settings: MakerSettings) -> MadeCandidate:
     return _Bench(parent, settings, backend="onnxruntime", style="onnxruntime").make(folder)
 
 
@@ -74,13 +75,13 @@ def few_telling(rows: Sequence[Row], reference: Outputs) -> list[Row]:
 class _Bench:
     """A graph with the encodings of all its layers, of which any set can be run in float."""
 
-    def __init__(self, parent: Artifact, settings: Settings, *, backend: str, style: Style) -> None:
-        import onnx
+    def __init__(self, parent: Artifact, settings: MakerSettings, *, backend: str, style: Style) -> None:
+        import onnx_ir as ir
 
         self._parent, self._settings, self._backend, self._style = parent, settings, backend, style
         self._calibrating, self._held_out = parted(settings.calibration)
         self._encoder = encoder_of(parent)
-        self._model = name_nodes(onnx.load(str(parent.entry_path)))
+        self._model = name_nodes(ir.load(parent.entry_path))
         self._layers = linear_layers(self._model)
         self._scores = attention_scores(self._model) if style == "qdq" else []
         if not self._layers:
@@ -88,9 +89,7 @@ class _Bench:
         report_progress(0, 1, "calibration")
         samples = self._samples()
         matrices = {
-            tensor.name: onnx.numpy_helper.to_array(tensor)
-            for tensor in self._model.graph.initializer
-            if any(tensor.name in layer.weights for layer in self._layers)
+            name: array_of(self._model.graph.initializers[name]) for layer in self._layers for name in layer.weights
         }
         self._encodings = choose_encodings(
             self._layers, matrices, samples, weight_levels=settings.weight_levels, advance=report_progress
@@ -99,7 +98,7 @@ class _Bench:
             scores.name: {name: symmetric_step(samples[name]) for name in scores.tensors} for scores in self._scores
         }
 
-    def make(self, folder: Path) -> Made:
+    def make(self, folder: Path) -> MadeCandidate:
         rows = self._encoder.rows(self._held_out)
         if self._backend == "openvino":
             rows = [cut(row) for row in rows]
@@ -125,7 +124,7 @@ class _Bench:
         entry = self._write(kept, folder, final=True)
         products = sum(len(layer.products) for layer in self._layers if layer.name not in kept)
         receipt = openvino_receipt if self._backend == "openvino" else session_receipt
-        return Made(
+        return MadeCandidate(
             entry=entry,
             checks=(receipt(folder / entry, products, threads=self._settings.threads), *self._gate_checks(sensitivity)),
             details={
@@ -161,7 +160,7 @@ class _Bench:
         """In ONNX Runtime, whatever the engine: it opens a graph soonest, and pairs left as they are round alike."""
         with tempfile.TemporaryDirectory(prefix="trimaran-") as folder:
             path = Path(folder) / "model.onnx"
-            save_graph(self._graph(kept), path)
+            write_model(self._graph(kept), path)
             return self._answers(path, "onnxruntime", rows, options=_PAIRS_AS_THEY_ARE)
 
     def _graph(self, kept: frozenset[str]) -> Any:
@@ -171,7 +170,7 @@ class _Bench:
         return integer_graph(self._model, self._layers, self._encodings, kept=kept, style=self._style, steps=steps)
 
     def _write(self, kept: frozenset[str], folder: Path, *, final: bool) -> str:
-        save_graph(self._graph(kept), folder / "model.onnx")
+        write_model(self._graph(kept), folder / "model.onnx")
         if self._backend != "openvino":
             return "model.onnx"
         import openvino as ov

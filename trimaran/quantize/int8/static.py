@@ -8,7 +8,7 @@ from pathlib import Path
 from trimaran.core.artifact import Artifact, Check
 from trimaran.core.corpus import digest_of_texts, encoder_of
 from trimaran.quantize.int8.openvino_graph import save_openvino
-from trimaran.quantize.settings import Made, Settings
+from trimaran.quantize.settings import MadeCandidate, MakerSettings
 
 SAMPLES = 200
 SMOOTHING = 0.95
@@ -16,7 +16,7 @@ SMOOTHING = 0.95
 NO_SMOOTHING = -1.0
 
 
-def openvino_static(parent: Artifact, folder: Path, settings: Settings) -> Made:
+def openvino_static(parent: Artifact, folder: Path, settings: MakerSettings) -> MadeCandidate:
     """Every matrix product with a weight in INT8; SmoothQuant and fast bias correction over unpadded single texts."""
     import nncf
     import openvino as ov
@@ -38,7 +38,7 @@ def openvino_static(parent: Artifact, folder: Path, settings: Settings) -> Made:
         ),
     )
     quantizers = sum(node.get_type_name() == "FakeQuantize" for node in quantized.get_ops())
-    return Made(
+    return MadeCandidate(
         entry=save_openvino(quantized, folder),
         checks=(Check(name="quantised tensors", observed=quantizers, limit=1, comparison=">="),),
         details={

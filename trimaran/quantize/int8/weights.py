@@ -8,24 +8,24 @@ from typing import Any
 
 from trimaran.core.artifact import Artifact, Check
 from trimaran.quantize.int8.openvino_graph import save_openvino
-from trimaran.quantize.settings import Made, Settings
+from trimaran.quantize.settings import MadeCandidate, MakerSettings
 
 
-def openvino_weights(parent: Artifact, folder: Path, settings: Settings) -> Made:
+def openvino_weights(parent: Artifact, folder: Path, settings: MakerSettings) -> MadeCandidate:
     """Weights with a zero point, so that every level is used."""
     import nncf
 
     return _compressed(parent, folder, nncf.CompressWeightsMode.INT8_ASYM, kind="u8")
 
 
-def openvino_dynamic(parent: Artifact, folder: Path, settings: Settings) -> Made:
+def openvino_dynamic(parent: Artifact, folder: Path, settings: MakerSettings) -> MadeCandidate:
     """Symmetric weights, the form of the fastest integer products."""
     import nncf
 
     return _compressed(parent, folder, nncf.CompressWeightsMode.INT8_SYM, kind="i8")
 
 
-def _compressed(parent: Artifact, folder: Path, mode: Any, *, kind: str) -> Made:
+def _compressed(parent: Artifact, folder: Path, mode: Any, *, kind: str) -> MadeCandidate:
     import nncf
     import openvino as ov
 
@@ -35,4 +35,4 @@ def _compressed(parent: Artifact, folder: Path, mode: Any, *, kind: str) -> Made
         node.get_element_type().get_type_name() for node in compressed.get_ops() if node.get_type_name() == "Constant"
     ]
     check = Check(name="INT8 weight tensors", observed=kinds.count(kind), limit=1, comparison=">=")
-    return Made(entry=save_openvino(compressed, folder), checks=(check,))
+    return MadeCandidate(entry=save_openvino(compressed, folder), checks=(check,))

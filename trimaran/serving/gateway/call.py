@@ -57,10 +57,12 @@ class Call:
             raise too_large("The texts of the request", texts, limit)
         self.texts = texts
 
-    async def check_size(self, served: ServedModel, texts: Sequence[Text], *, whole: bool, times: int) -> None:
+    async def check_size(
+        self, served: ServedModel, texts: Sequence[Text], *, whole: bool, times: int, prompt: str | None
+    ) -> None:
         """Count texts, characters and tokens. Raises Refusal (413) above a limit.
 
-        With `whole`, long texts are read to their end. Each text is read `times` times.
+        With `whole`, long texts are read to their end. Each text is read `times` times, after the prompt.
         """
         self.check_count(len(texts) * times)
         limits = self.gateway.settings.limits
@@ -68,9 +70,9 @@ class Call:
         if max(sizes) > limits.characters:
             raise too_large("The characters of a text", max(sizes), limits.characters)
         if sum(sizes) > _SHORT_CHARACTERS:
-            count = await asyncio.to_thread(served.vocabulary.count, texts, whole=whole)
+            count = await asyncio.to_thread(served.vocabulary.count, texts, whole=whole, prompt=prompt)
         else:
-            count = served.vocabulary.count(texts, whole=whole)
+            count = served.vocabulary.count(texts, whole=whole, prompt=prompt)
         self.tokens, self.truncated = count.tokens * times, count.truncated
         if self.tokens > limits.tokens:
             raise too_large("The tokens of the request", self.tokens, limits.tokens)
@@ -83,9 +85,10 @@ class Call:
         *,
         whole: bool = False,
         times: int = 1,
+        prompt: str | None = None,
     ) -> Answer:
         """The model's answer. A large request is sent in parts, as many at a time as its share of the room holds."""
-        await self.check_size(served, texts, whole=whole, times=times)
+        await self.check_size(served, texts, whole=whole, times=times, prompt=prompt)
         async with self.gateway.admission.room(self.texts) as self.queue_s:
             client = self.gateway.client.using(
                 timeout_s=max(0.001, self.deadline - time.monotonic()),

@@ -17,6 +17,16 @@ Inputs = Annotated[str | Annotated[list[str | Pair], Field(min_length=1)], Field
 Texts = Annotated[str | Annotated[list[str], Field(min_length=1)], Field(description="One text, or several.")]
 
 
+PromptName = Annotated[
+    str | None,
+    Field(
+        default=None,
+        max_length=128,
+        description="The name of one of the model's prompts; if it is left out, the model's default prompt.",
+    ),
+]
+
+
 class RequestBody(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
     # A body that works, for the OpenAPI description and the page.
@@ -44,6 +54,7 @@ class EmbeddingsRequest(RequestBody):
     dimensions: Annotated[
         int | None, Field(default=None, ge=1, le=65536, description="Keeps the first numbers of each vector.")
     ]
+    prompt_name: PromptName
     user: Annotated[str | None, Field(default=None, max_length=256, description="Accepted and not used.")]
 
 
@@ -190,6 +201,7 @@ class EncodeRequest(RequestBody):
         Field(min_length=1, description="Texts, or lists of tokens with is_tokenized; ` ||| ` separates a pair."),
     ]
     is_tokenized: bool = False
+    prompt_name: PromptName
 
 
 class EncodeResponse(BaseModel):

@@ -76,8 +76,8 @@ def _from_routing(error: HTTPException) -> Refusal:
 
 
 def _from_model(error: TrimaranError) -> Refusal:
-    if isinstance(error, RequestFailed) and error.facts.get("status") in ("INVALID_ARGUMENT", "400"):
-        return invalid(str(error.facts.get("reason") or "The model refused the request."))
+    if isinstance(error, RequestFailed) and error.status in ("INVALID_ARGUMENT", "400"):
+        return invalid(error.reason or "The model refused the request.")
     return Refusal(502, "upstream_failed", "The model failed to answer this request.")
 
 

@@ -16,7 +16,7 @@ from trimaran.serving.client import Embeddings
 from trimaran.serving.gateway import messages
 from trimaran.serving.gateway.call import Call, Reply
 from trimaran.serving.gateway.catalogue import ServedModel
-from trimaran.serving.gateway.refusals import invalid, not_ready, too_large
+from trimaran.serving.gateway.refusals import Refusal, invalid, not_ready, too_large
 from trimaran.serving.gateway.vocabulary import split_pair
 
 Handler = Callable[[Call, Any], Coroutine[Any, Any, Reply]]
@@ -57,8 +57,11 @@ def _route(
 async def embeddings(call: Call, body: messages.EmbeddingsRequest) -> Reply:
     """Vectors of texts, as in OpenAI's API."""
     served = await call.pick(body.model, "embedding")
+    prompt = _known_prompt(served, body.prompt_name)
     texts = await _embedding_texts(call, served, body.input)
-    vectors = await call.ask(served, texts, lambda client: client.embed(served.name, texts))
+    vectors = await call.ask(
+        served, texts, lambda client: client.embed(served.name, texts, prompt=prompt), prompt=prompt
+    )
     if body.dimensions is not None:
         vectors = _shortened(vectors, body.dimensions)
     encode = _base64 if body.encoding_format == "base64" else np.ndarray.tolist
@@ -162,7 +165,10 @@ async def encode(call: Call, body: messages.EncodeRequest) -> Reply:
     texts = [
         split_pair(text if isinstance(text, str) else served.vocabulary.text_of_tokens(text)) for text in body.texts
     ]
-    vectors = await call.ask(served, texts, lambda client: client.embed(served.name, texts))
+    prompt = _known_prompt(served, body.prompt_name)
+    vectors = await call.ask(
+        served, texts, lambda client: client.embed(served.name, texts, prompt=prompt), prompt=prompt
+    )
     return {"id": body.id, "result": vectors.tolist(), "status": 200}
 
 
@@ -194,6 +200,15 @@ async def _embedding_texts(call: Call, served: ServedModel, inputs: Any) -> list
         raise too_large("The token ids of an input", longest, limit, param="input")
     # Each is decoded and encoded again to be sure. A full batch of them would delay other requests.
     return await asyncio.to_thread(lambda: [served.vocabulary.text_of_ids(ids, i) for i, ids in enumerate(inputs)])
+
+
+def _known_prompt(served: ServedModel, name: str | None) -> str | None:
+    """The name of the prompt. Raises Refusal (400) if the model has no such prompt."""
+    known = served.vocabulary.prompts
+    if name is not None and name not in known:
+        choice = f"Known: {', '.join(known)}." if known else "It has no prompts."
+        raise Refusal(400, "unknown_prompt", f"This model has no prompt {name!r}. {choice}", param="prompt_name")
+    return name
 
 
 def _shortened(vectors: Embeddings, width: int) -> Embeddings:

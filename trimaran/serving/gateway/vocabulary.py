@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from trimaran.runtime.text import Text
+from trimaran.runtime.text import Text, prompt_words, prompted
 from trimaran.serving.gateway.refusals import invalid
 
 TOKENIZER_FILE = "tokenizer.json"
@@ -42,9 +42,17 @@ class Vocabulary:
         self._subword_prefix = str(json.loads(text)["model"].get("continuing_subword_prefix") or "")
         settings = json.loads((version / SERVING_FILE).read_text(encoding="utf-8"))
         self.longest = int(settings["profile"]["sequence"]["maximum"])
+        # The files of older models have no prompts.
+        tokenizer = settings.get("tokenizer", {})
+        self.prompts: dict[str, str] = dict(tokenizer.get("prompts", {}))
+        self._default_prompt = str(tokenizer.get("default_prompt", ""))
 
-    def count(self, texts: Sequence[Text], *, whole: bool = False) -> TokenCount:
-        """With `whole`, long texts are read to their end."""
+    def count(self, texts: Sequence[Text], *, whole: bool = False, prompt: str | None = None) -> TokenCount:
+        """Counts what the model reads, with its default prompt or the named one. With `whole`, it reads long texts to
+        their end.
+        """
+        if words := prompt_words(self.prompts, self._default_prompt, prompt):
+            texts = [prompted(text, words) for text in texts]
         # A pair whose second part is empty is encoded as a single text.
         inputs = [text[0] if isinstance(text, tuple) and not text[1] else text for text in texts]
         lengths = [len(encoding.ids) for encoding in self._tokenizer.encode_batch_fast(inputs)]

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -14,12 +15,13 @@ from trimaran.core.artifact import Artifact
 from trimaran.core.candidates import CANDIDATES, candidate, candidates
 from trimaran.core.corpus import encoder_of
 from trimaran.core.errors import ToolError, UsageError
+from trimaran.core.onnx_write import write_model
 from trimaran.core.parity import cosine_distances
-from trimaran.quantize.activations import calibration_inputs, float_tensors
+from trimaran.quantize.activations import calibration_inputs
 from trimaran.quantize.half.fp16 import check_types, overflowing
-from trimaran.quantize.half.half_graph import HALF_TYPES, clip_constants, constants_to_initializers, to_half
+from trimaran.quantize.half.half_graph import HALF_TYPES, clip_constants, constants_to_weights, float_values, to_half
 from trimaran.quantize.half.opset import raise_opset
-from trimaran.quantize.settings import Settings
+from trimaran.quantize.settings import MakerSettings
 from trimaran.quantize.stage import to_precision
 from trimaran.runtime.onnxruntime_engine import Engine
 from trimaran.runtime.openvino_engine import Engine as OpenvinoEngine
@@ -34,9 +36,14 @@ def chain(*nodes: Any, constants: dict[str, Any] | None = None, opset: int = 19,
         "chain",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 2])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch"] if reduced else ["batch", 2])],
-        [numpy_helper.from_array(np.asarray(value, np.float32), name) for name, value in (constants or {}).items()],
+        [numpy_helper.from_array(_constant(value), name) for name, value in (constants or {}).items()],
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
+    return ir.from_proto(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9))
+
+
+def _constant(value: Any) -> Any:
+    """Plain numbers are fp32."""
+    return np.asarray(value) if isinstance(value, (np.ndarray, np.generic)) else np.asarray(value, np.float32)
 
 
 def answers(artifact: Artifact, engine: Any = Engine) -> Any:
@@ -76,9 +83,8 @@ def test_what_overflows_on_real_numbers_stays_in_fp32_and_says_so() -> None:
 
 
 def test_a_norm_whose_inner_sum_overflows_stays_in_fp32() -> None:
-    axes = numpy_helper.from_array(np.array([1], np.int64), "axes")
-    model = chain(helper.make_node("ReduceL2", ["x", "axes"], ["y"], keepdims=0), reduced=True)
-    model.graph.initializer.append(axes)
+    node = helper.make_node("ReduceL2", ["x", "axes"], ["y"], keepdims=0)
+    model = chain(node, constants={"axes": np.array([1], np.int64)}, reduced=True)
     kept = overflowing(model, FP16, [{"x": np.full((1, 2), 200.0, np.float32)}], threads=1)
     assert list(kept) == ["y"], "the norm is 283, its sum of squares 80 000"
 
@@ -91,18 +97,18 @@ def test_casts_stand_around_what_is_kept(tmp_path: Path) -> None:
     )
     to_half(model, FP16, keep={"grown"})
     check_types(model)
-    assert [node.op_type for node in model.graph.node] == ["Mul", "Cast", "Mul", "Cast"]
+    assert [node.op_type for node in model.graph] == ["Mul", "Cast", "Mul", "Cast"]
 
 
 def test_half_outputs_are_given_when_asked() -> None:
     model = chain(helper.make_node("Relu", ["x"], ["y"]))
     to_half(model, FP16, keep=(), half_outputs=True)
     check_types(model)
-    assert model.graph.output[0].type.tensor_type.elem_type == TensorProto.FLOAT16
+    assert model.graph.outputs[0].dtype == ir.DataType.FLOAT16
 
 
 def test_answers_are_halves_when_asked_and_the_signature_says_so(world: World) -> None:
-    parent, settings = world.exported("bert"), Settings(calibration=CALIBRATION, half_outputs=True)
+    parent, settings = world.exported("bert"), MakerSettings(calibration=CALIBRATION, half_outputs=True)
     made = to_precision(parent, candidate("onnx-fp16"), settings, store=world.store, progress=QUIET)
     assert [spec.dtype for spec in made.signature.outputs] == ["float16"]
     assert answers(made).dtype == np.float16
@@ -115,7 +121,7 @@ def test_masks_of_the_most_negative_float_become_finite_halves() -> None:
     model = chain(helper.make_node("Add", ["x", "mask"], ["y"]), constants={"mask": np.finfo(np.float32).min})
     assert clip_constants(model, FP16) == ["mask"]
     assert clip_constants(model, FP16) == []
-    assert numpy_helper.to_array(model.graph.initializer[0]) == -FP16.substitute
+    assert model.graph.initializers["mask"].const_value.numpy() == -FP16.substitute
 
 
 def test_a_constant_that_vanishes_keeps_its_node_in_fp32() -> None:
@@ -124,8 +130,7 @@ def test_a_constant_that_vanishes_keeps_its_node_in_fp32() -> None:
 
 
 def test_a_float_that_meets_a_half_is_found_before_any_engine_sees_it() -> None:
-    model = chain(helper.make_node("Add", ["x", "half"], ["y"]))
-    model.graph.initializer.append(numpy_helper.from_array(np.float16(1), "half"))
+    model = chain(helper.make_node("Add", ["x", "half"], ["y"]), constants={"half": np.float16(1)})
     with pytest.raises(ToolError, match="not well typed"):
         check_types(model)
 
@@ -134,8 +139,8 @@ def test_raising_the_opset_keeps_the_answers(tmp_path: Path) -> None:
     node = helper.make_node("ReduceMean", ["x"], ["y"], axes=[1], keepdims=0)
     model = chain(node, opset=17, reduced=True)
     assert raise_opset(model) == 19
-    onnx.checker.check_model(model, full_check=True)
-    onnx.save(model, str(tmp_path / "raised.onnx"))
+    onnx.checker.check_model(ir.to_proto(model), full_check=True)
+    write_model(model, tmp_path / "raised.onnx")
     found = Engine(str(tmp_path / "raised.onnx"), threads=1).infer({"x": np.array([[1, 3]], np.float32)})
     assert found["y"].tolist() == [2.0]
     with pytest.raises(ToolError, match="opset 17 or newer is wanted, found 11"):
@@ -145,12 +150,12 @@ def test_raising_the_opset_keeps_the_answers(tmp_path: Path) -> None:
 def test_an_operator_with_its_own_graph_is_refused() -> None:
     branch = helper.make_graph([], "branch", [], [])
     with pytest.raises(ToolError, match="graph of its own"):
-        constants_to_initializers(chain(helper.make_node("If", ["x"], ["y"], then_branch=branch, else_branch=branch)))
+        constants_to_weights(chain(helper.make_node("If", ["x"], ["y"], then_branch=branch, else_branch=branch)))
 
 
 def test_a_fused_operator_is_refused() -> None:
     model = chain(helper.make_node("Gelu", ["x"], ["y"], domain="com.microsoft"))
-    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    model.graph.opset_imports["com.microsoft"] = 1
     with pytest.raises(ToolError, match="not the fused one"):
         overflowing(model, FP16, [], threads=1)
 
@@ -165,8 +170,7 @@ def test_ranges_want_enough_texts_and_real_padding(world: World) -> None:
 
 
 def test_types_are_inferred_without_the_weights(world: World) -> None:
-    model = onnx.load(str(world.exported("bert").entry_path), load_external_data=False)
-    names = float_tensors(model)
+    names = {value.name for value in float_values(ir.load(world.exported("bert").entry_path))}
     assert "embedding" in names and "input_ids" not in names
 
 
@@ -180,7 +184,7 @@ def test_same_recipe_gives_the_same_graph(world: World, tmp_path: Path) -> None:
     from trimaran.core.artifact import sha256_of
     from trimaran.quantize.half.fp16 import onnx_fp16
 
-    onnx_fp16(world.exported("bert"), tmp_path, Settings(calibration=CALIBRATION))
+    onnx_fp16(world.exported("bert"), tmp_path, MakerSettings(calibration=CALIBRATION))
     first = world.graph("bert", "onnx-fp16")
     assert sha256_of(tmp_path / "model.onnx") == sha256_of(first.entry_path)
     assert math.isfinite(float(first.checks[0].observed))

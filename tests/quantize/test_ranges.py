@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trimaran.quantize.int8.ranges import BINS, RANGE_METHODS, kept_shares, magnitude_counts
+from trimaran.quantize.ranges import BINS, RANGE_METHODS, kept_shares, magnitude_counts
 
 LEVELS = 127
 
