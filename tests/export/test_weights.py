@@ -10,13 +10,13 @@ import pytest
 from tests.export import zoo
 from tests.export.exported import QUIET, Exports, exported, exported_family
 from trimaran.core.artifact import Artifact
-from trimaran.core.candidates import candidate
 from trimaran.core.corpus import shipped_texts
 from trimaran.core.onnx_graph import save_graph
 from trimaran.core.store import Store
 from trimaran.export.fold import fold_constants
 from trimaran.export.locate import locate
 from trimaran.pipeline.contenders import candidate_stage
+from trimaran.quantize.candidates import candidate
 from trimaran.quantize.optimize import optimize
 from trimaran.quantize.settings import Settings
 from trimaran.quantize.stage import to_precision

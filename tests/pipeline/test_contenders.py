@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from tests.tiny import PROFILE, tiny_artifact
-from trimaran.core.candidates import candidate
 from trimaran.core.errors import ChildError
 from trimaran.core.progress import SilentProgress
 from trimaran.core.store import Store
 from trimaran.pipeline import contenders
+from trimaran.quantize.candidates import candidate
 
 
 def test_where_eager_fails_it_is_said_so_and_no_candidate_is_blamed(

@@ -10,10 +10,10 @@ import pytest
 from tests.pipeline import bounds
 from tests.tiny import PROFILE, tiny_artifact
 from trimaran.core.artifact import Artifact
-from trimaran.core.candidates import CANDIDATES, Candidate, candidate
 from trimaran.core.spec import Range
 from trimaran.core.store import Store
 from trimaran.pipeline.lower_bounds import LARGE_BYTES, bounded, no_chance
+from trimaran.quantize.candidates import CANDIDATES, Candidate, candidate
 
 PROVEN = candidate("openvino-int8-mixed")
 PLAN: Any = SimpleNamespace(profile=PROFILE, config=SimpleNamespace(objective="latency"))

@@ -10,10 +10,10 @@ from tests.benchmarks.fakes import row
 from tests.tiny import tiny_artifact
 from trimaran.benchmarks.measure.baselines import attention_of, baseline_row, baselines, no_compiler
 from trimaran.benchmarks.measure.runner import Measured, Outcome
-from trimaran.core.candidates import candidate
 from trimaran.core.errors import ToolError, UsageError
 from trimaran.pipeline.contenders import Contender
 from trimaran.pipeline.race import race_entries, stopped_notes
+from trimaran.quantize.candidates import candidate
 
 Memory = namedtuple("Memory", "available")
 

@@ -9,8 +9,8 @@ import pytest
 
 from tests.quantize.tensorrt.engines import CALIBRATION, World
 from trimaran.core.artifact import sha256_of
-from trimaran.core.candidates import candidate
 from trimaran.core.progress import SilentProgress
+from trimaran.quantize.candidates import candidate
 from trimaran.quantize.optimize import optimize
 from trimaran.quantize.settings import Settings
 

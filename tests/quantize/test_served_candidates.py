@@ -11,12 +11,12 @@ from tests.quantize.tensorrt.engines import QUIET, World
 from tests.tiny import tiny_artifact
 from trimaran.benchmarks.report.choice import failed_row, judged_row
 from trimaran.core import isolation
-from trimaran.core.candidates import candidate
 from trimaran.core.errors import ChildError
 from trimaran.model_repository.pbtxt import config_from_pbtxt, pbtxt_from_config
 from trimaran.model_repository.stages import tensor_stage
 from trimaran.pipeline.contenders import Contender, candidate_stage
 from trimaran.pipeline.race import _restriction_notes
+from trimaran.quantize.candidates import candidate
 
 FEWER = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI"}
 

@@ -50,9 +50,9 @@ def show(
 def doctor(as_json: JsonOption = False) -> None:
     """Say what this machine can do: each backend and why not, and the instruction sets that really execute."""
     from trimaran.core.backends import BACKENDS
-    from trimaran.core.candidates import CANDIDATES
     from trimaran.core.environment import capture
     from trimaran.core.instructions import probe
+    from trimaran.quantize.candidates import CANDIDATES
 
     reasons = {row.name: (row.available(), row.hint()) for row in BACKENDS.values()}
     reasons["triton"] = _triton_reason()
@@ -92,7 +92,7 @@ def _print_doctor(environment: Any, reasons: dict[str, tuple[str | None, str]], 
     from rich.console import Console
     from rich.markup import escape
 
-    from trimaran.core.candidates import CANDIDATES
+    from trimaran.quantize.candidates import CANDIDATES
 
     console = Console(highlight=False, soft_wrap=True)
     memory = environment.memory_bytes / 2**30

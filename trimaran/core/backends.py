@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import importlib
 import importlib.util
 from collections.abc import Iterator, Mapping
@@ -13,7 +12,7 @@ from typing import Any, Protocol
 import numpy.typing as npt
 
 from trimaran.core.artifact import Artifact
-from trimaran.core.environment import version_of
+from trimaran.core.environment import driver_present, version_of
 from trimaran.core.errors import UnavailableError, UsageError
 from trimaran.core.spec import Signature
 
@@ -75,7 +74,7 @@ class Backend:
         return f"pip install 'trimaran[{self.extra}]' -c constraints.txt" if self.extra else "pip install trimaran"
 
 
-_FOREIGN = "trimaran.quantize.tensorrt.engine_identity:refuse_foreign"
+_FOREIGN = "trimaran.core.engine_identity:refuse_foreign"
 
 BACKENDS: dict[str, Backend] = {
     row.name: row
@@ -131,15 +130,6 @@ def refuse_foreign_engine(artifact: Artifact) -> None:
     row = backend(artifact.backend)
     if row.guard:
         _resolve(row.guard)(artifact)
-
-
-def driver_present() -> bool:
-    """Whether a GPU driver can be loaded. TensorRT without one returns nulls and then crashes."""
-    try:
-        ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return False
-    return True
 
 
 def engine_class(name: str) -> Any:

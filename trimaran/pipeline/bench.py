@@ -9,7 +9,6 @@ from typing import Any
 from trimaran.benchmarks.report.report import Report
 from trimaran.benchmarks.report.report_files import write_reports
 from trimaran.core.artifact import Artifact
-from trimaran.core.candidates import Candidate, candidate
 from trimaran.core.config import deploy_config
 from trimaran.core.errors import TrimaranError, UsageError
 from trimaran.core.progress import Progress
@@ -18,6 +17,7 @@ from trimaran.export.reference import model_ref_of
 from trimaran.pipeline.contenders import Contender, eager_on_data, judge, outcome_words
 from trimaran.pipeline.plan import plan_deployment, require_writable
 from trimaran.pipeline.race import eager_answers, measure_stage, write_up
+from trimaran.quantize.candidates import Candidate, candidate
 
 
 def bench_artifacts(

@@ -11,7 +11,6 @@ from typing import Any
 from trimaran.core import isolation
 from trimaran.core.artifact import Artifact, Check, Recipe, load_artifact
 from trimaran.core.backends import Array
-from trimaran.core.candidates import Candidate, candidate
 from trimaran.core.config import BUDGET_S
 from trimaran.core.corpus import digest_of_texts
 from trimaran.core.environment import capture, tools, usable_cores
@@ -24,6 +23,7 @@ from trimaran.judging.labelled import LabelledData, OnData, read_labelled
 from trimaran.judging.quality import assess, reference_answers
 from trimaran.pipeline.lower_bounds import LARGE_BYTES, Rival, bounded, largest_weight, no_chance
 from trimaran.pipeline.plan import LANES, Plan, texts_for
+from trimaran.quantize.candidates import Candidate, candidate
 from trimaran.runtime.text import PACKED_STEP, STEP, Text
 
 MAKE_DEADLINE_S = 1800.0

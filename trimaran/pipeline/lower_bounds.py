@@ -10,12 +10,12 @@ from typing import Any
 from trimaran.benchmarks.report.figures import decisive
 from trimaran.core import isolation
 from trimaran.core.artifact import Artifact, Recipe
-from trimaran.core.candidates import Candidate
 from trimaran.core.environment import capture, tools
 from trimaran.core.errors import TrimaranError
 from trimaran.core.spec import Frozen
 from trimaran.core.store import Store
 from trimaran.pipeline.plan import Plan
+from trimaran.quantize.candidates import Candidate
 
 PROBE_DEADLINE_S = 60.0
 # Of a graph whose float candidates take minutes to judge.

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trimaran.benchmarks.report.figures import grid
-from trimaran.core.candidates import Candidate, candidates
 from trimaran.core.config import DeployConfig
 from trimaran.core.corpus import Part, read_pairs, read_texts, require_useful, shipped_pairs, shipped_texts
 from trimaran.core.errors import UsageError
@@ -18,6 +17,7 @@ from trimaran.core.tasks import Gate, gates_for, task
 from trimaran.export.locate import locate
 from trimaran.export.reference import check_profile
 from trimaran.judging.labelled import LabelledData, read_labelled
+from trimaran.quantize.candidates import Candidate, candidates
 from trimaran.runtime.text import Text
 
 LANES = 2

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from trimaran.core.artifact import Artifact, Draft, Recipe
 from trimaran.core.backends import backend
-from trimaran.core.candidates import Candidate
 from trimaran.core.corpus import digest_of_texts
 from trimaran.core.environment import tools
 from trimaran.core.errors import UnavailableError, UsageError
 from trimaran.core.progress import Progress
 from trimaran.core.spec import DType, Signature
 from trimaran.core.store import Store
+from trimaran.quantize.candidates import Candidate
 from trimaran.quantize.int8.openvino_graph import FORM
 from trimaran.quantize.optimize import ATOL
 from trimaran.quantize.proof import prove_against_parent

@@ -11,11 +11,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.quantize.tensorrt.engines import CALIBRATION, QUIET, TASKS, World
 from trimaran.core.artifact import Artifact
-from trimaran.core.candidates import CANDIDATES, candidate, candidates
 from trimaran.core.corpus import encoder_of
 from trimaran.core.errors import ToolError, UsageError
 from trimaran.core.parity import cosine_distances
 from trimaran.quantize.activations import calibration_inputs, float_tensors
+from trimaran.quantize.candidates import CANDIDATES, candidate, candidates
 from trimaran.quantize.half.fp16 import check_types, overflowing
 from trimaran.quantize.half.half_graph import HALF_TYPES, clip_constants, constants_to_initializers, to_half
 from trimaran.quantize.half.opset import raise_opset

@@ -15,8 +15,8 @@ from onnx import TensorProto, helper, numpy_helper
 from tests.quantize.tensorrt.engines import QUIET, World
 from trimaran.core import isolation
 from trimaran.core.artifact import Artifact
-from trimaran.core.candidates import candidate
 from trimaran.core.errors import ChildError, ToolError, UsageError, ValidationError
+from trimaran.quantize.candidates import candidate
 from trimaran.quantize.optimize import optimize
 from trimaran.quantize.settings import Settings
 from trimaran.quantize.stage import to_precision

@@ -13,7 +13,6 @@ from trimaran.benchmarks.scenarios.loadgen import driver
 from trimaran.benchmarks.scenarios.suite import Suite
 from trimaran.benchmarks.scenarios.suite_state import begin, save
 from trimaran.core.artifact import Artifact, digest_of
-from trimaran.core.candidates import CANDIDATES
 from trimaran.core.config import DeployConfig, refuse_unknown
 from trimaran.core.corpus import digest_of_texts
 from trimaran.core.environment import capture
@@ -27,6 +26,7 @@ from trimaran.pipeline.plan import Plan, plan_deployment, require_writable, text
 from trimaran.pipeline.race import eager_answers, entry_of, judge_baselines, measure_stage, write_up
 from trimaran.pipeline.suite.served import Target
 from trimaran.pipeline.suite.walk import Walk
+from trimaran.quantize.candidates import CANDIDATES, candidates
 from trimaran.runtime.text import Text
 from trimaran.serving.triton import installation
 
@@ -134,6 +134,7 @@ def _require_tools(suite: Suite, wanted: Wanted) -> None:
 
 
 def _refuse_unknown_candidates(suite: Suite) -> None:
+    candidates(suite.candidates)
     known = (REFERENCE, *GROUPS, *BASELINES, *CANDIDATES)
     for asked in suite.scenarios:
         refuse_unknown(asked.candidates, known, where=f"the candidates of {asked.scenario} in suite {suite.name}")

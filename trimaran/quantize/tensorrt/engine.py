@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trimaran.core.artifact import Artifact, Draft, Recipe
-from trimaran.core.backends import backend, driver_present
+from trimaran.core.backends import backend
+from trimaran.core.engine_identity import EngineIdentity, installed_version, machine_identity
+from trimaran.core.environment import driver_present
 from trimaran.core.errors import ToolError, UnavailableError, UsageError
 from trimaran.core.isolation import Worker
 from trimaran.core.progress import Progress, Step
 from trimaran.core.spec import Range, ShapeProfile, Signature
 from trimaran.core.store import Store
-from trimaran.quantize.tensorrt.engine_identity import EngineIdentity, installed_version, machine_identity
 from trimaran.quantize.tensorrt.engine_receipt import expected_of, kernel_counts, receipt, refuse_shortfall
 
 Runtime = Literal["tensorrt", "tensorrt_rtx"]
