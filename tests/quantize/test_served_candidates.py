@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests import children
 from tests.quantize.tensorrt.engines import QUIET, World
 from tests.tiny import tiny_artifact
 from trimaran.benchmarks.report.choice import failed_row, judged_row
@@ -24,14 +25,19 @@ FEWER = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI"}
 @pytest.fixture
 def advertising(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, str]]:
     """A machine where every child dies of SIGILL unless it is told to use fewer instructions."""
-    run, tried = isolation.run, list[dict[str, str]]()
+    tried = list[dict[str, str]]()
 
-    def dying(target: str, *, deadline_s: float, environment: Any = None, **arguments: Any) -> Any:
-        tried.append(dict(environment or {}))
-        run("tests.children:advertise_too_much", deadline_s=60.0, environment=environment)
-        return run(target, deadline_s=deadline_s, environment=environment, **arguments)
+    class Worker(isolation.Worker):
+        def __init__(self, *, environment: Any = None, **settings: Any) -> None:
+            tried.append(dict(environment or {}))
+            super().__init__(environment=environment, **settings)
 
-    monkeypatch.setattr(isolation, "run", dying)
+        def ask(self, deadline_s: float, *, target: str, **request: Any) -> Any:
+            nothing: Any = {"arguments": [], "keywords": {}}
+            super().ask(60.0, target=isolation.target_of(children.advertise_too_much), **nothing)
+            return super().ask(deadline_s, target=target, **request)
+
+    monkeypatch.setattr(isolation, "Worker", Worker)
     return tried
 
 
@@ -53,10 +59,12 @@ def test_the_report_tells_plainly_which_candidate_died_and_how_it_runs_now() -> 
 
 
 def test_a_candidate_that_dies_whatever_it_is_told_is_rejected_with_the_signal() -> None:
+    def attempt(restriction: dict[str, str]) -> None:
+        with isolation.Worker(environment=restriction) as worker:
+            worker.call(children.die, 60.0, number=4)
+
     with pytest.raises(ChildError) as ended:
-        isolation.first_restriction_that_runs(
-            lambda restriction: isolation.run("tests.children:die", deadline_s=60.0, environment=restriction, number=4)
-        )
+        isolation.first_restriction_that_runs(attempt)
     row = failed_row("openvino-bf16", "openvino", "bf16", ended.value)
     assert (row.verdict, "SIGILL" in row.reason) == ("failed", True)
 

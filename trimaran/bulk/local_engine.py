@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import Any
 
+from trimaran.bulk.child import Child
 from trimaran.bulk.chunks import Chunk
 from trimaran.bulk.delivery import Delivery
 from trimaran.bulk.run_folder import Settings
@@ -97,8 +98,8 @@ class _Hand:
         self._delivery.restarted(f"A worker died of {error.reason}; a new one goes on with its part.")
 
     def _work_until_done(self) -> None:
-        with isolation.Worker(environment=self._environment) as child:
-            child.call("trimaran.bulk.child:Child", deadline_s=_OPEN_DEADLINE_S, **self._arguments)
+        with isolation.Worker(environment=self._environment) as worker:
+            child = worker.hold(Child, _OPEN_DEADLINE_S, **self._arguments)
             for chunk in self._held:
                 self._submit(child, chunk)
             while True:
@@ -110,26 +111,28 @@ class _Hand:
                 self._finish(child, self._held[0])
                 self._held.popleft()
 
-    def _submit(self, child: isolation.Worker, chunk: Chunk) -> None:
-        child.call(".submit", deadline_s=_CALL_DEADLINE_S, key=str(chunk.index), texts=chunk.texts)
+    def _submit(self, child: isolation.Held[Child], chunk: Chunk) -> None:
+        child.call(Child.submit, _CALL_DEADLINE_S, key=str(chunk.index), texts=chunk.texts)
 
-    def _finish(self, child: isolation.Worker, chunk: Chunk) -> None:
+    def _finish(self, child: isolation.Held[Child], chunk: Chunk) -> None:
         key = str(chunk.index)
         while not self._shared.stop.is_set():
-            state = child.call(".wait", deadline_s=_CALL_DEADLINE_S, key=key, timeout_s=_SLICE_S)
+            state = child.call(Child.wait, _CALL_DEADLINE_S, key=key, timeout_s=_SLICE_S)
             self._delivery.meter.running(chunk.index, state["rows"], state["tokens"])
             if state["done"]:
                 break
         else:
             return
-        place: dict[str, Any] = {
-            "index": chunk.index,
-            "rows": chunk.rows,
-            "ids": chunk.ids,
-            "parts": str(self._delivery.folder.parts),
-        }
         answer = self._delivery.patiently(
-            lambda: child.call(".write", deadline_s=_CALL_DEADLINE_S, key=key, **place),
+            lambda: child.call(
+                Child.write,
+                _CALL_DEADLINE_S,
+                key=key,
+                index=chunk.index,
+                rows=chunk.rows,
+                ids=chunk.ids,
+                parts=str(self._delivery.folder.parts),
+            ),
             failed=lambda found: bool(found["full"]),
         )
         self._delivery.deliver(

@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from pydantic import ValidationError as SchemaError
 
+from trimaran.bulk.child import Child
 from trimaran.bulk.faiss_index import IndexFacts, facts_path, faiss_library, ids_path, prepared
 from trimaran.bulk.part_files import Shape
 from trimaran.bulk.vectors import Vectors
 from trimaran.bulk.worker import How, width_of
-from trimaran.core import isolation
 from trimaran.core.artifact import Artifact
 from trimaran.core.environment import usable_cores
 from trimaran.core.errors import IntegrityError, UsageError
+from trimaran.core.isolation import Worker
 from trimaran.core.spec import Frozen
 
 _DEADLINE_S = 600.0
@@ -70,14 +70,15 @@ def vectors_by_artifact(artifact: Artifact, how: How, texts: Sequence[str]) -> V
     if not width:
         raise UsageError(f"{artifact.directory.name} answers {artifact.task}, not vectors.")
     shape = Shape(artifact=artifact.digest, task=artifact.task, format="parquet", dtype="fp32", width=width)
-    arguments: dict[str, Any] = {
-        "directory": str(artifact.directory),
-        "lanes": 1,
-        "threads": usable_cores(),
-        "how": how.model_dump(mode="json"),
-        "shape": shape.model_dump(mode="json"),
-    }
-    with isolation.Worker(environment=artifact.execution_environment) as child:
-        child.call("trimaran.bulk.child:Child", deadline_s=_DEADLINE_S, **arguments)
-        found = child.call(".vectors", deadline_s=_DEADLINE_S, texts=list(texts))
+    with Worker(environment=artifact.execution_environment) as worker:
+        child = worker.hold(
+            Child,
+            _DEADLINE_S,
+            directory=str(artifact.directory),
+            lanes=1,
+            threads=usable_cores(),
+            how=how.model_dump(mode="json"),
+            shape=shape.model_dump(mode="json"),
+        )
+        found = child.call(Child.vectors, _DEADLINE_S, texts=list(texts))
     return np.asarray(found, np.float32).reshape(len(texts), width)

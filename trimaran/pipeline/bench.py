@@ -18,6 +18,7 @@ from trimaran.pipeline.contenders import Contender, eager_on_data, judge, outcom
 from trimaran.pipeline.plan import plan_deployment, require_writable
 from trimaran.pipeline.race import eager_answers, measure_stage, write_up
 from trimaran.quantize.candidates import Candidate, candidate
+from trimaran.quantize.plain import onnx_copy
 
 
 def bench_artifacts(
@@ -71,4 +72,4 @@ def bench_artifacts(
 
 def _plain_row(artifact: Artifact) -> Candidate:
     """An artifact that is no candidate of the table (an exported or fused graph), as a contender of its own name."""
-    return Candidate(artifact.recipe.step, artifact.backend, artifact.precision, artifact.format, maker="")
+    return Candidate(artifact.recipe.step, artifact.backend, artifact.precision, artifact.format, onnx_copy)

@@ -21,6 +21,7 @@ from trimaran.core.tasks import Gate, Level, gates_for
 from trimaran.judging.judgement import WIDEST_FIRST, Quality
 from trimaran.judging.labelled import LabelledData, OnData, read_labelled
 from trimaran.judging.quality import assess, reference_answers
+from trimaran.pipeline import children
 from trimaran.pipeline.lower_bounds import LARGE_BYTES, Rival, bounded, largest_weight, no_chance
 from trimaran.pipeline.plan import LANES, Plan, texts_for
 from trimaran.quantize.candidates import Candidate, candidate
@@ -174,8 +175,8 @@ def _fuse(plan: Plan, graph: Artifact, *, store: Store, progress: Progress) -> A
     with progress.stage("optimize") as step:
         try:
             folder = isolation.run(
-                "trimaran.pipeline.children:fuse",
-                deadline_s=MAKE_DEADLINE_S,
+                children.fuse,
+                MAKE_DEADLINE_S,
                 parent=str(graph.directory),
                 store=str(store.root),
                 force=store.force,
@@ -201,17 +202,16 @@ def _make(
         settings["gates"] = [[gate.metric, gate.comparison, gate.limit] for gate in wanted.gates]
         settings["budget_s"] = wanted.budget_s
         settings["weight_levels"] = largest_weight(row.backend, tuple(sorted(restriction.items())))
-    folder = isolation.run(
-        "trimaran.pipeline.children:make_candidate",
-        deadline_s=MAKE_DEADLINE_S,
-        environment=restriction,
-        on_progress=step.advance,
-        parent=str(parent.directory),
-        name=row.name,
-        store=str(store.root),
-        force=store.force,
-        settings=settings,
-    )
+    with isolation.Worker(environment=restriction, on_progress=step.advance) as worker:
+        folder = worker.call(
+            children.make_candidate,
+            MAKE_DEADLINE_S,
+            parent=str(parent.directory),
+            name=row.name,
+            store=str(store.root),
+            force=store.force,
+            settings=settings,
+        )
     return load_artifact(Path(folder))
 
 

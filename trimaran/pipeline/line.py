@@ -26,6 +26,7 @@ from trimaran.judging.golden import Golden, Row, golden_rows, make_golden
 from trimaran.judging.judgement import Quality
 from trimaran.judging.wire_fidelity import Tensors
 from trimaran.model_repository.layout import Deployment, lay_out
+from trimaran.pipeline import children
 from trimaran.pipeline.contenders import eager_on_data, try_candidates
 from trimaran.pipeline.plan import Plan, plan_deployment, require_writable
 from trimaran.pipeline.race import eager_answers, measure_stage, write_up
@@ -126,8 +127,8 @@ def _requests(plan: Plan, reference: Artifact) -> Requests:
 
 def _reference(child: isolation.Worker, ref: ModelRef, profile: ShapeProfile, store: Store) -> Artifact:
     folder = child.call(
-        "trimaran.pipeline.children:make_reference",
-        deadline_s=EXPORT_DEADLINE_S,
+        children.make_reference,
+        EXPORT_DEADLINE_S,
         ref=ref.model_dump(mode="json"),
         profile=profile.model_dump(mode="json"),
         store=str(store.root),
@@ -146,8 +147,8 @@ def _graph(
     threads: int | None = None,
 ) -> Artifact:
     folder = child.call(
-        "trimaran.pipeline.children:export_reference",
-        deadline_s=EXPORT_DEADLINE_S,
+        children.export_reference,
+        EXPORT_DEADLINE_S,
         eager=str(reference.directory),
         store=str(store.root),
         force=store.force,

@@ -16,6 +16,7 @@ from trimaran.core.spec import Frozen
 from trimaran.core.store import Store
 from trimaran.pipeline.plan import Plan
 from trimaran.quantize.candidates import Candidate
+from trimaran.quantize.int8 import saturation
 
 PROBE_DEADLINE_S = 60.0
 # Of a graph whose float candidates take minutes to judge.
@@ -42,7 +43,7 @@ def bounded(plan: Plan, row: Candidate, graph: Artifact) -> bool:
     asks for it by name.
     """
     asked = bool(plan.config.candidates) or graph.size_bytes < LARGE_BYTES
-    return bool(row.bound) and (row.searched or not asked)
+    return bool(row.lower_bound) and (row.searched or not asked)
 
 
 def no_chance(plan: Plan, row: Candidate, parent: Artifact, proven: Sequence[Rival], *, store: Store) -> str:
@@ -52,17 +53,19 @@ def no_chance(plan: Plan, row: Candidate, parent: Artifact, proven: Sequence[Riv
     """
     shapes = decisive(plan.profile, plan.config.objective)
     rivals = [(one, artifact) for one, artifact in proven if one.searched]
-    if not row.bound or not rivals or any(shape.batch != 1 for shape in shapes):
+    if not row.lower_bound or not rivals or any(shape.batch != 1 for shape in shapes):
         return ""
     rival, faster = rivals[0]
     asked: dict[str, Any] = {
         "sequences": [shape.sequence for shape in shapes],
-        "weight_levels": largest_weight(row.backend, ()),
+        "weight_levels": weight_levels(row.backend),
     }
+
+    lower_bound = row.lower_bound
 
     def measured() -> Bound:
         folders: dict[str, Any] = {"parent": str(parent.directory), "rival": str(faster.directory)}
-        return Bound(ratios=isolation.run(row.bound, deadline_s=PROBE_DEADLINE_S, **folders, **asked))
+        return Bound(ratios=tuple(isolation.run(lower_bound, PROBE_DEADLINE_S, **folders, **asked)))
 
     recipe = Recipe(
         step="bound",
@@ -87,14 +90,16 @@ def no_chance(plan: Plan, row: Candidate, parent: Artifact, proven: Sequence[Riv
     )
 
 
+def weight_levels(backend: str) -> int:
+    """Of the widest instruction set that runs: an advertised one may die of SIGILL."""
+    levels, _ = isolation.first_restriction_that_runs(
+        lambda restriction: largest_weight(backend, tuple(sorted(restriction.items())))
+    )
+    return levels
+
+
 @cache
 def largest_weight(backend: str, restriction: tuple[tuple[str, str], ...]) -> int:
     """Asked once for each engine and instruction set: a CPU does not change."""
-    return int(
-        isolation.run(
-            "trimaran.quantize.int8.saturation:largest_weight",
-            deadline_s=PROBE_DEADLINE_S,
-            environment=dict(restriction),
-            backend=backend,
-        )
-    )
+    with isolation.Worker(environment=dict(restriction)) as worker:
+        return worker.call(saturation.largest_weight, PROBE_DEADLINE_S, backend=backend)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +18,7 @@ from trimaran.quantize.candidates import Candidate
 from trimaran.quantize.int8.openvino_graph import FORM
 from trimaran.quantize.optimize import ATOL
 from trimaran.quantize.proof import prove_against_parent
-from trimaran.quantize.settings import Made, Settings
+from trimaran.quantize.settings import Settings
 
 _SEARCHED = {"gates", "budget_s", "weight_levels"}
 
@@ -37,8 +36,7 @@ def to_precision(parent: Artifact, row: Candidate, settings: Settings, *, store:
         raise UnavailableError(f"{row.name} cannot be made here: {reason}.", hint=backend(row.backend).hint())
 
     def make(folder: Path) -> Draft:
-        module, _, name = row.maker.partition(":")
-        made: Made = getattr(importlib.import_module(module), name)(parent, folder, settings)
+        made = row.maker(parent, folder, settings)
         shutil.copy(parent.directory / "tokenizer.json", folder / "tokenizer.json")
         draft = Draft(
             **{

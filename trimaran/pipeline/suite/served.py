@@ -9,7 +9,7 @@ import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Concatenate, Literal, ParamSpec
 
 from trimaran.benchmarks.scenarios import results
 from trimaran.benchmarks.scenarios.finals import highest_rate, holds
@@ -27,10 +27,12 @@ from trimaran.core.isolation import Worker
 from trimaran.core.progress import Step
 from trimaran.core.samples import Round
 from trimaran.judging.stats import median
+from trimaran.pipeline.suite.callers import ServerCallers
 from trimaran.runtime.text import Text
 
 _ROOM_S = 120.0
 _STATISTICS_S = 5.0
+Parameters = ParamSpec("Parameters")
 
 
 @dataclass(frozen=True)
@@ -54,9 +56,9 @@ class Driver:
         path.write_text(json.dumps(list(texts)), encoding="utf-8")
         self._worker = Worker()
         try:
-            self._worker.call(
-                "trimaran.pipeline.suite.callers:Callers",
-                deadline_s=_ROOM_S,
+            self._callers = self._worker.hold(
+                ServerCallers,
+                _ROOM_S,
                 kind=target.kind,
                 url=target.urls[wire],
                 wire=wire,
@@ -69,9 +71,17 @@ class Driver:
             self.close()
             raise
 
-    def load(self, what: str, *, within_s: float, **settings: Any) -> Load:
-        """`within_s` is what it should take; far beyond it the child is taken for hung."""
-        return Load.model_validate(self._worker.call(f".{what}", deadline_s=within_s + _ROOM_S, **settings))
+    def load(
+        self,
+        method: Callable[Concatenate[ServerCallers, Parameters], dict[str, Any]],
+        within_s: float,
+        /,
+        *arguments: Parameters.args,
+        **keywords: Parameters.kwargs,
+    ) -> Load:
+        """`within_s` is what the load should take; far beyond it the child counts as hung."""
+        answer = self._callers.call(method, within_s + _ROOM_S, *arguments, **keywords)
+        return Load.model_validate(answer)
 
     def close(self) -> None:
         self._worker.close()
@@ -146,13 +156,13 @@ def cut_of(found: Load, samples: int, limit_s: float, where: str) -> Head:
 def _single_stream(asked: AskedSingleStream, facts: Head, load: Driver, target: Target, texts: int, say: Say) -> Result:
     rounds: list[Round] = []
     cut: Head = {}
-    warmup = load.load("warm_up", within_s=asked.limit_s, calls=asked.warmup)
+    warmup = load.load(ServerCallers.warm_up, asked.limit_s, calls=asked.warmup)
     before = statistics(target)
     for number in range(asked.rounds):
         say(number, asked.rounds, f"round {number + 1}")
         limit_s = asked.limit_s / asked.rounds
         found = load.load(
-            "single_stream", within_s=limit_s, samples=asked.samples, time_s=asked.time_s, limit_s=limit_s
+            ServerCallers.single_stream, limit_s, samples=asked.samples, time_s=asked.time_s, limit_s=limit_s
         )
         # The warm-up is one tuple before the first round.
         rounds.append(Round(samples_ns=found.latencies_ns, warmup_ns=() if number else warmup.latencies_ns))
@@ -167,10 +177,10 @@ def _offline(asked: AskedOffline, facts: Head, load: Driver, target: Target, tex
     used: TextsUsed | None = facts["texts"]
     passes: list[results.Pass] = []
     cut: Head = {}
-    load.load("warm_up", within_s=asked.limit_s, calls=texts)
+    load.load(ServerCallers.warm_up, asked.limit_s, calls=texts)
     for number in range(asked.rounds):
         say(number, asked.rounds, f"pass {number + 1}")
-        found = load.load("offline", within_s=asked.limit_s, callers=asked.callers)
+        found = load.load(ServerCallers.offline, asked.limit_s, callers=asked.callers)
         if cut := cut_of(found, 1, asked.limit_s, f"in pass {number + 1}"):
             break
         answered = len(found.latencies_ns)
@@ -182,13 +192,13 @@ def _offline(asked: AskedOffline, facts: Head, load: Driver, target: Target, tex
 def _closed_loop(asked: AskedClosedLoop, facts: Head, load: Driver, target: Target, texts: int, say: Say) -> Result:
     points: list[ClosedPoint] = []
     cut: Head = {}
-    load.load("warm_up", within_s=asked.limit_s, calls=texts)
+    load.load(ServerCallers.warm_up, asked.limit_s, calls=texts)
     for done, callers in enumerate(asked.concurrency):
         say(done, len(asked.concurrency), f"{callers} callers")
         limit_s = asked.limit_s / len(asked.concurrency)
         found = load.load(
-            "closed_loop",
-            within_s=limit_s,
+            ServerCallers.closed_loop,
+            limit_s,
             callers=callers,
             samples=asked.samples,
             time_s=asked.time_s,
@@ -208,7 +218,7 @@ def _closed_loop(asked: AskedClosedLoop, facts: Head, load: Driver, target: Targ
 
 
 def _open_loop(asked: AskedOpenLoop, facts: Head, load: Driver, target: Target, texts: int, say: Say) -> Result:
-    alone = load.load("warm_up", within_s=asked.limit_s, calls=texts)
+    alone = load.load(ServerCallers.warm_up, asked.limit_s, calls=texts)
     result = results.OpenLoop(**facts, driver=driver(), budget_ms=asked.budget_ms, share=asked.share, points=())
     if alone.dead or not alone.latencies_ns:
         return result.model_copy(update=cut_of(alone, 1, asked.limit_s, "before the first rate"))
@@ -220,8 +230,8 @@ def _open_loop(asked: AskedOpenLoop, facts: Head, load: Driver, target: Target, 
         say(len(result.points), total, f"{rate:.0f} requests/s")
         possible = max(1, int(rate * asked.limit_s / total))
         found = load.load(
-            "open_loop",
-            within_s=asked.limit_s,
+            ServerCallers.open_loop,
+            asked.limit_s,
             callers=asked.callers,
             rate_per_s=rate,
             samples=min(asked.samples, possible),

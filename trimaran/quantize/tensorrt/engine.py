@@ -20,6 +20,7 @@ from trimaran.core.isolation import Worker
 from trimaran.core.progress import Progress, Step
 from trimaran.core.spec import Range, ShapeProfile, Signature
 from trimaran.core.store import Store
+from trimaran.quantize.tensorrt.engine_process import build_plan
 from trimaran.quantize.tensorrt.engine_receipt import expected_of, kernel_counts, receipt, refuse_shortfall
 
 Runtime = Literal["tensorrt", "tensorrt_rtx"]
@@ -194,8 +195,8 @@ def _build(
         with Worker(log=log) as worker, _watching(told, step):
             return dict(
                 worker.call(
-                    "trimaran.quantize.tensorrt.engine_process:build_plan",
-                    deadline_s=deadline_s,
+                    build_plan,
+                    deadline_s,
                     graph=str(parent.entry_path),
                     plan=str(folder / ENTRY),
                     runtime=runtime,
