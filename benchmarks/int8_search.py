@@ -45,9 +45,9 @@ def searched(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
     from trimaran.core.store import Store
     from trimaran.judging.labelled import read_labelled
     from trimaran.judging.quality import reference_answers
-    from trimaran.pipeline.contenders import candidate_stage
     from trimaran.pipeline.line import export_stage
     from trimaran.pipeline.plan import find_model
+    from trimaran.pipeline.proving import candidate_stage
     from trimaran.quantize.optimize import optimize
 
     store, progress, threads = Store(folder / "store"), progress_for(sys.stderr), usable_cores()

@@ -22,7 +22,7 @@ from trimaran.core.store import Store
 from trimaran.judging.judgement import Quality
 from trimaran.model_repository.layout import lay_out
 from trimaran.model_repository.versions import pin
-from trimaran.pipeline.deployed import deployed
+from trimaran.pipeline.artifact_lookup import deployed
 from trimaran.serving.triton import installation
 
 

@@ -15,7 +15,7 @@ from trimaran.core.onnx_graph import save_graph
 from trimaran.core.store import Store
 from trimaran.export.fold import fold_constants
 from trimaran.export.locate import locate
-from trimaran.pipeline.contenders import candidate_stage
+from trimaran.pipeline.proving import candidate_stage
 from trimaran.quantize.candidates import candidate
 from trimaran.quantize.optimize import optimize
 from trimaran.quantize.settings import Settings

@@ -11,7 +11,7 @@ from tests.tiny import tiny_artifact
 from trimaran.benchmarks.measure.baselines import attention_of, baseline_row, baselines, no_compiler
 from trimaran.benchmarks.measure.runner import Measured, Outcome
 from trimaran.core.errors import ToolError, UsageError
-from trimaran.pipeline.contenders import Contender
+from trimaran.pipeline.proving import Contender
 from trimaran.pipeline.race import race_entries, stopped_notes
 from trimaran.quantize.candidates import candidate
 

@@ -15,7 +15,7 @@ from trimaran.core import isolation
 from trimaran.core.errors import ChildError
 from trimaran.model_repository.pbtxt import config_from_pbtxt, pbtxt_from_config
 from trimaran.model_repository.stages import tensor_stage
-from trimaran.pipeline.contenders import Contender, candidate_stage
+from trimaran.pipeline.proving import Contender, candidate_stage
 from trimaran.pipeline.race import _restriction_notes
 from trimaran.quantize.candidates import candidate
 

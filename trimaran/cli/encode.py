@@ -128,7 +128,7 @@ def encode_command(
     from trimaran.bulk.run import Work, encode, settings_for
     from trimaran.bulk.sources import sources_from
     from trimaran.bulk.worker import How
-    from trimaran.pipeline.deployed import deployed
+    from trimaran.pipeline.artifact_lookup import deployed
 
     if address is not None and engine is not Engine.ray:
         raise UsageError("--address is for --engine ray.", hint="Add --engine ray.")

@@ -175,7 +175,7 @@ def quantize(
     """Make one candidate (another precision or engine) from an exported graph."""
     from trimaran.core.config import BUDGET_S, gates_from_flags
     from trimaran.core.errors import UsageError
-    from trimaran.pipeline.contenders import candidate_stage
+    from trimaran.pipeline.proving import candidate_stage
 
     if bool(data) != bool(metric):
         raise UsageError("--data and --metric belong together.", hint="Such as --data pairs.tsv --metric spearman.")

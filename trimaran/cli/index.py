@@ -99,7 +99,7 @@ def search_command(
             asked = client.embed(model, texts)
             digest = client.model(model).parameters.get("artifact", "")
     else:
-        from trimaran.pipeline.deployed import deployed
+        from trimaran.pipeline.artifact_lookup import deployed
 
         found = deployed(model, store=shelf_at(store), repository=repository)
         asked = vectors_by_artifact(found.artifact, How(rows=found.rows), texts)

@@ -14,8 +14,8 @@ from trimaran.core.errors import TrimaranError, UsageError
 from trimaran.core.progress import Progress
 from trimaran.core.store import Store
 from trimaran.export.reference import model_ref_of
-from trimaran.pipeline.contenders import Contender, eager_on_data, judge, outcome_words
 from trimaran.pipeline.plan import plan_deployment, require_writable
+from trimaran.pipeline.proving import Contender, eager_on_data, judge, outcome_words
 from trimaran.pipeline.race import eager_answers, measure_stage, write_up
 from trimaran.quantize.candidates import Candidate, candidate
 from trimaran.quantize.plain import onnx_copy

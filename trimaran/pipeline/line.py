@@ -27,8 +27,8 @@ from trimaran.judging.judgement import Quality
 from trimaran.judging.wire_fidelity import Tensors
 from trimaran.model_repository.layout import Deployment, lay_out
 from trimaran.pipeline import children
-from trimaran.pipeline.contenders import eager_on_data, try_candidates
 from trimaran.pipeline.plan import Plan, plan_deployment, require_writable
+from trimaran.pipeline.proving import eager_on_data, try_candidates
 from trimaran.pipeline.race import eager_answers, measure_stage, write_up
 from trimaran.runtime.answers import Reader
 from trimaran.serving.triton.check import serve_and_verify

@@ -26,8 +26,8 @@ from trimaran.core.store import Store
 from trimaran.judging.judgement import Quality
 from trimaran.judging.probe_process import ProbeProcess
 from trimaran.judging.quality import assess, reference_answers
-from trimaran.pipeline.contenders import ASSESS_DEADLINE_S, Contender, assess_recipe
 from trimaran.pipeline.plan import Plan
+from trimaran.pipeline.proving import ASSESS_DEADLINE_S, Contender, assess_recipe
 
 # Contenders are all open at once; those that nothing is decided on stay out when memory is short.
 _SHARE_OF_MEMORY = 0.6

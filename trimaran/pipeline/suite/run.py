@@ -20,9 +20,9 @@ from trimaran.core.errors import UsageError
 from trimaran.core.progress import Progress
 from trimaran.core.store import Store
 from trimaran.judging.probe import untruncated_lengths
-from trimaran.pipeline.contenders import Contender, eager_on_data, try_candidates
 from trimaran.pipeline.line import export_stage
 from trimaran.pipeline.plan import Plan, plan_deployment, require_writable, texts_for
+from trimaran.pipeline.proving import Contender, eager_on_data, try_candidates
 from trimaran.pipeline.race import eager_answers, entry_of, judge_baselines, measure_stage, write_up
 from trimaran.pipeline.suite.served import Target
 from trimaran.pipeline.suite.walk import Walk

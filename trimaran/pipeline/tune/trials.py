@@ -13,8 +13,8 @@ from trimaran.core.errors import NotReady, ServerError, ToolError
 from trimaran.core.isolation import Held, Worker
 from trimaran.judging.golden import GOLDEN_FILE
 from trimaran.pipeline.tune.callers import GoldenCallers
-from trimaran.pipeline.tune.laying import Tunable, lay_trial
 from trimaran.pipeline.tune.record import Round
+from trimaran.pipeline.tune.setting_files import Tunable, lay_trial
 from trimaran.pipeline.tune.settings import Setting
 from trimaran.serving.client import Client
 from trimaran.serving.triton import control, readiness

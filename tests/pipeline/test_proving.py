@@ -10,7 +10,7 @@ from tests.tiny import PROFILE, tiny_artifact
 from trimaran.core.errors import ChildError
 from trimaran.core.progress import SilentProgress
 from trimaran.core.store import Store
-from trimaran.pipeline import contenders
+from trimaran.pipeline import proving
 from trimaran.quantize.candidates import candidate
 
 
@@ -26,10 +26,10 @@ def test_where_eager_fails_it_is_said_so_and_no_candidate_is_blamed(
         lane_threads=1,
         profile=PROFILE,
     )
-    monkeypatch.setattr(contenders, "_make", lambda *given, **more: graph)
+    monkeypatch.setattr(proving, "_make", lambda *given, **more: graph)
 
     def answers() -> Any:
         raise ChildError("eager PyTorch died")
 
     with pytest.raises(ChildError, match="eager PyTorch died"):
-        contenders.try_candidates(plan, graph, answers, store=Store(tmp_path / "store"), progress=SilentProgress())
+        proving.try_candidates(plan, graph, answers, store=Store(tmp_path / "store"), progress=SilentProgress())
