@@ -28,7 +28,7 @@ from load import growth
 from trimaran.core.corpus import shipped_texts
 from trimaran.core.environment import capture
 from trimaran.model_repository.versions import model_versions
-from trimaran.pipeline.suite.served import Driver, Target
+from trimaran.pipeline.suite.served import Driver, ServedTarget
 from trimaran.serving.client import Client
 from trimaran.serving.triton.processes import memory_bytes
 from trimaran.serving.triton.server import launch
@@ -158,7 +158,7 @@ def main() -> int:
     version = model_versions(options.repository, options.model).served[-1]
     texts = shipped_texts("judging")[:TEXTS]
     with launch(options.repository) as server, child_of(options.repository / options.model / str(version)) as child:
-        target = Target(kind="triton", model=options.model, task="embedding", urls={"grpc": server.grpc_url})
+        target = ServedTarget(kind="triton", model=options.model, task="embedding", urls={"grpc": server.grpc_url})
         with Client(server.grpc_url) as client:
             served, own = client.embed(options.model, texts), np.asarray(child(), np.float32)
         apart = 1 - (served * own).sum(-1) / np.linalg.norm(served, axis=-1) / np.linalg.norm(own, axis=-1)

@@ -11,6 +11,7 @@ from trimaran.core.errors import ChildError
 from trimaran.core.progress import SilentProgress
 from trimaran.core.store import Store
 from trimaran.pipeline import proving
+from trimaran.pipeline.plan import DeployRun
 from trimaran.quantize.candidates import candidate
 
 
@@ -26,10 +27,11 @@ def test_where_eager_fails_it_is_said_so_and_no_candidate_is_blamed(
         lane_threads=1,
         profile=PROFILE,
     )
-    monkeypatch.setattr(proving, "_make", lambda *given, **more: graph)
+    monkeypatch.setattr(proving, "make_candidate", lambda *arguments, **more: graph)
+    run = DeployRun(plan, Store(tmp_path / "store"), SilentProgress())
 
     def answers() -> Any:
         raise ChildError("eager PyTorch died")
 
     with pytest.raises(ChildError, match="eager PyTorch died"):
-        proving.try_candidates(plan, graph, answers, store=Store(tmp_path / "store"), progress=SilentProgress())
+        proving.make_and_prove_candidates(run, graph, answers)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests import children
+from tests.benchmarks.fakes import row
 from tests.quantize.tensorrt.engines import QUIET, World
 from tests.tiny import tiny_artifact
 from trimaran.benchmarks.report.choice import failed_row, judged_row
@@ -15,8 +16,9 @@ from trimaran.core import isolation
 from trimaran.core.errors import ChildError
 from trimaran.model_repository.pbtxt import config_from_pbtxt, pbtxt_from_config
 from trimaran.model_repository.stages import tensor_stage
-from trimaran.pipeline.proving import Contender, candidate_stage
-from trimaran.pipeline.race import _restriction_notes
+from trimaran.pipeline.making import make_one_candidate
+from trimaran.pipeline.outcomes import judged
+from trimaran.pipeline.race import restriction_notes
 from trimaran.quantize.candidates import candidate
 
 FEWER = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI"}
@@ -45,15 +47,20 @@ def test_a_candidate_that_dies_of_sigill_is_made_with_fewer_instructions_and_say
     world: World, advertising: list[dict[str, str]]
 ) -> None:
     parent = world.exported("bert")
-    made = candidate_stage(str(parent.directory), "openvino-fp32", None, 1, store=world.store, progress=QUIET)
+    made = make_one_candidate(str(parent.directory), "openvino-fp32", None, 1, store=world.store, progress=QUIET)
     assert [found.get("ONEDNN_MAX_CPU_ISA") for found in advertising] == [None, "AVX512_CORE_FP16", "AVX512_CORE_VNNI"]
     assert made.execution_environment == FEWER
     assert judged_row("openvino-fp32", made, None, environment=FEWER).execution_environment == FEWER
 
 
-def test_the_report_tells_plainly_which_candidate_died_and_how_it_runs_now() -> None:
-    contenders = [Contender(candidate("openvino-fp32")), Contender(candidate("openvino-int8-mixed"), environment=FEWER)]
-    (note,) = _restriction_notes(contenders)
+def test_the_report_tells_plainly_which_candidate_died_and_how_it_runs_now(tmp_path: Path) -> None:
+    artifact, quality = tiny_artifact(tmp_path), row("true").quality
+    assert quality is not None
+    outcomes = [
+        judged(candidate("openvino-fp32"), artifact, quality),
+        judged(candidate("openvino-int8-mixed"), artifact, quality, FEWER),
+    ]
+    (note,) = restriction_notes(outcomes)
     assert note.startswith("openvino-int8-mixed died of SIGILL with the instructions this CPU advertises")
     assert note.endswith("will be served with ONEDNN_MAX_CPU_ISA=AVX512_CORE_VNNI.")
 

@@ -35,7 +35,7 @@ from trimaran.cli.deploy import (
 
 if TYPE_CHECKING:
     from trimaran.benchmarks.scenarios.results import Result
-    from trimaran.pipeline.suite.served import Target
+    from trimaran.pipeline.suite.served import ServedTarget
 
 KEY_VARIABLE = "TRIMARAN_API_KEY"
 
@@ -124,7 +124,7 @@ def bench(
     else:
         from trimaran.benchmarks.scenarios.suite import load_suite
         from trimaran.core.config import deploy_config
-        from trimaran.pipeline.suite.run import Wanted, bench_suite
+        from trimaran.pipeline.suite.run import SuiteOptions, bench_suite
 
         chosen = load_suite(suite or "standard")
         config = deploy_config(
@@ -143,7 +143,7 @@ def bench(
                 "force": force or None,
             }
         )
-        wanted = Wanted(texts=texts, truncate=truncate, resume=resume, target=_target(url or [], gateway))
+        wanted = SuiteOptions(texts=texts, truncate=truncate, resume=resume, target=_target(url or [], gateway))
         found, paths = bench_suite(config, chosen, wanted, store=shelf, progress=progress, command=command)
     if as_json:
         scenarios = [_plain(result) for result in found.scenarios]
@@ -166,16 +166,16 @@ def _names(joined: str | None) -> tuple[str, ...] | None:
     return tuple(part.strip() for part in joined.split(",") if part.strip()) if joined else None
 
 
-def _target(urls: list[str], gateway: str | None) -> Target | None:
+def _target(urls: list[str], gateway: str | None) -> ServedTarget | None:
     """The server that the user named. The model and its task are filled in when they are known."""
     from trimaran.core.errors import UsageError
-    from trimaran.pipeline.suite.served import Target
+    from trimaran.pipeline.suite.served import ServedTarget
 
     if gateway and urls:
         raise UsageError("Give either --url or --gateway, not both.")
     if gateway:
         key = os.environ.get(KEY_VARIABLE, "")
-        return Target(kind="gateway", model="", task="", urls={"http": gateway}, key=key)
+        return ServedTarget(kind="gateway", model="", task="", urls={"http": gateway}, key=key)
     if not urls:
         return None
     places: dict[Any, str] = {}
@@ -184,7 +184,7 @@ def _target(urls: list[str], gateway: str | None) -> Target | None:
         if scheme not in ("grpc", "http") or not place:
             raise UsageError(f"A Triton's address is grpc://host:port or http://host:port, found {one!r}.")
         places[scheme] = place
-    return Target(kind="triton", model="", task="", urls=places, statistics=places.get("http"))
+    return ServedTarget(kind="triton", model="", task="", urls=places, statistics=places.get("http"))
 
 
 def _print_suites(as_json: bool) -> None:

@@ -63,7 +63,7 @@ def export(
 ) -> None:
     """Export a trained model to one ONNX graph, proven equal to eager PyTorch."""
     from trimaran.core.config import deploy_config
-    from trimaran.pipeline.line import export_stage
+    from trimaran.pipeline.exporting import export_model
     from trimaran.pipeline.plan import find_model
 
     settings = deploy_config(
@@ -86,7 +86,7 @@ def export(
         }
     )
     ref = find_model(settings)
-    _, graph = export_stage(
+    _, graph = export_model(
         ref,
         settings.profile_for(ref),
         store=shelf_at(store, force=force),
@@ -175,12 +175,12 @@ def quantize(
     """Make one candidate (another precision or engine) from an exported graph."""
     from trimaran.core.config import BUDGET_S, gates_from_flags
     from trimaran.core.errors import UsageError
-    from trimaran.pipeline.proving import candidate_stage
+    from trimaran.pipeline.making import make_one_candidate
 
     if bool(data) != bool(metric):
         raise UsageError("--data and --metric belong together.", hint="Such as --data pairs.tsv --metric spearman.")
 
-    made = candidate_stage(
+    made = make_one_candidate(
         artifact,
         to,
         calibration,

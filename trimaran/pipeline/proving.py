@@ -1,255 +1,138 @@
-"""Makes and judges candidates in child processes; one that dies is a verdict, never the end."""
+"""Makes every candidate and judges its answers. A candidate that crashes ends as `Failed` and never ends the run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from trimaran.core import isolation
-from trimaran.core.artifact import Artifact, Check, Recipe, load_artifact
-from trimaran.core.backends import Array
-from trimaran.core.config import BUDGET_S
+from trimaran.core.artifact import Artifact, Recipe
 from trimaran.core.corpus import digest_of_texts
-from trimaran.core.environment import capture, tools, usable_cores
-from trimaran.core.errors import QualityError, TrimaranError
-from trimaran.core.progress import Progress, Step
-from trimaran.core.store import Store
-from trimaran.core.tasks import Gate, Level, gates_for
+from trimaran.core.environment import capture, tools
+from trimaran.core.errors import TrimaranError
+from trimaran.core.isolation import first_restriction_that_runs
+from trimaran.core.progress import Step
 from trimaran.judging.judgement import WIDEST_FIRST, Quality
-from trimaran.judging.labelled import LabelledData, OnData, read_labelled
-from trimaran.judging.quality import assess, reference_answers
-from trimaran.pipeline import children
-from trimaran.pipeline.lower_bounds import LARGE_BYTES, Rival, bounded, largest_weight, no_chance
-from trimaran.pipeline.plan import LANES, Plan, texts_for
-from trimaran.quantize.candidates import Candidate, candidate
-from trimaran.runtime.text import PACKED_STEP, STEP, Text
+from trimaran.judging.quality import assess
+from trimaran.pipeline.eager import ASSESS_DEADLINE_S, EagerAnswers
+from trimaran.pipeline.lower_bounds import LARGE_BYTES, Rival, reason_to_skip, waits_for_rivals
+from trimaran.pipeline.making import MakerInputs, fuse, make_candidate
+from trimaran.pipeline.outcomes import CandidateOutcome, Failed, Proven, Stopped, judged, outcome_words
+from trimaran.pipeline.plan import LANES, DeployPlan, DeployRun
+from trimaran.quantize.candidates import Candidate
+from trimaran.runtime.text import PACKED_STEP, STEP
 
-MAKE_DEADLINE_S = 1800.0
-ASSESS_DEADLINE_S = 900.0
+# Waits for eager PyTorch's answers, and raises what eager PyTorch raised.
+WaitForAnswers = Callable[[], EagerAnswers]
 
 
-@dataclass
-class Contender:
-    """A candidate on its way: what was made of it, how true it is, or why it fell out. `stopped` is why it was not
-    made: it could not have won.
+def make_and_prove_candidates(run: DeployRun, graph: Artifact, answers: WaitForAnswers) -> list[CandidateOutcome]:
+    """The outcomes in the order of the plan's candidates.
+
+    Nothing is timed here, so two candidates are worked on at once, each with half of the threads. Searched candidates
+    take longest and begin, so that both lanes end together. Candidates whose lower bound can be measured wait for all
+    others, because a faster one may be proven by then.
     """
-
-    row: Candidate
-    artifact: Artifact | None = None
-    quality: Quality | None = None
-    failure: TrimaranError | None = None
-    environment: dict[str, str] = field(default_factory=dict)
-    stopped: str = ""
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What a candidate is made from and for, beside its parent."""
-
-    calibration: Sequence[Text]
-    gates: Sequence[Gate]
-    budget_s: float
-    threads: int
-    half_outputs: bool = False
-
-
-def try_candidates(
-    plan: Plan,
-    graph: Artifact,
-    answers: Callable[[], Mapping[str, Array]],
-    *,
-    store: Store,
-    progress: Progress,
-    on_data: OnData | None = None,
-) -> list[Contender]:
-    """Makes and judges every candidate in child processes; one that dies is a rejection, never the end.
-
-    `answers` waits for eager PyTorch's: making has no need of them, but a large model is not held by eager and by two
-    lanes at once.
-
-    Nothing is timed here, so two candidates are worked on at once, each with half of the threads. Those that are
-    searched take longest and begin, so that the lanes end together; but one whose best time can be told beforehand
-    waits for all others, of which a faster one may be proven then.
-    """
-    proven: list[Contender] = []
     if graph.size_bytes >= LARGE_BYTES:
+        # Memory does not hold a large model three times: in eager PyTorch and in both lanes.
         answers()
-
-    def work(row: Candidate) -> Contender:
-        parent = fusing.result() if fusing and row.fused else graph
-        if isinstance(parent, TrimaranError):
-            return Contender(row, failure=parent)
-        with progress.stage(row.name) as step:
-            # The products of a float graph are told by the plain one.
-            source = parent if row.searched else graph
-            if row in waiting and (reason := no_chance(plan, row, source, _rivals(proven), store=store)):
-                contender = Contender(row, stopped=reason)
-            else:
-                contender = _try(plan, row, parent, answers, store=store, step=step, on_data=on_data)
-            step.outcome(outcome_words(contender))
-        if contender.quality and contender.quality.holds:
-            proven.append(contender)
-        return contender
-
-    order = sorted(plan.candidates, key=lambda row: not row.searched)
-    waiting = [row for row in order if bounded(plan, row, graph)]
-    turns = [[row for row in order if row not in waiting], waiting]
+    order = sorted(run.plan.candidates, key=lambda row: not row.searched)
+    last = [row for row in order if waits_for_rivals(run.plan, row, graph)]
+    first = [row for row in order if row not in last]
+    outcomes: dict[str, CandidateOutcome] = {}
     with ThreadPoolExecutor(LANES) as lanes:
-        # In a lane of its own: the searched one is made from the plain graph and does not wait for the fused one.
-        fuse = any(row.fused for row in plan.candidates)
-        fusing = lanes.submit(_fuse, plan, graph, store=store, progress=progress) if fuse else None
+        # Fusing takes a lane of its own: candidates made from the plain graph do not wait for it.
+        fused = lanes.submit(fuse, run, graph) if any(row.fused for row in order) else None
+        prover = _Prover(run, graph, fused, answers)
         try:
-            done = {
-                row: contender for turn in turns for row, contender in zip(turn, lanes.map(work, turn), strict=True)
-            }
-            answers()  # Where eager PyTorch failed, no candidate did.
-            return [done[row] for row in plan.candidates]
-        except BaseException:  # Ctrl-C too: what waits in the queue is not begun any more
+            for rows in (first, last):
+                outcomes |= {outcome.candidate.name: outcome for outcome in lanes.map(prover.outcome, rows)}
+            # If eager PyTorch failed, that is the error: no candidate is to blame.
+            answers()
+        except BaseException:  # Ctrl-C too: candidates that wait in the queue are not begun
             lanes.shutdown(wait=False, cancel_futures=True)
             raise
+    return [outcomes[row.name] for row in run.plan.candidates]
 
 
-def _rivals(proven: Sequence[Contender]) -> list[Rival]:
-    """Those that run on the instructions this CPU advertises: a bound is taken with the same."""
-    return [(one.row, one.artifact) for one in proven if one.artifact and not one.environment]
+class _Prover:
+    """Works on candidates in several lanes. What one lane proves lets the others skip slower candidates."""
 
+    def __init__(
+        self,
+        run: DeployRun,
+        graph: Artifact,
+        fused: Future[Artifact | TrimaranError] | None,
+        answers: WaitForAnswers,
+    ) -> None:
+        self._run, self._graph, self._fused, self._answers = run, graph, fused, answers
+        self._rivals: list[Rival] = []
+        plan = run.plan
+        self._inputs = MakerInputs(plan.calibration, plan.gates, plan.config.budget, plan.lane_threads)
 
-def candidate_stage(
-    reference: str,
-    name: str,
-    calibration: Path | None,
-    threads: int | None,
-    *,
-    fidelity: Level = "strict",
-    gates: Mapping[str, float] | None = None,
-    budget_s: float = BUDGET_S,
-    data: Path | None = None,
-    metric: str | None = None,
-    half_outputs: bool = False,
-    store: Store,
-    progress: Progress,
-) -> Artifact:
-    """One candidate by itself, made in a child process under the first instruction set that runs.
+    def outcome(self, row: Candidate) -> CandidateOutcome:
+        parent = self._fused.result() if self._fused and row.fused else self._graph
+        if isinstance(parent, TrimaranError):
+            return Failed(row, parent)
+        with self._run.progress.stage(row.name) as step:
+            reason = self._reason_to_skip(row, parent)
+            outcome = Stopped(row, reason) if reason else self._make_and_judge(row, parent, step)
+            step.outcome(outcome_words(outcome))
+        # A lower bound is measured without a restriction, so only candidates that need none are its rivals.
+        if isinstance(outcome, Proven) and not outcome.environment:
+            self._rivals.append(Rival(row, outcome.artifact))
+        return outcome
 
-    With labelled data it is held against its parent's answers; one that loses too much is made, but refused.
-    """
-    row = candidate(name)
-    parent = store.open(reference)
-    labelled = read_labelled(data, metric, task=parent.task, labels=parent.labels) if data and metric else None
-    wanted = Wanted(
-        calibration=texts_for(parent.task, "calibration", calibration),
-        gates=gates_for(parent.task, fidelity, gates or {}),
-        budget_s=budget_s,
-        threads=threads or usable_cores(),
-        half_outputs=half_outputs,
-    )
-    with progress.stage(row.name) as step:
-        artifact, restriction = isolation.first_restriction_that_runs(
-            lambda restriction: _make(row, parent, wanted, restriction=restriction, store=store, step=step)
-        )
-        step.outcome("; ".join(str(check) for check in artifact.checks) + (f", {restriction}" if restriction else ""))
-    if labelled:
-        with progress.stage("labelled data") as step:
-            check = _data_check(parent, artifact, labelled, threads=wanted.threads)
-            step.outcome(str(check))
-        if not check.holds:
-            raise QualityError(
-                f"{row.name} loses too much on {data}: {check}.",
-                hint=f"It was made all the same: {artifact.directory}.",
+    def _reason_to_skip(self, row: Candidate, parent: Artifact) -> str:
+        if not waits_for_rivals(self._run.plan, row, self._graph):
+            return ""
+        # The matrix products of a float candidate are those of the plain graph.
+        source = parent if row.searched else self._graph
+        return reason_to_skip(self._run.plan, row, source, self._rivals, store=self._run.store)
+
+    def _make_and_judge(self, row: Candidate, parent: Artifact, step: Step) -> CandidateOutcome:
+        def attempt(restriction: dict[str, str]) -> tuple[Artifact, Quality]:
+            artifact = make_candidate(
+                row, parent, self._inputs, restriction=restriction, store=self._run.store, step=step
             )
-    return artifact
+            return artifact, judge(self._run, artifact, self._answers())
 
-
-def _data_check(parent: Artifact, artifact: Artifact, data: LabelledData, *, threads: int) -> Check:
-    before, after = (
-        reference_answers(side, data.texts, threads=threads, deadline_s=ASSESS_DEADLINE_S)
-        for side in (parent, artifact)
-    )
-    return data.score(artifact, before, after).check()
-
-
-def _fuse(plan: Plan, graph: Artifact, *, store: Store, progress: Progress) -> Artifact | TrimaranError:
-    with progress.stage("optimize") as step:
         try:
-            folder = isolation.run(
-                children.fuse,
-                MAKE_DEADLINE_S,
-                parent=str(graph.directory),
-                store=str(store.root),
-                force=store.force,
-                allow_partial=plan.config.allow_partial_fusion,
-                threads=plan.lane_threads,
-            )
+            (artifact, quality), restriction = first_restriction_that_runs(attempt)
         except TrimaranError as error:
-            step.outcome(str(error))
-            return error
-        fused = load_artifact(Path(folder))
-        step.outcome(", ".join(f"{name} {count}" for name, count in fused.details["fused_nodes"].items()))
-    return fused
+            return Failed(row, error)
+        return judged(row, artifact, quality, restriction)
 
 
-def _make(
-    row: Candidate, parent: Artifact, wanted: Wanted, *, restriction: dict[str, str], store: Store, step: Step
-) -> Artifact:
-    settings: dict[str, Any] = {"threads": wanted.threads, "execution_environment": restriction}
-    settings["half_outputs"] = wanted.half_outputs
-    if row.calibrated:
-        settings["calibration"] = list(wanted.calibration)
-    if row.searched:
-        settings["gates"] = [[gate.metric, gate.comparison, gate.limit] for gate in wanted.gates]
-        settings["budget_s"] = wanted.budget_s
-        settings["weight_levels"] = largest_weight(row.backend, tuple(sorted(restriction.items())))
-    with isolation.Worker(environment=restriction, on_progress=step.advance) as worker:
-        folder = worker.call(
-            children.make_candidate,
-            MAKE_DEADLINE_S,
-            parent=str(parent.directory),
-            name=row.name,
-            store=str(store.root),
-            force=store.force,
-            settings=settings,
+def judge(run: DeployRun, artifact: Artifact, eager: EagerAnswers) -> Quality:
+    """Compares the artifact's answers with eager PyTorch's; an earlier judgement of the same is reused."""
+    plan, on_data = run.plan, eager.on_data
+    recipe = assess_recipe(
+        plan,
+        artifact,
+        threads=plan.lane_threads,
+        libraries=("torch", "transformers", "onnxruntime", "openvino"),
+        **({"data": on_data.data.digest} if on_data else {}),
+    )
+
+    def assessed() -> Quality:
+        return assess(
+            artifact,
+            eager.judging,
+            plan.judging,
+            gates=plan.gates,
+            threads=plan.lane_threads,
+            deadline_s=ASSESS_DEADLINE_S,
+            on_data=on_data,
         )
-    return load_artifact(Path(folder))
+
+    return run.store.remember(recipe, Quality, assessed)[0]
 
 
-def _try(
-    plan: Plan,
-    row: Candidate,
-    parent: Artifact,
-    answers: Callable[[], Mapping[str, Array]],
-    *,
-    store: Store,
-    step: Step,
-    on_data: OnData | None,
-) -> Contender:
-    wanted = Wanted(plan.calibration, plan.gates, plan.config.budget, plan.lane_threads)
-
-    def attempt(restriction: dict[str, str]) -> tuple[Artifact, Quality]:
-        artifact = _make(row, parent, wanted, restriction=restriction, store=store, step=step)
-        return artifact, judge(plan, artifact, answers(), store=store, on_data=on_data)
-
-    try:
-        (artifact, quality), restriction = isolation.first_restriction_that_runs(attempt)
-    except TrimaranError as error:
-        return Contender(row, failure=error)
-    return Contender(row, artifact, quality, environment=restriction)
-
-
-def eager_on_data(plan: Plan, reference: Artifact, progress: Progress) -> OnData | None:
-    """What eager PyTorch says to the user's labelled data, if there is any."""
-    if plan.data is None:
-        return None
-    with progress.stage("labelled data") as step:
-        eager = reference_answers(reference, plan.data.texts, threads=plan.config.threads, deadline_s=ASSESS_DEADLINE_S)
-        step.outcome(f"{plan.data.metric} over {len(plan.data.gold)} items")
-    return OnData(plan.data, eager)
-
-
-def assess_recipe(plan: Plan, artifact: Artifact, *, threads: int, libraries: Sequence[str], **more: Any) -> Recipe:
-    """What a judgement of fidelity rests on, and is remembered by."""
+def assess_recipe(
+    plan: DeployPlan, artifact: Artifact, *, threads: int, libraries: Sequence[str], **more: Any
+) -> Recipe:
+    """What a judgement of fidelity depends on, and is remembered by."""
     return Recipe(
         step="assess",
         parents=(artifact.digest,),
@@ -263,45 +146,3 @@ def assess_recipe(plan: Plan, artifact: Artifact, *, threads: int, libraries: Se
         },
         tools=tools(*libraries),
     )
-
-
-def judge(
-    plan: Plan,
-    artifact: Artifact,
-    answers: Mapping[str, Array],
-    *,
-    store: Store,
-    on_data: OnData | None = None,
-) -> Quality:
-    recipe = assess_recipe(
-        plan,
-        artifact,
-        threads=plan.lane_threads,
-        libraries=("torch", "transformers", "onnxruntime", "openvino"),
-        **({"data": on_data.data.digest} if on_data else {}),
-    )
-    texts: Sequence[Text] = plan.judging
-    quality, _ = store.remember(
-        recipe,
-        Quality,
-        lambda: assess(
-            artifact,
-            answers,
-            texts,
-            gates=plan.gates,
-            threads=plan.lane_threads,
-            deadline_s=ASSESS_DEADLINE_S,
-            on_data=on_data,
-        ),
-    )
-    return quality
-
-
-def outcome_words(contender: Contender) -> str:
-    if contender.stopped:
-        return f"stopped: {contender.stopped}"
-    if contender.failure:
-        return f"failed: {contender.failure}"
-    assert contender.quality is not None
-    broken = contender.quality.broken
-    return f"rejected: {'; '.join(str(check) for check in broken)}" if broken else "keeps its gates"

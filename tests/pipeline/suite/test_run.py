@@ -9,7 +9,7 @@ from trimaran.core.config import deploy_config
 from trimaran.core.errors import UsageError
 from trimaran.core.progress import SilentProgress
 from trimaran.core.store import Store
-from trimaran.pipeline.suite.run import Wanted, bench_suite
+from trimaran.pipeline.suite.run import SuiteOptions, bench_suite
 
 
 @pytest.mark.parametrize(
@@ -25,6 +25,6 @@ def test_a_suite_with_an_unknown_candidate_is_refused_before_any_work(tmp_path: 
     config = deploy_config({"model": "no such model"})
     with pytest.raises(UsageError) as refused:
         bench_suite(
-            config, load_suite(str(path)), Wanted(), store=Store(tmp_path), progress=SilentProgress(), command=()
+            config, load_suite(str(path)), SuiteOptions(), store=Store(tmp_path), progress=SilentProgress(), command=()
         )
     assert words in str(refused.value)

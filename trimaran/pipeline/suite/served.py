@@ -36,7 +36,7 @@ Parameters = ParamSpec("Parameters")
 
 
 @dataclass(frozen=True)
-class Target:
+class ServedTarget:
     """A live server. `urls` by wire; `statistics` is Triton's http address, where it is known."""
 
     kind: Literal["triton", "gateway"]
@@ -50,7 +50,7 @@ class Target:
 class Driver:
     """The child that makes the load; every call returns what was answered, whatever became of the server."""
 
-    def __init__(self, target: Target, wire: Wire, texts: Sequence[Text]) -> None:
+    def __init__(self, target: ServedTarget, wire: Wire, texts: Sequence[Text]) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="trimaran-load-")
         path = Path(self._folder.name) / "texts.json"
         path.write_text(json.dumps(list(texts)), encoding="utf-8")
@@ -91,7 +91,7 @@ class Driver:
 def run_served(
     unit: Unit,
     *,
-    target: Target,
+    target: ServedTarget,
     head: Mapping[str, Any],
     texts: Sequence[Text],
     used: TextsUsed | None,
@@ -108,7 +108,7 @@ def run_served(
         load.close()
 
 
-def statistics(target: Target) -> ServerTime | None:
+def statistics(target: ServedTarget) -> ServerTime | None:
     """What Triton has counted for the model so far, over all its versions."""
     if target.statistics is None:
         return None
@@ -153,7 +153,9 @@ def cut_of(found: Load, samples: int, limit_s: float, where: str) -> Head:
     return {}
 
 
-def _single_stream(asked: AskedSingleStream, facts: Head, load: Driver, target: Target, texts: int, say: Say) -> Result:
+def _single_stream(
+    asked: AskedSingleStream, facts: Head, load: Driver, target: ServedTarget, texts: int, say: Say
+) -> Result:
     rounds: list[Round] = []
     cut: Head = {}
     warmup = load.load(ServerCallers.warm_up, asked.limit_s, calls=asked.warmup)
@@ -173,7 +175,7 @@ def _single_stream(asked: AskedSingleStream, facts: Head, load: Driver, target: 
     return results.SingleStream(**facts, driver=driver(), rounds=tuple(rounds), server=server, **cut)
 
 
-def _offline(asked: AskedOffline, facts: Head, load: Driver, target: Target, texts: int, say: Say) -> Result:
+def _offline(asked: AskedOffline, facts: Head, load: Driver, target: ServedTarget, texts: int, say: Say) -> Result:
     used: TextsUsed | None = facts["texts"]
     passes: list[results.Pass] = []
     cut: Head = {}
@@ -189,7 +191,9 @@ def _offline(asked: AskedOffline, facts: Head, load: Driver, target: Target, tex
     return results.Offline(**facts, driver=driver(), passes=tuple(passes), **cut)
 
 
-def _closed_loop(asked: AskedClosedLoop, facts: Head, load: Driver, target: Target, texts: int, say: Say) -> Result:
+def _closed_loop(
+    asked: AskedClosedLoop, facts: Head, load: Driver, target: ServedTarget, texts: int, say: Say
+) -> Result:
     points: list[ClosedPoint] = []
     cut: Head = {}
     load.load(ServerCallers.warm_up, asked.limit_s, calls=texts)
@@ -217,7 +221,7 @@ def _closed_loop(asked: AskedClosedLoop, facts: Head, load: Driver, target: Targ
     return results.ClosedLoop(**facts, points=tuple(points), **cut)
 
 
-def _open_loop(asked: AskedOpenLoop, facts: Head, load: Driver, target: Target, texts: int, say: Say) -> Result:
+def _open_loop(asked: AskedOpenLoop, facts: Head, load: Driver, target: ServedTarget, texts: int, say: Say) -> Result:
     alone = load.load(ServerCallers.warm_up, asked.limit_s, calls=texts)
     result = results.OpenLoop(**facts, driver=driver(), budget_ms=asked.budget_ms, share=asked.share, points=())
     if alone.dead or not alone.latencies_ns:
@@ -267,7 +271,7 @@ def between_rates(result: results.OpenLoop) -> float | None:
     return None if broken is None else ((held.rate_per_s if held else 0.0) + broken) / 2
 
 
-WAYS: dict[str, Callable[[Any, Head, Driver, Target, int, Say], Result]] = {
+WAYS: dict[str, Callable[[Any, Head, Driver, ServedTarget, int, Say], Result]] = {
     "single-stream": _single_stream,
     "offline": _offline,
     "closed-loop": _closed_loop,
@@ -275,7 +279,7 @@ WAYS: dict[str, Callable[[Any, Head, Driver, Target, int, Say], Result]] = {
 }
 
 
-def unreached(error: TrimaranError, unit: Unit, facts: Mapping[str, Any], target: Target) -> Result:
+def unreached(error: TrimaranError, unit: Unit, facts: Mapping[str, Any], target: ServedTarget) -> Result:
     """An empty result for a server that could not be asked at all."""
     kinds: dict[str, Callable[..., Result]] = {
         "single-stream": lambda **head: results.SingleStream(**head, rounds=()),

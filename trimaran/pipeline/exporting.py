@@ -1,0 +1,82 @@
+"""Exports a trained model in a child process: eager PyTorch as an artifact, and its graph as proven ONNX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from trimaran.core.artifact import Artifact, load_artifact
+from trimaran.core.families import Exporter
+from trimaran.core.isolation import Worker
+from trimaran.core.progress import Progress
+from trimaran.core.spec import ModelRef, ShapeProfile
+from trimaran.core.store import Store
+from trimaran.export.validate import ATOL
+from trimaran.pipeline import children
+from trimaran.pipeline.plan import DeployRun
+
+EXPORT_DEADLINE_S = 1800.0
+
+
+class Exported(NamedTuple):
+    # Eager PyTorch: a pointer to the user's weights, with the tokenizer.
+    reference: Artifact
+    # The same computation in ONNX, proven equal.
+    graph: Artifact
+
+
+def export_planned(run: DeployRun, *, when_loaded: Callable[[Artifact], None]) -> Exported:
+    """The export of a deployment, on the threads that other work beside it leaves.
+
+    `when_loaded` is called with the reference as soon as it exists, before the graph is traced.
+    """
+    plan = run.plan
+    return export_model(
+        plan.ref,
+        plan.profile,
+        store=run.store,
+        progress=run.progress,
+        exporter=plan.config.exporter,
+        threads=plan.lane_threads,
+        when_loaded=when_loaded,
+    )
+
+
+def export_model(
+    ref: ModelRef,
+    profile: ShapeProfile,
+    *,
+    store: Store,
+    progress: Progress,
+    atol: float = ATOL,
+    exporter: Exporter | None = None,
+    threads: int | None = None,
+    when_loaded: Callable[[Artifact], None] | None = None,
+) -> Exported:
+    # Both steps in one child: loading the libraries takes longer than exporting a small model.
+    with Worker() as worker, progress.stage("export") as step:
+        loaded = worker.call(
+            children.make_reference,
+            EXPORT_DEADLINE_S,
+            ref=ref.model_dump(mode="json"),
+            profile=profile.model_dump(mode="json"),
+            store=str(store.root),
+            force=store.force,
+        )
+        reference = load_artifact(Path(loaded))
+        if when_loaded:
+            when_loaded(reference)
+        traced = worker.call(
+            children.export_reference,
+            EXPORT_DEADLINE_S,
+            eager=loaded,
+            atol=atol,
+            exporter=exporter,
+            threads=threads,
+            store=str(store.root),
+            force=store.force,
+        )
+        graph = load_artifact(Path(traced))
+        step.outcome(f"{ref.family}, {ref.task}, {graph.checks[0]}")
+    return Exported(reference, graph)
