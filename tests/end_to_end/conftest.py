@@ -78,15 +78,18 @@ def classifier_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="session")
-def classifier(classifier_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> World:
+@pytest.fixture(scope="session", params=["as this CPU multiplies", "as without VNNI"])
+def classifier(
+    request: pytest.FixtureRequest, classifier_folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> World:
+    """Once with the weights that this CPU multiplies exactly, and once with the 7 bits of a CPU without VNNI."""
     folder = tmp_path_factory.mktemp("classifier-world")
     home = folder / "home"
     candidates = "onnxruntime-fused,onnxruntime-int8-dynamic,onnxruntime-int8-static"
     # What is found must not depend on how busy the machine is.
     said = trimaran_json(
         "deploy", "-m", classifier_folder, "--name", "gender", "--candidates", candidates, "--budget", 600,
-        home=home, cwd=folder,
+        home=home, cwd=folder, module="tests.seven_bits" if request.param == "as without VNNI" else "trimaran",
     )  # fmt: skip
     return World(folder, home, said)
 

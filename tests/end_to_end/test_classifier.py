@@ -41,6 +41,7 @@ def test_what_is_deployed_keeps_the_labels_and_what_does_not_is_rejected(classif
     for row in rows.values():
         assert row["quality"]["n"] == len(shipped_texts("judging"))
         kept = row["quality"]["label_agreement"] >= 0.995 and row["quality"]["mean_probability_change"] <= 0.005
+        kept = kept and row["quality"]["tail_probability_change"] <= 0.02
         assert (row["verdict"] != "rejected") == kept
 
 
@@ -52,6 +53,7 @@ def test_int8_keeps_the_labels_with_some_layers_in_float(classifier: World) -> N
     assert row.quality is not None and row.sensitivity is not None
     assert row.quality.metrics["label_agreement"] >= 0.995
     assert row.quality.metrics["mean_probability_change"] <= 0.005
+    assert row.quality.metrics["tail_probability_change"] <= 0.02
     assert row.sensitivity.stopped == "gates keep"
     kept = [layer.kept for layer in row.sensitivity.layers]
     assert 6 <= kept.count("int8") < len(kept) == 24

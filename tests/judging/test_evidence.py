@@ -93,3 +93,14 @@ def test_a_clean_slate_with_narrow_margins_is_luck() -> None:
     assert found.value == 1.0 and not found.holds
     moved[:, 0] = logits[:, 0] + 0.001
     assert evidence_for([gate], {"logits": logits}, {"logits": moved})[0].holds
+
+
+def test_a_tail_is_foreseen_beyond_the_largest_of_a_few_texts() -> None:
+    """Held out are fewer texts than a judge has: a largest change that only just keeps its limit is luck."""
+    reference, candidate = {"embedding": VECTORS}, {"embedding": moved(VECTORS, 0.05)}
+    largest = float(text_losses("embedding", reference, candidate).max())
+    found = evidence_for([Gate("tail_cosine_distance", "<=", largest * 1.001)], reference, candidate)[0]
+    assert found.value == pytest.approx(largest)
+    assert found.high > largest
+    assert not found.holds
+    assert evidence_for([Gate("tail_cosine_distance", "<=", largest * 5)], reference, candidate)[0].holds

@@ -3,9 +3,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from trimaran.core.parity import classification_fidelity
 from trimaran.core.tasks import Gate
 from trimaran.judging.evidence import JUDGED, bootstrap_draws, evidence_for
-from trimaran.judging.margins import foreseen_changes, margins_and_moves, narrowest_first, squared_moves
+from trimaran.judging.margins import (
+    foreseen_changes,
+    foreseen_probability_change,
+    margins_and_moves,
+    narrowest_first,
+    squared_moves,
+)
 
 GENERATOR = np.random.default_rng(8)
 
@@ -66,3 +73,30 @@ def test_a_pass_on_held_out_texts_is_a_pass_of_the_judge() -> None:
 
 def test_texts_nearest_to_another_label_come_first() -> None:
     assert narrowest_first({"logits": np.array([[5.0, 0.0], [0.1, 0.0], [0.0, 1.0]])}) == [1, 2, 0]
+
+
+def test_the_probability_change_that_is_foreseen_is_that_of_many_more_texts() -> None:
+    foreseen = foreseen_probability_change(*world(0.1), rarity=1e-3)
+    reference, candidate = world(0.1, n=200_000)
+    sides = [1 / (1 + np.exp(side["logits"][:, 1] - side["logits"][:, 0])) for side in (reference, candidate)]
+    assert foreseen == pytest.approx(float(np.quantile(np.abs(sides[0] - sides[1]), 1 - 1e-3)), rel=0.25)
+
+
+def test_independent_labels_are_foreseen_by_their_log_odds() -> None:
+    odds = GENERATOR.uniform(-6, 6, (160, 4))
+    moved = odds + GENERATOR.normal(0, 0.1, odds.shape)
+    sides = [{"label_probabilities": 1 / (1 + np.exp(-side))} for side in (odds, moved)]
+    foreseen = foreseen_probability_change(*sides, rarity=1e-3)
+    assert foreseen is not None and 0.05 < foreseen < 0.12
+    assert foreseen_probability_change({"values": odds}, {"values": moved}, rarity=1e-3) is None
+
+
+def test_a_tail_that_holds_on_held_out_texts_holds_before_the_judge() -> None:
+    gate, held, broken = Gate("tail_probability_change", "<=", 0.02), 0, 0
+    for noise in np.repeat([0.01, 0.02, 0.03, 0.05], 25):
+        if evidence_for([gate], *world(noise))[0].holds:
+            held += 1
+            reference, candidate = world(noise, n=JUDGED)
+            broken += classification_fidelity(reference, candidate)["tail_probability_change"] > gate.limit
+    assert held >= 30
+    assert broken <= 0.1 * held

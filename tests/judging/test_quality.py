@@ -155,3 +155,15 @@ def test_without_a_gate_on_it_rows_are_padded(artifact: Artifact) -> None:
 def test_no_texts_are_refused(artifact: Artifact) -> None:
     with pytest.raises(UsageError, match="there are none"):
         reference_answers(artifact, [], threads=1)
+
+
+def test_too_few_texts_for_a_tail_are_held_by_the_largest_and_it_is_said(artifact: Artifact) -> None:
+    one_moved = VECTORS.copy()
+    one_moved[2] = OTHERS[2]
+    quality = judged(artifact, candidate=one_moved, moved=dict.fromkeys(TOGETHER, one_moved))
+    tail = next(check for check in quality.checks if check.name == "tail_cosine_distance")
+    assert not tail.holds
+    assert tail.observed == pytest.approx(quality.metrics["worst_cosine_distance"])
+    assert "the largest change of 8 texts" in str(tail)
+    assert "299 texts are needed for 1 %" in str(tail)
+    assert not any(check.detail for check in quality.checks if check.name != "tail_cosine_distance")

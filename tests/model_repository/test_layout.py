@@ -227,6 +227,28 @@ def test_other_inputs_of_the_engine_are_another_interface(tmp_path: Path) -> Non
         )
 
 
+def test_prompts_are_an_option_that_later_versions_may_add_but_not_take_away(tmp_path: Path) -> None:
+    plain = tiny_artifact(tmp_path / "s")
+    spec = {**plain.tokenizer.model_dump(), "prompts": {"query": "the ", "document": ""}, "default_prompt": "query"}
+    prompted = changed(plain, tmp_path / "s", tokenizer=spec)
+    first = lay_out(plain, repository=tmp_path / "r", name="m", rows="padded", threads=1)
+    assert "OPTIONS" not in {tensor.name for tensor in config_of(first, "m").inputs}
+    assert "prompts" not in config_of(first, "m").parameters
+    second = lay_out(prompted, repository=tmp_path / "r", name="m", rows="padded", threads=1)
+    assert [tensor.name for tensor in config_of(second, "m").inputs if tensor.optional] == ["TEXT_PAIR", "OPTIONS"]
+    assert json.loads(config_of(second, "m").parameters["prompts"]) == ["query", "document"]
+    with pytest.raises(RepositoryError, match="Callers of one cannot call the other"):
+        lay_out(plain, repository=tmp_path / "r", name="m", rows="padded", threads=1)
+
+
+def test_a_model_with_prompts_is_no_ensemble_because_its_options_must_be_read(tmp_path: Path) -> None:
+    plain = tiny_artifact(tmp_path / "s")
+    spec = {**plain.tokenizer.model_dump(), "prompts": {"query": "the "}, "default_prompt": ""}
+    for name, artifact in (("plain", plain), ("asks", changed(plain, tmp_path / "s", tokenizer=spec))):
+        made = lay_out(artifact, repository=tmp_path / "r", name=name, rows="padded", threads=1, separate=True)
+        assert config_of(made, name).ensemble == (name == "plain")
+
+
 def test_another_profile_is_tuning_and_goes_into_the_configuration(tmp_path: Path) -> None:
     artifact = tiny_artifact(tmp_path / "s")
     lay_out(artifact, repository=tmp_path / "r", name="m", rows="padded", threads=1)

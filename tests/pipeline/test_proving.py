@@ -10,6 +10,7 @@ from tests.tiny import PROFILE, tiny_artifact
 from trimaran.core.errors import ChildError
 from trimaran.core.progress import SilentProgress
 from trimaran.core.store import Store
+from trimaran.core.tasks import gates_for
 from trimaran.pipeline import proving
 from trimaran.pipeline.plan import DeployRun
 from trimaran.quantize.candidates import candidate
@@ -35,3 +36,16 @@ def test_where_eager_fails_it_is_said_so_and_no_candidate_is_blamed(
 
     with pytest.raises(ChildError, match="eager PyTorch died"):
         proving.make_and_prove_candidates(run, graph, answers)
+
+
+def test_a_judgement_is_not_remembered_across_a_changed_metric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = tiny_artifact(tmp_path)
+    plan: Any = SimpleNamespace(judging=("a text",), gates=gates_for("embedding", "strict", {}))
+
+    def key() -> str:
+        return proving.assess_recipe(plan, graph, threads=1, libraries=()).digest
+
+    before = key()
+    assert key() == before
+    monkeypatch.setattr(proving, "METRICS_VERSION", proving.METRICS_VERSION + 1)
+    assert key() != before

@@ -11,8 +11,9 @@ from tests.tiny import tiny_artifact
 from trimaran.benchmarks.measure.baselines import attention_of, baseline_row, baselines, no_compiler
 from trimaran.benchmarks.measure.runner import Measured, Outcome
 from trimaran.core.errors import ToolError, UsageError
+from trimaran.core.tasks import gates_for
 from trimaran.pipeline.outcomes import CandidateOutcome, Failed, judged
-from trimaran.pipeline.race import race_entries, stopped_notes
+from trimaran.pipeline.race import race_entries, stopped_notes, too_few_texts_notes
 from trimaran.quantize.candidates import candidate
 
 Memory = namedtuple("Memory", "available")
@@ -88,3 +89,11 @@ def test_without_a_compiler_the_baseline_says_why_it_is_not_there(
 def test_an_unknown_baseline_names_its_neighbour() -> None:
     with pytest.raises(UsageError, match="eager-bf16"):
         baselines(["eager-fp16"])
+
+
+def test_the_report_says_when_the_judging_texts_are_too_few_for_the_tail() -> None:
+    gates = gates_for("text-classification", "strict", {})
+    (said,) = too_few_texts_notes(gates, 100)
+    assert said.startswith("There are few judging texts: 1 % tail of |Δp| is the largest change of 100 texts")
+    assert too_few_texts_notes(gates, 400) == ()
+    assert too_few_texts_notes(gates_for("rerank", "strict", {}), 100) == ()

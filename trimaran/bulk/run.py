@@ -18,7 +18,7 @@ from trimaran.bulk.part_files import DType, Format, Shape, refuse_mismatch
 from trimaran.bulk.readers import Columns
 from trimaran.bulk.run_folder import BulkManifest, PartEntry, Receipt, RunFolder, Settings, Timing, counted
 from trimaran.bulk.sources import STDIN, Source
-from trimaran.bulk.worker import How, lanes_for, width_of
+from trimaran.bulk.worker import How, lanes_for, require_prompt, width_of
 from trimaran.core.artifact import Artifact
 from trimaran.core.environment import capture, usable_cores
 from trimaran.core.errors import UsageError, ValidationError
@@ -59,6 +59,7 @@ def settings_for(
         wanted = "single"
         if not how.ask.get("labels"):
             raise UsageError("Zero-shot classification wants labels.", hint="""Give --ask 'labels=["one", "two"]'.""")
+    require_prompt(artifact, how)
     if wanted == "pair" and columns.pair is None:
         raise UsageError(f"{artifact.task} reads two texts a row.", hint="Name the second one's column with --pair.")
     if wanted == "single" and columns.pair is not None:

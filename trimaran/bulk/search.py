@@ -13,7 +13,7 @@ from trimaran.bulk.child import Child
 from trimaran.bulk.faiss_index import IndexFacts, facts_path, faiss_library, ids_path, prepared
 from trimaran.bulk.part_files import Shape
 from trimaran.bulk.vectors import Vectors
-from trimaran.bulk.worker import How, width_of
+from trimaran.bulk.worker import How, require_prompt, width_of
 from trimaran.core.artifact import Artifact
 from trimaran.core.environment import usable_cores
 from trimaran.core.errors import IntegrityError, UsageError
@@ -69,6 +69,7 @@ def vectors_by_artifact(artifact: Artifact, how: How, texts: Sequence[str]) -> V
     width = width_of(artifact)
     if not width:
         raise UsageError(f"{artifact.directory.name} answers {artifact.task}, not vectors.")
+    require_prompt(artifact, how)
     shape = Shape(artifact=artifact.digest, task=artifact.task, format="parquet", dtype="fp32", width=width)
     with Worker(environment=artifact.execution_environment) as worker:
         child = worker.hold(

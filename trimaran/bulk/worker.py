@@ -25,6 +25,7 @@ from trimaran.core.errors import UsageError
 from trimaran.core.spec import Frozen, Rows
 from trimaran.runtime.answers import ANSWERS, Answering, Reader
 from trimaran.runtime.text import Row, Text, TextEncoder, batch_of, groups_of
+from trimaran.runtime.wire import PROMPT
 
 Vectors = npt.NDArray[np.float32]
 EMBEDDING = "embedding"
@@ -164,7 +165,7 @@ class Worker:
             order = sorted(range(len(work.texts)), key=lambda index: _length(work.texts[index]), reverse=True)
             groups = [order[begin : begin + _WINDOW] for begin in range(0, len(order), _WINDOW)]
         else:
-            for index, found in enumerate(self._encoder.encodings(work.texts)):
+            for index, found in enumerate(self._encoder.encodings(work.texts, prompt=self._how.ask.get(PROMPT))):
                 work.tokens.append(Row(found.ids, found.type_ids))
                 if found.overflowing:
                     if self._how.cut_long:
@@ -257,6 +258,16 @@ class _Answers:
         for index, answer in zip(group, found, strict=True):
             work.answers[index] = answer
         return tokens
+
+
+def require_prompt(artifact: Artifact, how: How) -> None:
+    """Raises UsageError with the names that there are, if a prompt is asked for that the artifact does not have."""
+    name, known = how.ask.get(PROMPT), artifact.tokenizer.prompts
+    if name is not None and name not in known:
+        raise UsageError(
+            f"{artifact.name} has no prompt {name!r}.",
+            hint=f"Known: {', '.join(known)}." if known else "It has no prompts at all: leave it out.",
+        )
 
 
 def lanes_for(artifact: Artifact, cores: int, memory_bytes: int) -> tuple[int, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from trimaran.core.artifact import Artifact
     from trimaran.core.progress import Progress
     from trimaran.core.store import Store
+    from trimaran.model_repository.layout import Deployment
 
 Triple = tuple[int, int, int]
 
@@ -260,6 +262,7 @@ def _print_plan(plan: Any, as_json: bool) -> None:
         "task": plan.ref.task,
         "layers": plan.ref.layers,
         "hidden": plan.ref.hidden,
+        "prompts": _prompts(plan.ref),
         "profile": {"batch": str(plan.profile.batch), "sequence": str(plan.profile.sequence)},
         "fidelity": plan.config.fidelity,
         "gates": [f"{gate.metric} {gate.comparison} {gate.limit:g}" for gate in plan.gates],
@@ -270,12 +273,21 @@ def _print_plan(plan: Any, as_json: bool) -> None:
         "name": plan.name,
         "repository": str(plan.repository),
         "report": str(plan.report),
+        "notes": list(plan.notes),
     }
     if as_json:
         emit(facts)
         return
     for key, value in facts.items():
-        typer.echo(f"{key:12} {', '.join(value) if isinstance(value, list) else value}")
+        if key != "notes" and (value or key != "prompts"):
+            typer.echo(f"{key:12} {', '.join(value) if isinstance(value, list) else value}")
+    for note in plan.notes:
+        typer.echo(f"{'note':12} {note}")
+
+
+def _prompts(ref: Any) -> list[str]:
+    """The names of the model's prompts, and which of them is put before every text unasked."""
+    return [f"{name} (default)" if name == ref.default_prompt else name for name in ref.prompts]
 
 
 def _print_deployed(result: Any) -> None:
@@ -284,11 +296,22 @@ def _print_deployed(result: Any) -> None:
     lines = {
         "Report": result.report_paths["html"],
         "Repository": f"{deployment.repository} ({deployment.name}, version {deployment.version})",
-        "Serve": f"trimaran serve {deployment.repository}",
-        "Ask": f'trimaran query {deployment.name} "some text"',
+        "Serve": shlex.join(["trimaran", "serve", str(deployment.repository)]),
+        "Ask": _example_of(deployment),
     }
     for key, value in lines.items():
         typer.echo(f"{key:11} {value}", err=True)
+
+
+def _example_of(deployment: Deployment) -> str:
+    """A command that asks the model what it is for, to be typed as it is printed."""
+    from trimaran.model_repository.layout import CONFIG_FILE
+    from trimaran.model_repository.pbtxt import config_from_pbtxt
+    from trimaran.serving.client.asking import example_command
+
+    config = (deployment.repository / deployment.name / CONFIG_FILE).read_text(encoding="utf-8")
+    parameters = config_from_pbtxt(config).parameters
+    return example_command(deployment.name, parameters["task"], mask_token=parameters.get("mask_token", ""))
 
 
 def print_summary(report: Any) -> None:

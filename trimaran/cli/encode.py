@@ -106,6 +106,10 @@ def encode_command(
     part_rows: Annotated[
         int | None, typer.Option("--part-rows", min=1, help="Input rows of each part.", show_default="2048")
     ] = None,
+    prompt: Annotated[
+        str | None,
+        typer.Option("--prompt", help="A prompt of the model, by name, before every text; by default its default one."),
+    ] = None,
     ask: Annotated[
         list[str] | None,
         typer.Option("--ask", help='What is asked of a task, KEY=JSON: `top_k=1`, `labels=["a", "b"]`.'),
@@ -134,7 +138,8 @@ def encode_command(
         raise UsageError("--address is for --engine ray.", hint="Add --engine ray.")
     found = deployed(model, store=shelf_at(store), repository=repository)
     progress = progress_now()
-    how = How(rows=rows.value if rows else found.rows, cut_long=not reject_long, ask=_asked(ask or []))
+    asked = {**_asked(ask or []), **({"prompt": prompt} if prompt is not None else {})}
+    how = How(rows=rows.value if rows else found.rows, cut_long=not reject_long, ask=asked)
     progress.note(
         f"{found.artifact.directory.name} ({found.artifact.digest[:12]}): rows {how.rows}, "
         f"{'as asked' if rows else found.why}."

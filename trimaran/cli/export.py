@@ -63,6 +63,7 @@ def export(
 ) -> None:
     """Export a trained model to one ONNX graph, proven equal to eager PyTorch."""
     from trimaran.core.config import deploy_config
+    from trimaran.pipeline.assumptions import assumptions
     from trimaran.pipeline.exporting import export_model
     from trimaran.pipeline.plan import find_model
 
@@ -85,12 +86,15 @@ def export(
             "hub": hub,
         }
     )
-    ref = find_model(settings)
+    ref, progress = find_model(settings), progress_now()
+    profile = settings.profile_for(ref)
+    for note in assumptions(settings, ref, profile):
+        progress.note(note)
     _, graph = export_model(
         ref,
-        settings.profile_for(ref),
+        profile,
         store=shelf_at(store, force=force),
-        progress=progress_now(),
+        progress=progress,
         atol=atol,
         exporter=settings.exporter,
     )

@@ -83,6 +83,9 @@ def search_command(
         typer.Option("--url", help="Ask the served model NAME at host:port instead of opening the artifact."),
     ] = None,
     protocol: Annotated[Protocol, typer.Option("--protocol", help="How to talk to the server.")] = Protocol.grpc,
+    prompt: Annotated[
+        str | None, typer.Option("--prompt", help="A prompt of the model, by name, such as `query`.")
+    ] = None,
     repository: RepositoryOption = Path("model_repository"),
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -96,13 +99,15 @@ def search_command(
         from trimaran.serving.client import Client
 
         with Client(url, protocol=protocol.value) as client:
-            asked = client.embed(model, texts)
+            asked = client.embed(model, texts, prompt=prompt)
             digest = client.model(model).parameters.get("artifact", "")
     else:
         from trimaran.pipeline.artifact_lookup import deployed
 
         found = deployed(model, store=shelf_at(store), repository=repository)
-        asked = vectors_by_artifact(found.artifact, How(rows=found.rows), texts)
+        asked = vectors_by_artifact(
+            found.artifact, How(rows=found.rows, ask={} if prompt is None else {"prompt": prompt}), texts
+        )
         digest = found.artifact.digest
     if digest != opened.facts.artifact:
         progress_now().note(

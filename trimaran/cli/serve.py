@@ -14,7 +14,6 @@ from trimaran.cli.deploy import JsonOption, StoreOption, ThreadsOption, emit, sh
 from trimaran.serving.container.image import IMAGE
 
 if TYPE_CHECKING:
-    from trimaran.runtime.text import Text
     from trimaran.serving.triton.daemon import Running
 
 repository_app = typer.Typer(no_args_is_help=True, help="Lay out and check Triton model repositories.")
@@ -166,33 +165,37 @@ def stop(
 @app.command(rich_help_panel="Serve")
 def query(
     name: Annotated[str, typer.Argument(help="The model to call.")],
-    texts: Annotated[list[str], typer.Argument(help="Texts; `first ||| second` is a pair.")],
+    texts: Annotated[list[str], typer.Argument(help="What to ask; what is wanted depends on the model's task.")],
     url: Annotated[str, typer.Option("--url", help="host:port; by default Triton's own ports.")] = "",
     protocol: Annotated[Protocol, typer.Option("--protocol", help="How to talk to the server.")] = Protocol.grpc,
     timeout_s: Annotated[float, typer.Option("--timeout", min=0.001, help="Seconds all of it may take.")] = 60.0,
     labels: Annotated[list[str] | None, typer.Option("--label", help="For a zero-shot model; again for more.")] = None,
+    prompt: Annotated[
+        str | None, typer.Option("--prompt", help="For an embedding model: one of its prompts, by name.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Ask a served model and print its answers.
 
-    A question-answering model is asked `question ||| context`, a reranker with the query first and the documents after
-    it, a zero-shot classifier with --label.
+    Question answering: `NAME "question" "context"`. For several, type each as `"question ||| context"`.
+
+    Reranking: `NAME "query" "document" "document" …`
+
+    Zero-shot classification: `NAME "text" … --label weather --label money`
+
+    All others: `NAME "text" "text" …`. Models for embedding, feature extraction and text classification read
+    `"first ||| second"` as a pair.
     """
     from trimaran.serving.client import Client
+    from trimaran.serving.client.asking import ask
 
     with Client(url, protocol=protocol.value, timeout_s=timeout_s) as client:
         outputs = client.model(name).outputs
-        if "INDICES" in outputs:
-            ranked = client.rerank(name, texts[0], texts[1:])
-            answers: Any = [[(texts[1 + index], score) for index, score in ranked]]
-        elif labels:
-            answers = client.classify(name, texts, labels=labels)
-        else:
-            answers = client.query(name, [_text_or_pair(text) for text in texts])
+        asked, answers = ask(client, name, texts, labels or [], prompt=prompt)
     if as_json:
         emit({"name": name, "answers": _plain(answers)})
         return
-    for text, answer in zip(texts, answers, strict=False):
+    for text, answer in zip(asked, answers, strict=True):
         if "EMBEDDING" in outputs:
             said = f"{len(answer)} numbers: {', '.join(f'{value:.4f}' for value in answer[:6])}, …"
         elif "SCORES" in outputs:
@@ -200,11 +203,6 @@ def query(
         else:
             said = json.dumps(_plain(answer), ensure_ascii=False)
         typer.echo(f"{text}\t{said}")
-
-
-def _text_or_pair(text: str) -> Text:
-    first, mark, second = text.partition("|||")
-    return (first.strip(), second.strip()) if mark else text
 
 
 def _plain(answer: Any) -> Any:

@@ -16,7 +16,11 @@ from trimaran.core.errors import UsageError
 from trimaran.core.spec import Frozen, ModelRef, Range, RangeField, ShapeProfile
 from trimaran.core.tasks import Level
 
-LONGEST_BY_DEFAULT = 256
+# Tokens of the longest text, where no file of the model says what it reads.
+UNSTATED_SEQUENCE = 256
+# Models that read thousands of tokens are deployed for this many unless --sequence asks for more: the proof runs the
+# largest batch at the longest sequence, and attention grows with its square.
+LONGEST_BY_DEFAULT = 512
 # Seconds to search for the layers that must stay in float; a small encoder needs less.
 BUDGET_S = 90.0
 
@@ -73,7 +77,7 @@ class DeployConfig(Frozen):
 
     def profile_for(self, ref: ModelRef) -> ShapeProfile:
         """The asked-for shapes; where none were asked for, what the model itself was trained for."""
-        longest = min(ref.default_sequence or LONGEST_BY_DEFAULT, ref.positions)
+        longest = min(ref.default_sequence or UNSTATED_SEQUENCE, LONGEST_BY_DEFAULT, ref.positions)
         return ShapeProfile(
             batch=self.batch or Range(minimum=1, typical=1, maximum=32),
             sequence=self.sequence or Range(minimum=1, typical=min(128, longest), maximum=longest),

@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from trimaran.core.tail import tail_bound
 from trimaran.runtime.text import softmax
 
 Floats = npt.NDArray[Any]
 Outputs = Mapping[str, Floats]
 NEIGHBOURS = 10
+# Raise this when a metric changes its meaning: judgements that were remembered under another version are not reused.
+METRICS_VERSION = 2
 
 
 def max_abs_difference(reference: Floats, candidate: Floats) -> float:
@@ -78,6 +81,7 @@ def embedding_fidelity(reference: Outputs, candidate: Outputs) -> dict[str, floa
     return {
         "mean_cosine_distance": float(distances.mean()),
         "worst_cosine_distance": float(distances.max()),
+        "tail_cosine_distance": tail_bound(distances),
         "rank_correlation": similarity_rank_correlation(wanted, found),
         "neighbour_overlap": neighbour_overlap(wanted, found),
         "max_abs_difference": max_abs_difference(wanted, found),
@@ -101,8 +105,17 @@ def classification_fidelity(reference: Outputs, candidate: Outputs) -> dict[str,
         "label_agreement": float(same_labels(reference, candidate).mean()),
         "mean_probability_change": float(np.abs(wanted - found).mean()),
         "worst_probability_change": max_abs_difference(wanted, found),
+        "tail_probability_change": tail_bound(largest_probability_changes(reference, candidate)),
         "max_abs_difference": max_abs_difference(reference[name], candidate[name]),
     }
+
+
+def largest_probability_changes(reference: Outputs, candidate: Outputs) -> Floats:
+    """Of each text the largest |Δ probability| of its labels; `values` of a regression relative to their own scale."""
+    name = next(iter(reference))
+    wanted, found = (label_probabilities(name, side[name]).astype(np.float64) for side in (reference, candidate))
+    changes = np.abs(wanted - found).reshape(len(wanted), -1).max(axis=1)
+    return np.asarray(changes / scale_of(wanted) if name == "values" else changes)
 
 
 def classification_change(reference: Outputs, candidate: Outputs) -> float:

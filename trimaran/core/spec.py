@@ -153,7 +153,9 @@ class ModelRef(Frozen):
     """A trained model, found and identified; nothing of it is loaded yet.
 
     `root` is the folder that was given, `directory` the one in it with the encoder's config and weights. `width` is
-    the length of an embedding. `module` is the factory `package.module:function` of a model that is no folder.
+    the length of an embedding. `default_sequence` is the number of tokens at which the model's own library cuts a text;
+    None where no file of the model says it. `module` is the factory `package.module:function` of a model that is no
+    folder.
     """
 
     source: str
@@ -169,6 +171,9 @@ class ModelRef(Frozen):
     pooling: Pooling | None = None
     labels: tuple[str, ...] = ()
     default_sequence: int | None = None
+    # What sentence-transformers puts before a text, by name, and the name of the one that it puts there unasked.
+    prompts: dict[str, str] = {}
+    default_prompt: str = ""
     root: str = ""
     inputs: tuple[str, ...] = ()
     vocabulary: int = 0
@@ -187,3 +192,6 @@ class TokenizerSpec(Frozen):
     pad_type_id: int = 0
     pad_side: Literal["right", "left"] = "right"
     inputs: tuple[str, ...]
+    # Words to put before a text, by name, and the name of those that are put there unasked ("" for none).
+    prompts: dict[str, str] = {}
+    default_prompt: str = ""

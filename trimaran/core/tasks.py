@@ -103,6 +103,7 @@ _CLASSES = _levels(
     (Gate("label_agreement", ">=", 1.0), Gate("mean_probability_change", "<=", 1e-5)),
     label_agreement=(">=", 0.995, 0.99),
     mean_probability_change=("<=", 0.005, 0.01),
+    tail_probability_change=("<=", 0.02, 0.05),
 )
 
 TASKS: dict[str, Task] = {
@@ -118,6 +119,7 @@ TASKS: dict[str, Task] = {
             gates=_levels(
                 _FLOAT_NOISE,
                 mean_cosine_distance=("<=", 1.2e-3, 4e-3),
+                tail_cosine_distance=("<=", 6e-3, 2e-2),
                 rank_correlation=(">=", 0.9995, 0.999),
                 neighbour_overlap=(">=", 0.97, 0.94),
             ),

@@ -15,7 +15,16 @@ from trimaran.core.spec import ModelRef, Pooling
 from trimaran.core.tasks import task
 from trimaran.export import identify
 from trimaran.export.read_json import read_json
-from trimaran.export.sentence import encoder_folder, pooling_of, sentence_length, sentence_modules, sparse_of, width_of
+from trimaran.export.sentence import (
+    encoder_folder,
+    pooling_of,
+    prompts_of,
+    sentence_modules,
+    sparse_of,
+    text_limit,
+    width_of,
+)
+from trimaran.runtime.wire import PROMPT, WIRES
 
 PACKAGE_PREFIX = "package:"
 SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
@@ -55,6 +64,8 @@ def locate(
         pooled = _changed(pooling or _default_pooling(folder, modules, model_type), pooling_changes, layers)
     elif pooling_changes:
         raise UsageError(f"{name} does not pool, so {', '.join(pooling_changes)} cannot be set.")
+    prompts, default_prompt = prompts_of(folder) if modules and PROMPT in WIRES[name].options else ({}, "")
+    positions = identify.positions_of(config, model_type)
     vocabulary = int(config.get("vocab_size") or config.get("n_words") or 0)
     return ModelRef(
         source=source,
@@ -63,13 +74,15 @@ def locate(
         family=model_type,
         task=name,
         name=_name_of(source, folder),
-        positions=identify.positions_of(config, model_type),
+        positions=positions,
         layers=layers,
         hidden=hidden,
         heads=identify.size_of(config, "heads"),
         pooling=pooled,
         labels=identify.labels_of(config) if row.labelled else (),
-        default_sequence=sentence_length(body),
+        default_sequence=text_limit(body, positions),
+        prompts=prompts,
+        default_prompt=default_prompt,
         root=str(folder),
         inputs=identify.inputs_of(config, model_type),
         vocabulary=vocabulary,

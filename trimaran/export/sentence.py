@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from trimaran.core.errors import UsageError
+from trimaran.core.families import UNBOUNDED
 from trimaran.core.spec import Pooling, PoolingMode, Sparse
 from trimaran.export.read_json import read_json
 
@@ -23,6 +24,12 @@ _MODES: dict[str, PoolingMode] = {
     "weightedmean": "weighted-mean",
     "lasttoken": "last-token",
 }
+# sentence-transformers reads the first of these that is there; early versions named it after the family.
+_SENTENCE_CONFIGS = tuple(
+    f"sentence_{family}_config.json"
+    for family in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+)
+_PROMPT_NAMES = ("query", "document")
 ENCODERS = ("Transformer", "MLMTransformer")
 _KNOWN = {*ENCODERS, "Pooling", "SpladePooling", "Dense", "Normalize"}
 
@@ -109,10 +116,54 @@ def dense_config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def sentence_length(body: Path) -> int | None:
-    path = body / "sentence_bert_config.json"
-    value = read_json(path, what="damaged").get("max_seq_length") if path.is_file() else None
-    return int(value) if value else None
+def prompts_of(folder: Path) -> tuple[dict[str, str], str]:
+    """The prompts of a sentence-transformers folder by name, and the name of its default one, "" for none.
+
+    `query` and `document` are always there, empty if the folder does not say them. A folder whose prompts are all
+    empty has none: there is nothing to choose.
+    """
+    path = folder / "config_sentence_transformers.json"
+    config = read_json(path, what="damaged") if path.is_file() else {}
+    prompts = dict.fromkeys(_PROMPT_NAMES, "")
+    prompts |= {str(name): str(words or "") for name, words in (config.get("prompts") or {}).items()}
+    default = str(config.get("default_prompt_name") or "")
+    if default and default not in prompts:
+        raise UsageError(
+            f"The default prompt {default!r} of {folder} is none of its prompts: {', '.join(prompts)}.",
+            hint=f"Correct default_prompt_name or prompts in {path.name}.",
+        )
+    return (prompts, default) if any(prompts.values()) else ({}, "")
+
+
+def text_limit(body: Path, positions: int) -> int | None:
+    """Tokens at which the model's own library cuts a text; None when no file of the model says it.
+
+    In the order of sentence-transformers: its own config, then the tokenizer's `model_max_length`, which version 6
+    writes instead. transformers reads the tokenizer only. No model reads more tokens than it has positions.
+    """
+    stated = _sentence_limit(body) or _tokenizer_limit(body)
+    limit = min(stated or positions, positions)
+    return limit if limit < UNBOUNDED else None
+
+
+def _sentence_limit(body: Path) -> int | None:
+    path = next((body / name for name in _SENTENCE_CONFIGS if (body / name).is_file()), None)
+    if path is None:
+        return None
+    config = read_json(path, what="damaged")
+    # The arguments of the tokenizer, under their present and their former name, come before `max_seq_length`.
+    arguments = config.get("tokenizer_args") or config.get("processor_kwargs") or {}
+    return _token_count(arguments.get("model_max_length", config.get("max_seq_length")))
+
+
+def _tokenizer_limit(body: Path) -> int | None:
+    path = body / "tokenizer_config.json"
+    return _token_count(read_json(path, what="damaged").get("model_max_length")) if path.is_file() else None
+
+
+def _token_count(value: Any) -> int | None:
+    """A tokenizer without a limit states 1e30, or nothing."""
+    return int(value) if isinstance(value, (int, float)) and 0 < value < UNBOUNDED else None
 
 
 def _mode_of(folder: Path, config: dict[str, Any]) -> PoolingMode:

@@ -14,6 +14,7 @@ from trimaran.core.parity import (
     best_span,
     cosine_distances,
     label_probabilities,
+    largest_probability_changes,
     nearest_rows,
     present_tokens,
     runs_of_labels,
@@ -22,8 +23,9 @@ from trimaran.core.parity import (
     spearman,
 )
 from trimaran.core.spec import Frozen
+from trimaran.core.tail import tail_bound
 from trimaran.core.tasks import Gate
-from trimaran.judging.margins import foreseen_changes, squared_moves
+from trimaran.judging.margins import foreseen_changes, foreseen_probability_change, squared_moves
 from trimaran.runtime.text import softmax
 
 RESAMPLES = 400
@@ -32,6 +34,8 @@ CONFIDENCE = 0.9
 # As many as the shipped judging set has.
 JUDGED = 400
 _SEED = 11
+# Of a limit. Changes below it are float noise, whose spread foretells nothing.
+_TOO_SMALL_TO_COUNT = 1e-3
 Column = npt.NDArray[np.float64]
 
 
@@ -41,6 +45,9 @@ class Evidence(Frozen):
     Where so few texts cannot prove a share (no label may change, and still it might be luck), `confidence` is what
     counting them could prove at best; `low` is then what a judge with other texts would find at worst, by how wide
     margins are and how far they moved, and answers without margins hold only with a clean slate.
+
+    Of a tail, `value` and `low` are the bound on these texts; `high` is what a judge with `JUDGED` other texts would
+    find at worst.
     """
 
     metric: str
@@ -164,6 +171,30 @@ def _share_gate(agreements: Callable[[Outputs, Outputs], Column]) -> Callable[[G
     return evidence
 
 
+def _tail_gate(losses: Callable[[Outputs, Outputs], Column]) -> Callable[[Gate, Outputs, Outputs], Evidence]:
+    """The judge decides by its largest change, and has more texts than the search: so that is foreseen."""
+
+    def evidence(gate: Gate, reference: Outputs, candidate: Outputs) -> Evidence:
+        changes = losses(reference, candidate)
+        value = tail_bound(changes)
+        # A text as rare as this is the largest of the judge's in one of twenty judgements.
+        rarity = 1 - ((1 + CONFIDENCE) / 2) ** (1 / JUDGED)
+        foreseen = foreseen_probability_change(reference, candidate, rarity)
+        if foreseen is None:
+            foreseen = _rarest(np.maximum(changes, gate.limit * _TOO_SMALL_TO_COUNT), rarity)
+        return _held(gate, value, value, max(value, foreseen), len(changes))
+
+    return evidence
+
+
+def _rarest(changes: Column, rarity: float) -> float:
+    """The change that a share of `rarity` exceeds if the logarithms of changes are normal: 1−cos nearly is."""
+    from scipy.stats import norm
+
+    logarithms = np.log(changes)
+    return float(np.exp(logarithms.mean() + norm.ppf(1 - rarity) * logarithms.std()))
+
+
 def _lowest_judged(changes: Column) -> float:
     """The agreement that a judge with `JUDGED` further texts would find at worst: they, too, are a sample."""
     found = np.random.default_rng(_SEED).binomial(JUDGED, np.clip(changes, 0.0, 1.0))
@@ -256,6 +287,8 @@ def _distance_losses(reference: Outputs, candidate: Outputs) -> Column:
 _EVIDENCE: Mapping[str, Callable[[Gate, Outputs, Outputs], Evidence]] = {
     "mean_cosine_distance": _mean_gate(_distance_losses),
     "mean_probability_change": _mean_gate(_probability_losses),
+    "tail_cosine_distance": _tail_gate(_distance_losses),
+    "tail_probability_change": _tail_gate(largest_probability_changes),
     "mean_score_change": _mean_gate(_numbers_apart("score")),
     "neighbour_overlap": _mean_gate(_overlaps),
     "heaviest_overlap": _mean_gate(_heaviest),

@@ -16,7 +16,7 @@ from trimaran.core.spec import Rows
 from trimaran.judging.golden import Row, tensors_from_json, tensors_to_json
 from trimaran.judging.wire_fidelity import Tensors
 from trimaran.runtime.answers import ANSWERS, Answering, Reader
-from trimaran.runtime.wire import WIRES
+from trimaran.runtime.wire import OPTIONS, WIRES, parsed_options
 
 _DEADLINE_S = 600.0
 
@@ -66,5 +66,6 @@ def answer_rows(directory: str, rows_path: str, result_path: str, threads: int, 
 
 def _answer(task: str, served: Answering, row: Row) -> Any:
     wire = WIRES[task]
-    keywords = {keyword: row[name] for name, keyword in wire.keywords.items()}
+    keywords = parsed_options(task, str(row.get(OPTIONS, "")))
+    keywords |= {keyword: row[name] for name, keyword in wire.keywords.items()}
     return ANSWERS[task](served, [wire.item(row)], **keywords)[0]

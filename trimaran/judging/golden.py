@@ -17,7 +17,7 @@ from trimaran.core.spec import Frozen
 from trimaran.core.tasks import Gate
 from trimaran.judging.wire_fidelity import Tensors, wire_fidelity
 from trimaran.runtime.text import Text
-from trimaran.runtime.wire import WIRES
+from trimaran.runtime.wire import OPTIONS, PROMPT, WIRES
 
 GOLDEN_FILE = "golden.json"
 BATCH_CHANGE = "batch_change"
@@ -119,11 +119,20 @@ def make_golden(
     )
 
 
-def golden_rows(task: str, texts: Sequence[Text], *, mask_token: str = "") -> tuple[Row, ...]:
-    """Requests made of judging texts (or pairs as the models of a task read them), spread evenly over them."""
+def golden_rows(
+    task: str, texts: Sequence[Text], *, mask_token: str = "", prompts: Sequence[str] = ()
+) -> tuple[Row, ...]:
+    """Requests made of judging texts (or pairs as the models of a task read them), spread evenly over them.
+
+    A model with prompts is asked in turn without one, which means its default, and with each of them by name.
+    """
     count = min(len(texts), _FEWER_ROWS.get(task, _ROWS))
     chosen = [texts[place * len(texts) // count] for place in range(count)]
-    return tuple(_ROW_MAKERS.get(task, _plain)(chosen, mask_token))
+    rows = _ROW_MAKERS.get(task, _plain)(chosen, mask_token)
+    if prompts:
+        asked = ("", *(json.dumps({PROMPT: name}) for name in prompts))
+        rows = [{**row, OPTIONS: asked[place % len(asked)]} for place, row in enumerate(rows)]
+    return tuple(rows)
 
 
 def columns_of(rows: Sequence[Row]) -> dict[str, npt.NDArray[np.object_]]:

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trimaran.core.parity import Outputs
+from trimaran.runtime.text import softmax
 
 Column = npt.NDArray[np.float64]
 Draws = Callable[[int, int], npt.NDArray[np.intp]]
@@ -67,6 +68,35 @@ def foreseen_changes(reference: Outputs, candidate: Outputs, draws: Draws) -> Co
     return np.asarray(np.maximum(*shares) * len(near) / texts)
 
 
+def foreseen_probability_change(reference: Outputs, candidate: Outputs, rarity: float) -> float | None:
+    """The |Δ probability| that a further text exceeds with the chance `rarity`; None where answers have no margin.
+
+    A probability changes most where the text is near another label. Each text near one is held against every move that
+    was seen near one, which gives many more changes than there are texts.
+    """
+    found = margins_and_moves(reference, candidate)
+    if found is None:
+        return None
+    name = next(iter(reference))
+    near = _nearest(found[0])
+    changes = _CROSSED[name](reference[name].astype(np.float64), candidate[name].astype(np.float64), near)
+    # Texts far from the border count as unchanged. A text has as many chances to change as it has independent labels.
+    share = rarity * len(reference[name]) / len(near)
+    return float(np.quantile(changes, max(0.0, 1 - share), method="higher"))
+
+
+def _crossed_softmax(wanted: Column, found: Column, near: npt.NDArray[np.intp]) -> Column:
+    """|Δ probability| of each near text (rows) under the move of each near text (columns)."""
+    moves = (found - wanted)[near]
+    return np.asarray([np.abs(softmax(row + moves) - softmax(row[None])).max(axis=-1) for row in wanted[near]])
+
+
+def _crossed_sigmoid(wanted: Column, found: Column, near: npt.NDArray[np.intp]) -> Column:
+    before, after = (_log_odds(side).ravel()[near] for side in (wanted, found))
+    moves = after - before
+    return np.asarray([np.abs(1 / (1 + np.exp(-odds - moves)) - 1 / (1 + np.exp(-odds))) for odds in before])
+
+
 def _times_drawn(draws: npt.NDArray[np.intp]) -> Column:
     """Of each resample, how often it has each item."""
     size = draws.shape[1]
@@ -89,15 +119,21 @@ def _best_above_next(wanted: Column, found: Column) -> tuple[Column, Column]:
 
 def _either_side_of_half(wanted: Column, found: Column) -> tuple[Column, Column]:
     """By the log odds of each label."""
-    odds = [
-        np.log(side / (1 - side))
-        for side in (np.clip(rows, _SMALLEST_PROBABILITY, 1 - _SMALLEST_PROBABILITY) for rows in (wanted, found))
-    ]
+    odds = [_log_odds(side) for side in (wanted, found)]
     return np.abs(odds[0]), odds[1] * np.sign(odds[0])
+
+
+def _log_odds(probabilities: Column) -> Column:
+    clipped = np.clip(probabilities, _SMALLEST_PROBABILITY, 1 - _SMALLEST_PROBABILITY)
+    return np.asarray(np.log(clipped / (1 - clipped)))
 
 
 _MARGINS: Mapping[str, Callable[[Column, Column], tuple[Column, Column]]] = {
     "logits": _best_above_next,
     "label_probabilities": _either_side_of_half,
+}
+_CROSSED: Mapping[str, Callable[[Column, Column, npt.NDArray[np.intp]], Column]] = {
+    "logits": _crossed_softmax,
+    "label_probabilities": _crossed_sigmoid,
 }
 _FEWEST_LABELS = {"logits": 2, "label_probabilities": 1}

@@ -18,7 +18,18 @@ from trimaran.core.corpus import encoder_of
 from trimaran.core.pinning import pin
 from trimaran.judging.invariance import GROUPINGS, NEIGHBOURS
 from trimaran.judging.probe_texts import TextRuns
-from trimaran.runtime.text import SEQUENCE_AXES, Row, Text, batch_of, infer_rows, joined_rows, mask_of, unpadded
+from trimaran.runtime.text import (
+    SEQUENCE_AXES,
+    Row,
+    Text,
+    batch_of,
+    infer_rows,
+    joined_rows,
+    mask_of,
+    prompt_words,
+    prompted,
+    unpadded,
+)
 
 
 class Probe:
@@ -193,13 +204,14 @@ def _timed_until(call: Callable[[], object], samples: int, time_s: float, clock:
 
 
 def untruncated_lengths(artifact: Artifact, texts: list[Text]) -> list[int]:
-    """Tokens of each text before the profile cuts it."""
+    """Tokens of each text with the model's default prompt, before the profile cuts it."""
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(artifact.directory / "tokenizer.json"))
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    return [len(found.ids) for found in tokenizer.encode_batch(texts)]
+    words = prompt_words(artifact.tokenizer.prompts, artifact.tokenizer.default_prompt, None)
+    return [len(found.ids) for found in tokenizer.encode_batch([prompted(text, words) for text in texts])]
 
 
 def resident_bytes() -> int:

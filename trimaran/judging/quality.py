@@ -14,6 +14,7 @@ from trimaran.core.errors import UsageError
 from trimaran.core.parity import Outputs, classification_change, same_labels
 from trimaran.core.progress import Step
 from trimaran.core.spec import Rows
+from trimaran.core.tail import TAIL_METRICS, too_few_words
 from trimaran.core.tasks import Gate, Task, task
 from trimaran.judging.answer_agreement import answer_agreement
 from trimaran.judging.invariance import NEIGHBOURS
@@ -95,7 +96,7 @@ def assess(
             answers = probe.answers(texts, rows, alone=True)
             metrics = row.fidelity(reference_answers, answers)
             metrics |= answer_agreement(artifact, texts, reference_answers, answers)
-            judged = [held_against(gate, metrics).holds for gate in gates if gate.metric in metrics]
+            judged = [held_against(gate, metrics, texts=len(texts)).holds for gate in gates if gate.metric in metrics]
             if rows not in ("packed", "rounded") or all(judged):
                 break
         scores = (
@@ -116,7 +117,10 @@ def assess(
         rows=rows,
         changes=changes,
         neighbours=min(NEIGHBOURS, artifact.profile.batch.maximum - 1),
-        checks=(*(held_against(gate, metrics) for gate in gates), *(score.check() for score in scores)),
+        checks=(
+            *(held_against(gate, metrics, texts=len(texts)) for gate in gates),
+            *(score.check() for score in scores),
+        ),
         n=len(texts),
         n_batched=moved.texts,
         texts=digest_of_texts(texts),
@@ -142,11 +146,18 @@ def _moved_by_neighbours(probe: Answering, texts: Sequence[Text], rows: Rows, ro
     return _Moved(row.change(single, together), flips, len(indices))
 
 
-def held_against(gate: Gate, metrics: Mapping[str, float]) -> Check:
+def held_against(gate: Gate, metrics: Mapping[str, float], *, texts: int) -> Check:
     value = metrics[gate.metric]
     # Infinity and NaN are no numbers in JSON; as words they keep to no limit.
     observed = value if math.isfinite(value) else "not finite"
-    return Check(name=gate.metric, observed=observed, limit=gate.limit, comparison=gate.comparison)
+    words = too_few_words(texts) if gate.metric in TAIL_METRICS else ""
+    return Check(
+        name=gate.metric,
+        observed=observed,
+        limit=gate.limit,
+        comparison=gate.comparison,
+        detail=f"({words})" if words else "",
+    )
 
 
 def _refuse_none(texts: Sequence[Text]) -> None:

@@ -230,7 +230,7 @@ def _require_same_interface(model: Path, wanted: ModelConfig) -> None:
             )
         return
     found = config_from_pbtxt(path.read_text(encoding="utf-8"))
-    if found.interface != wanted.interface or not _may_follow(found, wanted):
+    if not wanted.answers_callers_of(found) or not _may_follow(found, wanted):
         raise RepositoryError(
             f"{model.name} at {path} is {_described(found)}; the new version is {_described(wanted)}. "
             "Callers of one cannot call the other.",

@@ -121,10 +121,13 @@ class ModelConfig(Frozen):
             raise UsageError("An ensemble has steps, and the models of its steps batch; it does not itself.")
         return self
 
-    @property
-    def interface(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        """What a caller relies on: it stays the same for every version of a name."""
-        return self.inputs, self.outputs
+    def answers_callers_of(self, earlier: ModelConfig) -> bool:
+        """Whether a caller of an earlier version can call this one: nothing else changes but that it may take more
+        optional inputs.
+        """
+        added = [tensor for tensor in self.inputs if tensor not in earlier.inputs]
+        kept = tuple(tensor for tensor in self.inputs if tensor not in added)
+        return (kept, self.outputs) == (earlier.inputs, earlier.outputs) and all(tensor.optional for tensor in added)
 
     @property
     def ensemble(self) -> bool:

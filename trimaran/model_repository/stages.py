@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
@@ -26,7 +27,7 @@ from trimaran.model_repository.tensors import tensor_from_spec, without_batch
 from trimaran.model_repository.warmups import tensor_warmups, text_warmups
 from trimaran.runtime.answers import Reader
 from trimaran.runtime.text import STRETCH
-from trimaran.runtime.wire import FIRST, OPTIONS, VERSION, WIRES
+from trimaran.runtime.wire import FIRST, OPTIONS, PROMPT, VERSION, WIRES
 
 SERVING_FILE = "serving.json"
 ON_DEMAND = "on demand"
@@ -151,7 +152,8 @@ def text_interface(artifact: Artifact) -> tuple[tuple[Tensor, ...], tuple[Tensor
         )
         for item in wire.inputs
     ]
-    if wire.options:
+    # A model without prompts has none to choose from.
+    if artifact.tokenizer.prompts or set(wire.options) - {PROMPT}:
         inputs.append(Tensor(name=OPTIONS, data_type="TYPE_STRING", dims=(1,), optional=True))
     engine = {spec.name: without_batch(spec) for spec in artifact.signature.outputs}
     engine[FIRST] = without_batch(artifact.signature.outputs[0])
@@ -184,6 +186,8 @@ def text_stage(name: str, artifact: Artifact, *, calls: bool = False) -> ModelCo
 def text_parameters(artifact: Artifact) -> dict[str, str]:
     """What a caller can read of a model before calling it."""
     found = {"task": artifact.task, "wire": VERSION, "artifact": artifact.digest}
+    if artifact.tokenizer.prompts:
+        found["prompts"] = json.dumps(list(artifact.tokenizer.prompts), ensure_ascii=False)
     if artifact.task == "fill-mask":
         reader = Reader(str(artifact.directory / "tokenizer.json"))
         found["mask_token"] = reader.token(artifact.details["answers"]["mask_id"])
@@ -258,9 +262,13 @@ def ensemble(name: str, artifact: Artifact) -> ModelConfig:
 
 
 def finished_in_graph(artifact: Artifact, rows: Rows) -> bool:
-    """Whether tokeniser and engine alone give the answer, for rows that may be padded together."""
+    """Whether tokeniser and engine alone give the answer, for rows that may be padded together.
+
+    The tokenising stage reads no options, so a model whose callers choose a prompt needs the text stage.
+    """
     spec = artifact.signature.outputs[0]
-    return artifact.task == "embedding" and spec.dtype == "float32" and rows == "padded"
+    chosen = bool(artifact.tokenizer.prompts)
+    return artifact.task == "embedding" and spec.dtype == "float32" and rows == "padded" and not chosen
 
 
 def tensor_stage_name(name: str, backend: str) -> str:

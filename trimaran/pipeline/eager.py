@@ -51,7 +51,8 @@ def golden_requests(run: DeployRun, reference: Artifact) -> GoldenRequests:
     mask = reference.details.get("answers", {}).get("mask_id")
     reader = Reader(str(reference.directory / "tokenizer.json"))
     mask_token = reader.token(mask) if mask is not None else ""
-    rows = golden_rows(run.plan.ref.task, run.plan.judging, mask_token=mask_token)
+    prompts = tuple(reference.tokenizer.prompts)
+    rows = golden_rows(run.plan.ref.task, run.plan.judging, mask_token=mask_token, prompts=prompts)
     return GoldenRequests(rows, final_answers(reference, rows, threads=run.plan.lane_threads))
 
 

@@ -45,6 +45,8 @@ def deploy(config: DeployConfig, *, store: Store, progress: Progress, command: S
     plan = plan_deployment(config)
     require_writable(plan.repository, plan.report)
     run = DeployRun(plan, store, progress)
+    for note in plan.notes:
+        progress.note(note)
     with EagerInBackground(run) as eager:
         reference, graph = export_planned(run, when_loaded=eager.start)
         outcomes = make_and_prove_candidates(run, graph, eager.answers)

@@ -20,6 +20,7 @@ from trimaran.core.tasks import Gate, gates_for, task
 from trimaran.export.locate import locate
 from trimaran.export.reference import check_profile
 from trimaran.judging.labelled import LabelledData, read_labelled
+from trimaran.pipeline.assumptions import assumptions
 from trimaran.quantize.candidates import Candidate, candidates
 from trimaran.runtime.text import Text
 
@@ -45,6 +46,8 @@ class DeployPlan:
     report: Path
     # The user's labelled data.
     data: LabelledData | None = None
+    # What is cut or assumed of how the model reads text.
+    notes: tuple[str, ...] = ()
 
     @property
     def lane_threads(self) -> int:
@@ -59,6 +62,7 @@ class DeployPlan:
             "task": self.ref.task,
             "layers": self.ref.layers,
             "hidden": self.ref.hidden,
+            "prompts": [f"{name} (default)" if name == self.ref.default_prompt else name for name in self.ref.prompts],
             "profile": {"batch": str(self.profile.batch), "sequence": str(self.profile.sequence)},
             "fidelity": self.config.fidelity,
             "gates": [f"{gate.metric} {gate.comparison} {gate.limit:g}" for gate in self.gates],
@@ -69,6 +73,7 @@ class DeployPlan:
             "name": self.name,
             "repository": str(self.repository),
             "report": str(self.report),
+            "notes": list(self.notes),
         }
 
 
@@ -104,6 +109,7 @@ def plan_deployment(config: DeployConfig) -> DeployPlan:
         repository=Path(config.output),
         report=Path(config.report) if config.report else Path("reports") / name,
         data=labelled_data(config, ref),
+        notes=assumptions(config, ref, profile),
     )
 
 

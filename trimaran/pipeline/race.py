@@ -17,11 +17,14 @@ from trimaran.benchmarks.measure.runner import Outcome as Timing
 from trimaran.benchmarks.report.choice import choose, failed_row, judged_row, stopped_row
 from trimaran.benchmarks.report.figures import decisive
 from trimaran.benchmarks.report.report import REFERENCE, CandidateRow, Report
+from trimaran.benchmarks.report.wording import metric_name
 from trimaran.core.artifact import Artifact, Recipe
 from trimaran.core.backends import Array
 from trimaran.core.environment import capture, tools
 from trimaran.core.errors import TrimaranError
 from trimaran.core.pinning import cores_for
+from trimaran.core.tail import TAIL_METRICS, too_few_words
+from trimaran.core.tasks import Gate
 from trimaran.judging.judgement import Quality
 from trimaran.judging.probe_process import ProbeProcess
 from trimaran.judging.quality import assess
@@ -180,10 +183,12 @@ def make_report(
         measurements=measured.measurements,
         verdict=choice.verdict,
         notes=(
+            *plan.notes,
             *filter(None, [noticed(measured.others_share)]),
             *restriction_notes(outcomes),
             *_memory_notes(outcomes, set(timings)),
             *stopped_notes(measured),
+            *too_few_texts_notes(plan.gates, len(plan.judging)),
         ),
         others_share=measured.others_share,
         cores=cores_for(plan.config.threads),
@@ -216,6 +221,12 @@ def _memory_notes(outcomes: Sequence[CandidateOutcome], measured: set[str]) -> t
     judged = [outcome.candidate.name for outcome in outcomes if isinstance(outcome, Judged)]
     left_out = [name for name in judged if name not in measured]
     return (f"Rejected and not measured, because memory was short: {', '.join(left_out)}.",) if left_out else ()
+
+
+def too_few_texts_notes(gates: Sequence[Gate], texts: int) -> tuple[str, ...]:
+    words = too_few_words(texts)
+    tails = [metric_name(gate.metric) for gate in gates if gate.metric in TAIL_METRICS]
+    return tuple(f"There are few judging texts: {tail} is {words}." for tail in tails) if words else ()
 
 
 def stopped_notes(measured: Measured) -> tuple[str, ...]:

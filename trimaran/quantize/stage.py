@@ -11,6 +11,7 @@ from trimaran.core.backends import backend
 from trimaran.core.corpus import digest_of_texts
 from trimaran.core.environment import tools
 from trimaran.core.errors import UnavailableError, UsageError
+from trimaran.core.parity import METRICS_VERSION
 from trimaran.core.progress import Progress
 from trimaran.core.spec import DType, Signature
 from trimaran.core.store import Store
@@ -77,6 +78,8 @@ def recipe_of(parent: Artifact, row: Candidate, settings: Settings) -> Recipe:
             **({"half_outputs": True} if settings.half_outputs else {}),
             **({"openvino_graph": FORM} if row.backend == "openvino" else {}),
             **(settings.model_dump(mode="json", include=_SEARCHED) if row.searched else {}),
+            # A search decides by the metrics, so its result is made anew when one of them changes.
+            **({"metrics": METRICS_VERSION} if row.searched else {}),
         },
         tools=tools("onnxruntime", "openvino", "nncf"),
     )

@@ -86,13 +86,14 @@ class Answering:
             infer_many=self.infer_many,
         )
 
-    def encoded(self, texts: Sequence[Text]) -> tuple[list[Any], dict[str, Array]]:
-        encodings = self.encoder.encodings(texts)
+    def encoded(self, texts: Sequence[Text], *, prompt: str | None = None) -> tuple[list[Any], dict[str, Array]]:
+        encodings = self.encoder.encodings(texts, prompt=prompt)
         return encodings, self.outputs([Row(found.ids, found.type_ids) for found in encodings])
 
 
-def embeddings(served: Answering, texts: Sequence[Text]) -> list[Answer]:
-    return list(served.encoded(texts)[1]["embedding"])
+def embeddings(served: Answering, texts: Sequence[Text], *, prompt: str | None = None) -> list[Answer]:
+    """`prompt` names one of the model's prompts; by default its default one, if it has one."""
+    return list(served.encoded(texts, prompt=prompt)[1]["embedding"])
 
 
 def token_features(served: Answering, texts: Sequence[Text]) -> list[Answer]:
@@ -202,10 +203,12 @@ def ranked(served: Answering, texts: Sequence[tuple[str, Sequence[str]]], *, top
     return results
 
 
-def sparse_vectors(served: Answering, texts: Sequence[str], *, top_k: int | None = None) -> list[Answer]:
+def sparse_vectors(
+    served: Answering, texts: Sequence[str], *, top_k: int | None = None, prompt: str | None = None
+) -> list[Answer]:
     """Tokens with a positive weight, heaviest first."""
     results = []
-    for weights in served.encoded(texts)[1]["weights"]:
+    for weights in served.encoded(texts, prompt=prompt)[1]["weights"]:
         order = np.argsort(-weights, kind="stable")[: int((weights > 0).sum())][:top_k]
         results.append(
             [{"token": int(i), "token_str": served.reader.token(int(i)), "weight": float(weights[i])} for i in order]

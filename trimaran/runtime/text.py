@@ -36,6 +36,21 @@ SEQUENCE_AXES: dict[str, tuple[int, ...]] = {
 }
 
 
+def prompt_words(prompts: Mapping[str, str], default: str, name: str | None) -> str:
+    """What is put before a text: the words of the named prompt, or of the default one. Raises ValueError."""
+    if name is None:
+        return prompts.get(default, "")
+    if name not in prompts:
+        known = f"Known: {', '.join(prompts)}." if prompts else "This model has no prompts."
+        raise ValueError(f"Unknown prompt {name[:80]!r}. {known}")
+    return prompts[name]
+
+
+def prompted(text: Text, words: str) -> Text:
+    """The text with these words before it; of a pair the first text, as sentence-transformers does."""
+    return words + text if isinstance(text, str) else (words + text[0], text[1])
+
+
 class Row(NamedTuple):
     """One tokenised text, unpadded."""
 
@@ -56,6 +71,8 @@ class TextEncoder:
         pad_id: int,
         pad_type_id: int = 0,
         pad_side: str = "right",
+        prompts: Mapping[str, str] | None = None,
+        default_prompt: str = "",
     ) -> None:
         from tokenizers import Tokenizer
 
@@ -65,15 +82,20 @@ class TextEncoder:
         self._inputs = tuple(inputs)
         self._minimum, self._maximum = minimum, maximum
         self._pad_id, self._pad_type_id, self._pad_left = pad_id, pad_type_id, pad_side == "left"
+        self._prompts, self._default_prompt = dict(prompts or {}), default_prompt
 
-    def rows(self, texts: Sequence[Text]) -> list[Row]:
-        return [Row(found.ids, found.type_ids) for found in self.encodings(texts)]
+    def rows(self, texts: Sequence[Text], *, prompt: str | None = None) -> list[Row]:
+        return [Row(found.ids, found.type_ids) for found in self.encodings(texts, prompt=prompt)]
 
-    def encodings(self, texts: Sequence[Text]) -> list[Any]:
+    def encodings(self, texts: Sequence[Text], *, prompt: str | None = None) -> list[Any]:
         """The tokenizer's own encodings: ids, tokens, character offsets, special tokens, words, sequence ids.
 
-        A pair with an empty second text is a single text, as transformers reads it.
+        The words of the prompt stand before every text: of the named one, else of the model's default, which most
+        models do not have. A pair with an empty second text is a single text, as transformers reads it. Raises
+        ValueError for a prompt that the model does not have.
         """
+        if words := prompt_words(self._prompts, self._default_prompt, prompt):
+            texts = [prompted(text, words) for text in texts]
         given = [text[0] if isinstance(text, tuple) and not text[1] else text for text in texts]
         return list(self._tokenizer.encode_batch(given))
 

@@ -173,9 +173,12 @@ def _filled(rows: Sequence[Any], fill: Any, dtype: Any) -> Array:
 _TEXT = Input("TEXT")
 _SINGLE_OR_PAIR = (_TEXT, Input("TEXT_PAIR", optional=True))
 _TOP_K: dict[str, type] = {"top_k": int}
+# The name of one of the model's prompts.
+PROMPT = "prompt"
+_PROMPT: dict[str, type] = {PROMPT: str}
 
 WIRES: dict[str, Wire] = {
-    "embedding": Wire(_SINGLE_OR_PAIR, (Output("EMBEDDING", "TYPE_FP32", FIRST),), _text_or_pair, _embedding),
+    "embedding": Wire(_SINGLE_OR_PAIR, (Output("EMBEDDING", "TYPE_FP32", FIRST),), _text_or_pair, _embedding, _PROMPT),
     "text-classification": Wire(
         _SINGLE_OR_PAIR,
         (Output("LABELS", "TYPE_STRING", FIRST), Output("SCORES", "TYPE_FP32", FIRST)),
@@ -221,7 +224,7 @@ WIRES: dict[str, Wire] = {
         ),
         _text,
         _sparse,
-        _TOP_K,
+        {**_TOP_K, **_PROMPT},
     ),
     "feature-extraction": Wire(
         _SINGLE_OR_PAIR,

@@ -98,3 +98,34 @@ def test_no_set_of_layers_is_tried_twice() -> None:
 def test_one_layer_at_least_stays_in_int8() -> None:
     kept, _ = found(-1.0)
     assert len(kept) == len(WORK) - 1
+
+
+def test_a_layer_that_moves_a_few_texts_far_stays_in_float_for_the_tail() -> None:
+    """Layer b moves three texts of 200 and hardly the mean; the others move every text a little."""
+    logits = np.zeros((200, 2))
+
+    def moved_by(kept: frozenset[str]) -> Outputs:
+        found = logits.copy()
+        found[:, 0] += sum(0.005 for name in "acd" if name not in kept) * SPREAD
+        found[:3, 0] += 0.0 if "b" in kept else 0.3
+        return {"logits": found}
+
+    def kept_for(*gates: Gate) -> tuple[frozenset[str], Sensitivity]:
+        question = Question(
+            task="text-classification",
+            gates=gates,
+            reference={"logits": logits},
+            answer=moved_by,
+            quick_reference={"logits": logits},
+            quick_answer=moved_by,
+            work=WORK,
+            texts=200,
+            texts_digest="0",
+        )
+        return search(question, budget_s=1e9, first=list(WORK), advance=lambda done, total, what: None)
+
+    mean, tail = Gate("mean_probability_change", "<=", 0.006), Gate("tail_probability_change", "<=", 0.02)
+    assert kept_for(mean)[0] == frozenset()
+    kept, sensitivity = kept_for(mean, tail)
+    assert kept == {"b"}
+    assert sensitivity.stopped == "gates keep"

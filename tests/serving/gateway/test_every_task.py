@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import re
+import shlex
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,6 +21,7 @@ from trimaran import AsyncClient, Client
 from trimaran.cli import main
 from trimaran.core.errors import RequestFailed, UsageError
 from trimaran.runtime.answers import ANSWERS
+from trimaran.serving.client.asking import example_command
 
 MANY = [*WORDS, "a", "b c", "d e f g"] * 2
 QUESTION = ("What is green?", CONTEXT)
@@ -153,6 +156,32 @@ def test_the_wrong_method_and_a_wrong_option_are_named(client: Any) -> None:
         client.embed("nowhere", ["a"])
 
 
+ALONE: dict[str, tuple[Any, ...]] = {
+    "embed": ("embedding", WORDS[0]),
+    "classify": ("text-classification", WORDS[0]),
+    "entities": ("token-classification", WORDS[0]),
+    "answer": ("question-answering", ("Where?", "Ada lived in London.")),
+    "fill": ("fill-mask", MASKED),
+    "tokens": ("feature-extraction", WORDS[0]),
+    "sparse": ("sparse-embedding", WORDS[0]),
+    "query": ("embedding", WORDS[0]),
+}
+
+
+@pytest.mark.parametrize("method", ALONE)
+def test_one_text_gets_one_answer_and_a_list_a_list(client: Any, method: str) -> None:
+    name, text = ALONE[method]
+    alone, listed = getattr(client, method)(name, text), getattr(client, method)(name, [text])
+    assert len(listed) == 1
+    assert_alike(numbers_as_lists(alone), numbers_as_lists(listed[0]))
+
+
+def numbers_as_lists(answer: Any) -> Any:
+    if isinstance(answer, np.ndarray):
+        return answer.tolist()
+    return [numbers_as_lists(part) for part in answer] if isinstance(answer, (list, tuple)) else answer
+
+
 QUERIES: dict[str, tuple[tuple[str, ...], str]] = {
     "embedding": (("a", "b ||| c"), "numbers: "),
     "text-classification": (("a",), "good 0."),
@@ -179,6 +208,73 @@ def test_the_command_asks_every_task(tasks: Tasks, capsys: pytest.CaptureFixture
     assert json.loads(said[1])["answers"]
 
 
+def typed(tasks: Tasks, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[Any, str, str]:
+    """Exit code, stdout and stderr of `trimaran query`."""
+    with pytest.raises(SystemExit) as ended:
+        main(["query", *arguments, "--url", tasks.server.grpc_url])
+    said = capsys.readouterr()
+    return ended.value.code or 0, said.out, said.err
+
+
+@pytest.mark.parametrize("task", QUERIES)
+def test_the_example_of_every_task_works_as_it_is_printed(
+    tasks: Tasks, capsys: pytest.CaptureFixture[str], task: str
+) -> None:
+    program, command, *arguments = shlex.split(example_command(task, task, mask_token="[MASK]"))
+    assert (program, command) == ("trimaran", "query")
+    code, out, err = typed(tasks, capsys, *arguments, "--json")
+    assert code == 0, err
+    (answer,) = json.loads(out)["answers"]
+    assert answer or task == "token-classification"
+
+
+def test_a_question_and_its_context_are_typed_as_two_arguments(
+    tasks: Tasks, capsys: pytest.CaptureFixture[str]
+) -> None:
+    question, context = "Where did Ada live?", "Ada lived in London."
+    _, out, _ = typed(tasks, capsys, "question-answering", question, context, "--json")
+    assert_alike(json.loads(out)["answers"], in_process(tasks, "question-answering", [(question, context)]))
+
+
+def test_several_questions_are_typed_with_the_mark(tasks: Tasks, capsys: pytest.CaptureFixture[str]) -> None:
+    pairs = [("Where?", "Ada lived in London."), ("Who?", "Ada.")]
+    _, out, _ = typed(tasks, capsys, "question-answering", *map(" ||| ".join, pairs), "--json")
+    assert_alike(json.loads(out)["answers"], in_process(tasks, "question-answering", pairs))
+
+
+def test_the_mark_is_a_text_like_any_other_for_a_task_without_pairs(
+    tasks: Tasks, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, out, _ = typed(tasks, capsys, "token-classification", "Ada ||| London", "--json")
+    assert_alike(json.loads(out)["answers"], in_process(tasks, "token-classification", ["Ada ||| London"]))
+
+
+MISTYPED = [
+    (
+        ("question-answering", "ab"),
+        r"a question and a context, found 1 text\..*Type: trimaran query question-ans",
+    ),
+    (("question-answering", "some text"), "wants a question and a context, found 1 text"),
+    (("question-answering", "a", "b", "c"), "wants a question and a context, found 3 texts"),
+    (("question-answering", "a ||| b", "c"), r"found 2 texts, only some of them with \|\|\|"),
+    (("question-answering", "a |||"), r"a text on both sides of \|\|\|, found 'a \|\|\|'"),
+    (("rerank", "a"), "wants a query and at least one document, found 1 text.*'What floats.*' 'A stone sinks.'"),
+    (("zero-shot-classification", "a"), "wants texts and at least one --label, found no --label.*--label weather"),
+    (("embedding", "a", "--label", "b"), "is not told labels.*Leave out --label"),
+    (("embedding", "||| b"), r"a text on both sides of \|\|\|"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "words"), MISTYPED, ids=[" ".join(row) for row, _ in MISTYPED])
+def test_what_a_task_cannot_be_asked_exits_2_and_shows_how_it_is_typed(
+    tasks: Tasks, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], words: str
+) -> None:
+    code, out, err = typed(tasks, capsys, *arguments)
+    assert (code, out) == (2, "")
+    assert re.search(words, " ".join(err.split()))
+    assert "Traceback" not in err
+
+
 def test_the_command_has_a_row_for_every_task(tasks: Tasks) -> None:
     assert set(QUERIES) == set(tasks.artifacts)
 
@@ -188,6 +284,24 @@ def ask(tasks: Tasks, path: str, **body: Any) -> Any:
     assert found.status == 200, found.body
     assert found.json.get("usage", {"prompt_tokens": 1})["prompt_tokens"] > 0
     return found.json
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/rerank", {"query": "a", "documents": "a stone"}),
+        ("/rerank", {"query": ["a"], "documents": ["a stone"]}),
+        ("/classify", {"inputs": "a", "labels": "food", "model": "zero-shot-classification"}),
+        ("/classify", {"inputs": [["a", "b", "c"]], "model": "text-classification"}),
+        ("/answer", {"question": "a", "context": ["b"]}),
+        ("/fill", {"inputs": ["a", 5]}),
+        ("/entities", {"inputs": [["a", "b"]]}),
+        ("/encode", {"texts": "abc"}),
+    ],
+    ids=repr,
+)
+def test_gateway_refuses_a_string_for_a_list_and_a_list_for_a_string(tasks: Tasks, path: str, body: Any) -> None:
+    assert tasks.gateway.ask(path, body).status == 422
 
 
 def test_gateway_classifies(tasks: Tasks) -> None:

@@ -41,6 +41,9 @@ class MetricWords:
 METRICS: dict[str, MetricWords] = {
     "mean_cosine_distance": MetricWords("mean 1−cos", "mean cosine distance of a text's vector to eager's"),
     "worst_cosine_distance": MetricWords("worst 1−cos", "cosine distance of the text that moved most"),
+    "tail_cosine_distance": MetricWords(
+        "1 % tail of 1−cos", "cosine distance that at most 1 % of texts exceed, with 95 % confidence"
+    ),
     "rank_correlation": MetricWords(
         "rank correlation", "Spearman correlation of the similarities of related and unrelated pairs, or of the scores"
     ),
@@ -49,6 +52,9 @@ METRICS: dict[str, MetricWords] = {
     "label_agreement": MetricWords("same label", "share of texts that get eager's label"),
     "mean_probability_change": MetricWords("mean |Δp|", "mean change of a label's probability"),
     "worst_probability_change": MetricWords("worst |Δp|", "largest change of a label's probability"),
+    "tail_probability_change": MetricWords(
+        "1 % tail of |Δp|", "change of a label's probability that at most 1 % of texts exceed, with 95 % confidence"
+    ),
     "mean_score_change": MetricWords("mean |Δscore|", "mean change of a score"),
     "entity_agreement": MetricWords("same entities", "F1 of the entities that both find alike"),
     "token_agreement": MetricWords("same token", "share of tokens that get eager's answer"),

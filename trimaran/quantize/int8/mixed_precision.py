@@ -21,7 +21,14 @@ MOST_REFUSED = 2
 TELLING_S = 25.0
 # The loss follows a gate's metric with this power: noise twice as large moves a probability twice as far, and has four
 # times the squared margin.
-_POWERS = {"mean_cosine_distance": 1, "mean_score_change": 1, "mean_probability_change": 2, "label_agreement": 2}
+_POWERS = {
+    "mean_cosine_distance": 1,
+    "tail_cosine_distance": 1,
+    "mean_score_change": 1,
+    "mean_probability_change": 2,
+    "tail_probability_change": 2,
+    "label_agreement": 2,
+}
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from trimaran.core.errors import RequestFailed, ServerError
 from trimaran.runtime.text import Text
-from trimaran.serving.client import calls, failures
+from trimaran.serving.client import calls, failures, given
 from trimaran.serving.client.calls import Answer, Ask, Embeddings, Model, Ranking, Tensors, TokenVectors, TokenWeights
+from trimaran.serving.client.given import StringOrStrings, TextOrTexts
 from trimaran.serving.client.place import (
     CHANNEL_ARGUMENTS,
     Protocol,
@@ -29,6 +30,7 @@ class AsyncClient:
     """A connection to one Triton, for one event loop; an async context manager.
 
     `timeout_s` bounds a whole call with all its requests and retries; `concurrency` the requests in flight at a time.
+    A list of texts gets a list of answers, one string gets one answer. A pair of texts stands in a list.
     Raises NotReady, Overloaded, TimedOut, RequestFailed, or UsageError for what cannot be asked.
     """
 
@@ -60,24 +62,50 @@ class AsyncClient:
         """The same connection with another deadline, other headers, a request id or a concurrency of its own."""
         view = copy.copy(self)
         if concurrency is not None:
-            view._room = asyncio.Semaphore(concurrency)
+            view._room = asyncio.Semaphore(given.count("concurrency", concurrency))
         view._place = self._place.using(timeout_s, headers, request_id)
         return view
 
-    async def embed(self, name: str, texts: Sequence[Text]) -> Embeddings:
-        """One row a text, in the order of the texts."""
-        return await self._call(name, lambda model: calls.embed(model, texts))
+    async def embed(self, name: str, texts: TextOrTexts, *, prompt: str | None = None) -> Embeddings:
+        """One row a text, in the order of the texts; one vector for one string.
+
+        `prompt` names one of the model's prompts, such as `query`.
+        """
+        return await self._call(name, lambda model: calls.embed(model, texts, prompt=prompt))
+
+    # The overloads overlap for mypy because a string is an iterable of strings; the first one is taken.
+    @overload
+    async def classify(  # type: ignore[overload-overlap]
+        self,
+        name: str,
+        texts: str,
+        *,
+        labels: Iterable[str] | None = None,
+        template: str | None = None,
+        multi_label: bool | None = None,
+    ) -> Ranking: ...
+
+    @overload
+    async def classify(
+        self,
+        name: str,
+        texts: Iterable[Text],
+        *,
+        labels: Iterable[str] | None = None,
+        template: str | None = None,
+        multi_label: bool | None = None,
+    ) -> list[Ranking]: ...
 
     async def classify(
         self,
         name: str,
-        texts: Sequence[Text],
+        texts: TextOrTexts,
         *,
-        labels: Sequence[str] | None = None,
+        labels: Iterable[str] | None = None,
         template: str | None = None,
         multi_label: bool | None = None,
-    ) -> list[Ranking]:
-        """Every label with its score, best first; a zero-shot model is told the labels."""
+    ) -> Any:
+        """Of each text every label with its score, best first; a zero-shot model is told the labels."""
         return await self._call(
             name, lambda model: calls.classify(model, texts, labels=labels, template=template, multi_label=multi_label)
         )
@@ -85,13 +113,13 @@ class AsyncClient:
     async def entities(
         self,
         name: str,
-        texts: Sequence[str],
+        texts: StringOrStrings,
         *,
         aggregation: str | None = None,
-        ignore: Sequence[str] | None = None,
+        ignore: Iterable[str] | None = None,
         stride: int | None = None,
     ) -> list[Any]:
-        """For each text its entities, with character offsets."""
+        """For each text the list of its entities, with character offsets; for one string that list alone."""
         return await self._call(
             name, lambda model: calls.entities(model, texts, aggregation=aggregation, ignore=ignore, stride=stride)
         )
@@ -99,38 +127,56 @@ class AsyncClient:
     async def answer(
         self,
         name: str,
-        pairs: Sequence[tuple[str, str]],
+        pairs: tuple[str, str] | Iterable[tuple[str, str]],
         *,
         top_k: int | None = None,
         longest: int | None = None,
         stride: int | None = None,
         no_answer: bool | None = None,
     ) -> list[Any]:
-        """For each (question, context) the best spans of the context."""
+        """For each (question, context) the list of the best spans of the context; for one pair that list alone."""
         return await self._call(
             name,
             lambda model: calls.answer(model, pairs, top_k=top_k, longest=longest, stride=stride, no_answer=no_answer),
         )
 
-    async def fill(self, name: str, texts: Sequence[str], *, top_k: int | None = None) -> list[Any]:
-        """For each text and each mask in it, the most probable tokens."""
+    async def fill(self, name: str, texts: StringOrStrings, *, top_k: int | None = None) -> list[Any]:
+        """For each text and each mask in it, the most probable tokens; for one string only its masks."""
         return await self._call(name, lambda model: calls.fill(model, texts, top_k=top_k))
 
     async def rerank(
-        self, name: str, query: str, documents: Sequence[str], *, top_k: int | None = None
+        self, name: str, query: str, documents: Iterable[str], *, top_k: int | None = None
     ) -> list[tuple[int, float]]:
         """Places in `documents` with their scores, best first."""
         return await self._call(name, lambda model: calls.rerank(model, query, documents, top_k=top_k))
 
-    async def tokens(self, name: str, texts: Sequence[Text]) -> list[TokenVectors]:
+    @overload
+    async def tokens(self, name: str, texts: str) -> TokenVectors: ...  # type: ignore[overload-overlap]
+
+    @overload
+    async def tokens(self, name: str, texts: Iterable[Text]) -> list[TokenVectors]: ...
+
+    async def tokens(self, name: str, texts: TextOrTexts) -> Any:
         """For each text its tokens with a vector each."""
         return await self._call(name, lambda model: calls.tokens(model, texts))
 
-    async def sparse(self, name: str, texts: Sequence[str], *, top_k: int | None = None) -> list[TokenWeights]:
-        """For each text the tokens that it weighs, heaviest first."""
-        return await self._call(name, lambda model: calls.sparse(model, texts, top_k=top_k))
+    @overload
+    async def sparse(  # type: ignore[overload-overlap]
+        self, name: str, texts: str, *, top_k: int | None = None, prompt: str | None = None
+    ) -> TokenWeights: ...
 
-    async def query(self, name: str, texts: Sequence[Any]) -> Any:
+    @overload
+    async def sparse(
+        self, name: str, texts: Iterable[str], *, top_k: int | None = None, prompt: str | None = None
+    ) -> list[TokenWeights]: ...
+
+    async def sparse(
+        self, name: str, texts: StringOrStrings, *, top_k: int | None = None, prompt: str | None = None
+    ) -> Any:
+        """For each text the tokens that it weighs, heaviest first. `prompt` names one of the model's prompts."""
+        return await self._call(name, lambda model: calls.sparse(model, texts, top_k=top_k, prompt=prompt))
+
+    async def query(self, name: str, texts: Any) -> Any:
         """What the model is for, asked with its defaults."""
         return await self._call(name, lambda model: calls.query(model, texts))
 
@@ -184,7 +230,7 @@ class AsyncClient:
             raise failures.timed_out(self._place.address, self._place.timeout_s) from error
 
     async def _model(self, name: str) -> Model:
-        if name not in self._models:
+        if given.string("name", name) not in self._models:
             try:
                 found = await self._get("get_model_config", name)
             except RequestFailed as error:

@@ -6,21 +6,24 @@ The names are those of `docs/serving.md`, "The wire contract".
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from functools import wraps
+from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from trimaran.core.errors import UsageError
 from trimaran.runtime.text import Text
+from trimaran.serving.client import given
 
 Array = npt.NDArray[Any]
 Embeddings = npt.NDArray[np.float32]
 Ranking = list[tuple[str, float]]
 Tensors = Mapping[str, Array]
 Answer = TypeVar("Answer")
+Options = ParamSpec("Options")
 
 # The contract allows 1,024 documents or labels a request; fewer let several requests share the work.
 ENTRIES_PER_REQUEST = 256
@@ -36,6 +39,11 @@ class Model:
     inputs: frozenset[str]
     outputs: Mapping[str, tuple[int, ...]]
     parameters: Mapping[str, str]
+
+    @property
+    def prompts(self) -> tuple[str, ...]:
+        """The names of the prompts that a caller may choose from."""
+        return tuple(json.loads(self.parameters.get("prompts") or "[]"))
 
     @classmethod
     def from_config(cls, name: str, config: Mapping[str, Any]) -> Model:
@@ -59,6 +67,9 @@ class Ask(Generic[Answer]):
     join: Callable[[Sequence[Tensors]], Answer]
 
 
+Builder = Callable[Concatenate[Model, Any, Options], Ask[Any]]
+
+
 class TokenVectors(NamedTuple):
     """The tokens of one text, special ones included, and a vector for each."""
 
@@ -74,39 +85,70 @@ class TokenWeights(NamedTuple):
     weights: Embeddings
 
 
-def embed(model: Model, texts: Sequence[Text]) -> Ask[Embeddings]:
-    _require(model, "EMBEDDING")
+def _asks(output: str, read: Callable[[Any], given.Rows]) -> Callable[[Builder[Options]], Builder[Options]]:
+    """The model has to give `output`, and `read` checks the texts; only then is the call built.
+
+    The decorated function always gets a list. An answer to a text without a list is taken out of the list again.
+    """
+
+    def decorate(build: Builder[Options]) -> Builder[Options]:
+        @wraps(build)
+        def checked(model: Model, texts: Any, /, *arguments: Options.args, **options: Options.kwargs) -> Ask[Any]:
+            _require(model, output)
+            rows, alone = read(texts)
+            ask = build(model, rows, *arguments, **options)
+            return Ask(ask.requests, ask.outputs, lambda parts: ask.join(parts)[0]) if alone else ask
+
+        return checked
+
+    return decorate
+
+
+@_asks("EMBEDDING", given.texts_or_pairs)
+def embed(model: Model, texts: Sequence[Text], *, prompt: str | None = None) -> Ask[Embeddings]:
+    options = _options(prompt=known_prompt(model, prompt))
 
     def join(parts: Sequence[Tensors]) -> Embeddings:
         if not parts:
             return np.empty((0, *model.outputs["EMBEDDING"]), np.float32)
         return np.concatenate([part["EMBEDDING"] for part in parts])
 
-    return Ask(_text_requests(model, texts), ("EMBEDDING",), join)
+    return Ask(_text_requests(model, texts, options), ("EMBEDDING",), join)
 
 
+def known_prompt(model: Model, prompt: str | None) -> str | None:
+    """The prompt's name, if it is one of the model's or None. Raises UsageError with the names that there are."""
+    if prompt is not None and given.string("prompt", prompt) not in model.prompts:
+        raise UsageError(
+            f"Model {model.name} has no prompt {prompt[:80]!r}.",
+            hint=f"Known: {', '.join(model.prompts)}." if model.prompts else "It has no prompts at all: leave it out.",
+        )
+    return prompt
+
+
+@_asks("LABELS", given.texts_or_pairs)
 def classify(
     model: Model,
     texts: Sequence[Text],
     *,
-    labels: Sequence[str] | None = None,
+    labels: Iterable[str] | None = None,
     template: str | None = None,
     multi_label: bool | None = None,
 ) -> Ask[list[Ranking]]:
-    _require(model, "LABELS")
     options = _options(template=template, multi_label=multi_label)
     requests: tuple[Tensors, ...]
     if "CANDIDATE_LABELS" in model.inputs:
-        if not labels:
+        candidates = given.strings("labels", labels) if labels is not None else []
+        if not candidates:
             raise UsageError(f"Model {model.name} wants to be told the labels.", hint="Give labels=[…].")
-        rows = max(1, min(model.max_batch_size, ENTRIES_PER_REQUEST // len(labels)))
+        rows = max(1, min(model.max_batch_size, ENTRIES_PER_REQUEST // len(candidates)))
         requests = tuple(
             {
                 "TEXT": _column(chunk),
-                "CANDIDATE_LABELS": np.repeat(_column(labels).T, len(chunk), axis=0),
+                "CANDIDATE_LABELS": np.repeat(_column(candidates).T, len(chunk), axis=0),
                 **_column_of(options, chunk),
             }
-            for chunk in _cut(_singles(texts), rows)
+            for chunk in _cut(given.require_single(texts), rows)
         )
     elif labels is not None or options:
         raise UsageError(f"Model {model.name} has labels of its own.", hint="Leave out labels, template, multi_label.")
@@ -115,19 +157,20 @@ def classify(
     return Ask(requests, ("LABELS", "SCORES"), _rankings)
 
 
+@_asks("ENTITIES", given.single_texts)
 def entities(
     model: Model,
     texts: Sequence[str],
     *,
     aggregation: str | None = None,
-    ignore: Sequence[str] | None = None,
+    ignore: Iterable[str] | None = None,
     stride: int | None = None,
 ) -> Ask[list[Any]]:
-    _require(model, "ENTITIES")
-    options = _options(aggregation=aggregation, ignore=None if ignore is None else list(ignore), stride=stride)
-    return Ask(_text_requests(model, _singles(texts), options), ("ENTITIES",), _json_rows("ENTITIES"))
+    options = _options(aggregation=aggregation, ignore=ignore, stride=stride)
+    return Ask(_text_requests(model, texts, options), ("ENTITIES",), _json_rows("ENTITIES"))
 
 
+@_asks("ANSWERS", given.questions)
 def answer(
     model: Model,
     pairs: Sequence[tuple[str, str]],
@@ -137,7 +180,6 @@ def answer(
     stride: int | None = None,
     no_answer: bool | None = None,
 ) -> Ask[list[Any]]:
-    _require(model, "ANSWERS")
     options = _options(top_k=top_k, longest=longest, stride=stride, no_answer=no_answer)
     requests = tuple(
         {
@@ -145,22 +187,24 @@ def answer(
             "CONTEXT": _column([context for _, context in chunk]),
             **_column_of(options, chunk),
         }
-        for chunk in _cut(list(pairs), model.max_batch_size)
+        for chunk in _cut(pairs, model.max_batch_size)
     )
     return Ask(requests, ("ANSWERS",), _json_rows("ANSWERS"))
 
 
+@_asks("FILLINGS", given.single_texts)
 def fill(model: Model, texts: Sequence[str], *, top_k: int | None = None) -> Ask[list[Any]]:
-    _require(model, "FILLINGS")
-    return Ask(_text_requests(model, _singles(texts), _options(top_k=top_k)), ("FILLINGS",), _json_rows("FILLINGS"))
+    return Ask(_text_requests(model, texts, _options(top_k=top_k)), ("FILLINGS",), _json_rows("FILLINGS"))
 
 
 def rerank(
-    model: Model, query: str, documents: Sequence[str], *, top_k: int | None = None
+    model: Model, query: str, documents: Iterable[str], *, top_k: int | None = None
 ) -> Ask[list[tuple[int, float]]]:
     _require(model, "INDICES")
-    chunks = list(_cut(_singles(documents), ENTRIES_PER_REQUEST))
-    requests = tuple({"QUERY": _column([query]), "DOCUMENTS": _column(chunk).T} for chunk in chunks)
+    asked = _column([given.string("query", query)])
+    best = None if top_k is None else given.count("top_k", top_k)
+    chunks = _cut(given.strings("documents", documents), ENTRIES_PER_REQUEST)
+    requests = tuple({"QUERY": asked, "DOCUMENTS": _column(chunk).T} for chunk in chunks)
 
     def join(parts: Sequence[Tensors]) -> list[tuple[int, float]]:
         scored = [
@@ -168,14 +212,13 @@ def rerank(
             for number, part in enumerate(parts)
             for index, score in zip(part["INDICES"][0], part["SCORES"][0], strict=True)
         ]
-        return sorted(scored, key=lambda pair: (-pair[1], pair[0]))[:top_k]
+        return sorted(scored, key=lambda pair: (-pair[1], pair[0]))[:best]
 
     return Ask(requests, ("INDICES", "SCORES"), join)
 
 
+@_asks("TOKEN_EMBEDDINGS", given.texts_or_pairs)
 def tokens(model: Model, texts: Sequence[Text]) -> Ask[list[TokenVectors]]:
-    _require(model, "TOKEN_EMBEDDINGS")
-
     def join(parts: Sequence[Tensors]) -> list[TokenVectors]:
         return [
             TokenVectors(_decoded(names[: int(length)]), vectors[: int(length)])
@@ -188,8 +231,11 @@ def tokens(model: Model, texts: Sequence[Text]) -> Ask[list[TokenVectors]]:
     return Ask(_text_requests(model, texts), ("TOKEN_EMBEDDINGS", "TOKENS", "LENGTH"), join)
 
 
-def sparse(model: Model, texts: Sequence[str], *, top_k: int | None = None) -> Ask[list[TokenWeights]]:
-    _require(model, "WEIGHTS")
+@_asks("WEIGHTS", given.single_texts)
+def sparse(
+    model: Model, texts: Sequence[str], *, top_k: int | None = None, prompt: str | None = None
+) -> Ask[list[TokenWeights]]:
+    options = _options(top_k=top_k, prompt=known_prompt(model, prompt))
 
     def join(parts: Sequence[Tensors]) -> list[TokenWeights]:
         return [
@@ -199,12 +245,12 @@ def sparse(model: Model, texts: Sequence[str], *, top_k: int | None = None) -> A
             for kept in (ids >= 0,)
         ]
 
-    requests = _text_requests(model, _singles(texts), _options(top_k=top_k))
+    requests = _text_requests(model, texts, options)
     return Ask(requests, ("TOKEN_IDS", "TOKENS", "WEIGHTS"), join)
 
 
 # What `query` asks of a model that takes plain texts, by the output that marks it.
-QUERIES: dict[str, Callable[[Model, Sequence[Any]], Ask[Any]]] = {
+QUERIES: dict[str, Callable[[Model, Any], Ask[Any]]] = {
     "EMBEDDING": embed,
     "LABELS": classify,
     "ENTITIES": entities,
@@ -225,7 +271,7 @@ _METHODS = {
 }
 
 
-def query(model: Model, texts: Sequence[Any]) -> Ask[Any]:
+def query(model: Model, texts: Any) -> Ask[Any]:
     """What the model is for, asked with its defaults."""
     for output, build in QUERIES.items():
         if output in model.outputs:
@@ -273,13 +319,6 @@ def _cut(rows: Sequence[Answer], limit: int) -> Iterator[Sequence[Answer]]:
         yield rows[begin : begin + limit]
 
 
-def _singles(texts: Sequence[Any]) -> list[str]:
-    wrong = next((text for text in texts if not isinstance(text, str)), None)
-    if wrong is not None:
-        raise UsageError(f"Wanted single texts, found {type(wrong).__name__}.")
-    return list(texts)
-
-
 def _column(texts: Sequence[str]) -> Array:
     try:
         return np.array([[text.encode("utf-8")] for text in texts], dtype=np.object_)
@@ -287,8 +326,25 @@ def _column(texts: Sequence[str]) -> Array:
         raise UsageError(f"A text cannot be written as UTF-8: {error.reason} at {error.start}.") from error
 
 
-def _options(**given: Any) -> dict[str, Any]:
-    return {name: value for name, value in given.items() if value is not None}
+# Options that are not strings, with what checks them.
+_OPTION_CHECKS: dict[str, Callable[[str, Any], Any]] = {
+    "top_k": given.count,
+    "longest": given.count,
+    "stride": given.count,
+    "multi_label": given.switch,
+    "no_answer": given.switch,
+    "ignore": given.strings,
+}
+
+
+def _options(**options: Any) -> dict[str, Any]:
+    """The options that were given, each of its type; the server checks their values."""
+    checked = {}
+    for name, value in options.items():
+        if value is not None:
+            check: Callable[[str, Any], Any] = _OPTION_CHECKS.get(name) or given.string
+            checked[name] = check(name, value)
+    return checked
 
 
 def _column_of(options: Mapping[str, Any], rows: Sequence[Any]) -> dict[str, Array]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from trimaran.core.errors import RequestFailed, UnavailableError, UsageError
+from trimaran.serving.client import given
 from trimaran.serving.client.calls import Tensors
 
 Protocol = Literal["grpc", "http"]
@@ -37,6 +38,13 @@ class Place:
     headers: Mapping[str, str] = field(default_factory=dict)
     request_id: str = ""
 
+    def __post_init__(self) -> None:
+        given.seconds("timeout_s", self.timeout_s)
+        given.count("concurrency", self.concurrency)
+        given.count("retries", self.retries, least=0)
+        given.headers("headers", self.headers)
+        given.string("request_id", self.request_id)
+
     def using(self, timeout_s: float | None, headers: Mapping[str, str] | None, request_id: str | None) -> Place:
         """The same place with what is given."""
         return replace(
@@ -48,11 +56,9 @@ class Place:
 
 
 def place_of(url: str, protocol: Protocol, *, timeout_s: float, concurrency: int, retries: int) -> Place:
-    if protocol not in DEFAULT_URLS:
+    if given.string("protocol", protocol) not in DEFAULT_URLS:
         raise UsageError(f"Unknown protocol {protocol!r}.", hint="Use grpc or http.")
-    if timeout_s <= 0 or concurrency < 1 or retries < 0:
-        raise UsageError("A client wants timeout_s above 0, concurrency of at least 1 and retries of at least 0.")
-    scheme, _, rest = (url or DEFAULT_URLS[protocol]).rpartition("://")
+    scheme, _, rest = (given.string("url", url) or DEFAULT_URLS[protocol]).rpartition("://")
     return Place(rest.rstrip("/"), protocol, scheme in _SECURE, timeout_s, concurrency, retries)
 
 

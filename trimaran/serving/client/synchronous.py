@@ -5,14 +5,15 @@ from __future__ import annotations
 import concurrent.futures
 import copy
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from trimaran.core.errors import RequestFailed, ServerError
 from trimaran.runtime.text import Text
-from trimaran.serving.client import calls, failures
+from trimaran.serving.client import calls, failures, given
 from trimaran.serving.client.calls import Answer, Ask, Embeddings, Model, Ranking, TokenVectors, TokenWeights
+from trimaran.serving.client.given import StringOrStrings, TextOrTexts
 from trimaran.serving.client.grpc_channel import GrpcChannel
 from trimaran.serving.client.http_channel import HttpChannel
 from trimaran.serving.client.place import Protocol, place_of, ready_versions, unknown_model
@@ -25,6 +26,7 @@ class Client:
     """A connection to one Triton, for any number of threads; a context manager.
 
     `timeout_s` bounds a whole call with all its requests and retries; `concurrency` the requests in flight at a time.
+    A list of texts gets a list of answers, one string gets one answer. A pair of texts stands in a list.
     Raises NotReady, Overloaded, TimedOut, RequestFailed, or UsageError for what cannot be asked.
     """
 
@@ -54,20 +56,46 @@ class Client:
         view._place = self._place.using(timeout_s, headers, request_id)
         return view
 
-    def embed(self, name: str, texts: Sequence[Text]) -> Embeddings:
-        """One row a text, in the order of the texts."""
-        return self._call(name, lambda model: calls.embed(model, texts))
+    def embed(self, name: str, texts: TextOrTexts, *, prompt: str | None = None) -> Embeddings:
+        """One row a text, in the order of the texts; one vector for one string.
+
+        `prompt` names one of the model's prompts, such as `query`.
+        """
+        return self._call(name, lambda model: calls.embed(model, texts, prompt=prompt))
+
+    # The overloads overlap for mypy because a string is an iterable of strings; the first one is taken.
+    @overload
+    def classify(  # type: ignore[overload-overlap]
+        self,
+        name: str,
+        texts: str,
+        *,
+        labels: Iterable[str] | None = None,
+        template: str | None = None,
+        multi_label: bool | None = None,
+    ) -> Ranking: ...
+
+    @overload
+    def classify(
+        self,
+        name: str,
+        texts: Iterable[Text],
+        *,
+        labels: Iterable[str] | None = None,
+        template: str | None = None,
+        multi_label: bool | None = None,
+    ) -> list[Ranking]: ...
 
     def classify(
         self,
         name: str,
-        texts: Sequence[Text],
+        texts: TextOrTexts,
         *,
-        labels: Sequence[str] | None = None,
+        labels: Iterable[str] | None = None,
         template: str | None = None,
         multi_label: bool | None = None,
-    ) -> list[Ranking]:
-        """Every label with its score, best first; a zero-shot model is told the labels."""
+    ) -> Any:
+        """Of each text every label with its score, best first; a zero-shot model is told the labels."""
         return self._call(
             name, lambda model: calls.classify(model, texts, labels=labels, template=template, multi_label=multi_label)
         )
@@ -75,13 +103,13 @@ class Client:
     def entities(
         self,
         name: str,
-        texts: Sequence[str],
+        texts: StringOrStrings,
         *,
         aggregation: str | None = None,
-        ignore: Sequence[str] | None = None,
+        ignore: Iterable[str] | None = None,
         stride: int | None = None,
     ) -> list[Any]:
-        """For each text its entities, with character offsets."""
+        """For each text the list of its entities, with character offsets; for one string that list alone."""
         return self._call(
             name, lambda model: calls.entities(model, texts, aggregation=aggregation, ignore=ignore, stride=stride)
         )
@@ -89,38 +117,54 @@ class Client:
     def answer(
         self,
         name: str,
-        pairs: Sequence[tuple[str, str]],
+        pairs: tuple[str, str] | Iterable[tuple[str, str]],
         *,
         top_k: int | None = None,
         longest: int | None = None,
         stride: int | None = None,
         no_answer: bool | None = None,
     ) -> list[Any]:
-        """For each (question, context) the best spans of the context."""
+        """For each (question, context) the list of the best spans of the context; for one pair that list alone."""
         return self._call(
             name,
             lambda model: calls.answer(model, pairs, top_k=top_k, longest=longest, stride=stride, no_answer=no_answer),
         )
 
-    def fill(self, name: str, texts: Sequence[str], *, top_k: int | None = None) -> list[Any]:
-        """For each text and each mask in it, the most probable tokens."""
+    def fill(self, name: str, texts: StringOrStrings, *, top_k: int | None = None) -> list[Any]:
+        """For each text and each mask in it, the most probable tokens; for one string only its masks."""
         return self._call(name, lambda model: calls.fill(model, texts, top_k=top_k))
 
     def rerank(
-        self, name: str, query: str, documents: Sequence[str], *, top_k: int | None = None
+        self, name: str, query: str, documents: Iterable[str], *, top_k: int | None = None
     ) -> list[tuple[int, float]]:
         """Places in `documents` with their scores, best first."""
         return self._call(name, lambda model: calls.rerank(model, query, documents, top_k=top_k))
 
-    def tokens(self, name: str, texts: Sequence[Text]) -> list[TokenVectors]:
+    @overload
+    def tokens(self, name: str, texts: str) -> TokenVectors: ...  # type: ignore[overload-overlap]
+
+    @overload
+    def tokens(self, name: str, texts: Iterable[Text]) -> list[TokenVectors]: ...
+
+    def tokens(self, name: str, texts: TextOrTexts) -> Any:
         """For each text its tokens with a vector each."""
         return self._call(name, lambda model: calls.tokens(model, texts))
 
-    def sparse(self, name: str, texts: Sequence[str], *, top_k: int | None = None) -> list[TokenWeights]:
-        """For each text the tokens that it weighs, heaviest first."""
-        return self._call(name, lambda model: calls.sparse(model, texts, top_k=top_k))
+    @overload
+    def sparse(  # type: ignore[overload-overlap]
+        self, name: str, texts: str, *, top_k: int | None = None, prompt: str | None = None
+    ) -> TokenWeights: ...
 
-    def query(self, name: str, texts: Sequence[Any]) -> Any:
+    @overload
+    def sparse(
+        self, name: str, texts: Iterable[str], *, top_k: int | None = None, prompt: str | None = None
+    ) -> list[TokenWeights]: ...
+
+    def sparse(self, name: str, texts: StringOrStrings, *, top_k: int | None = None, prompt: str | None = None) -> Any:
+        """For each text the tokens that it weighs, heaviest first. `prompt` names one of the model's prompts."""
+        return self._call(name, lambda model: calls.sparse(model, texts, top_k=top_k, prompt=prompt))
+
+    def query(self, name: str, texts: Any) -> Any:
         """What the model is for, asked with its defaults."""
         return self._call(name, lambda model: calls.query(model, texts))
 
@@ -176,7 +220,7 @@ class Client:
         return time.monotonic() + self._place.timeout_s
 
     def _model(self, name: str, end: float) -> Model:
-        if name not in self._models:
+        if given.string("name", name) not in self._models:
             try:
                 config = self._sent(self._channel.config, name, end=end)
             except RequestFailed as error:

@@ -59,17 +59,19 @@ class Call:
         self.model = served.name
         return served
 
-    async def weigh(self, served: Served, texts: Sequence[Text], *, whole: bool = False, times: int = 1) -> None:
-        """Holds the texts to the limits. Raises Refusal (413)."""
+    async def weigh(
+        self, served: Served, texts: Sequence[Text], *, whole: bool = False, times: int = 1, prompt: str | None = None
+    ) -> None:
+        """Holds the texts to the limits, with the prompt that stands before them. Raises Refusal (413)."""
         self.require_few(len(texts) * times)
         limits = self.gateway.settings.limits
         sizes = [len(part) for text in texts for part in ((text,) if isinstance(text, str) else text)]
         if max(sizes) > limits.characters:
             raise too_large("The characters of a text", max(sizes), limits.characters)
         if sum(sizes) > _SHORT_CHARACTERS:
-            counted = await asyncio.to_thread(served.vocabulary.counted, texts, whole=whole)
+            counted = await asyncio.to_thread(served.vocabulary.counted, texts, whole=whole, prompt=prompt)
         else:
-            counted = served.vocabulary.counted(texts, whole=whole)
+            counted = served.vocabulary.counted(texts, whole=whole, prompt=prompt)
         self.tokens, self.cut = counted.tokens * times, counted.cut
         if self.tokens > limits.tokens:
             raise too_large("The tokens of the request", self.tokens, limits.tokens)
@@ -96,9 +98,10 @@ class Call:
 
 async def embeddings(call: Call, body: messages.EmbeddingsRequest) -> Reply:
     served = await call.pick(body.model, "embedding")
+    prompt = known_prompt(served, body.prompt_name)
     texts = await _embedding_texts(call, served, body.input)
-    await call.weigh(served, texts)
-    vectors = await call.ask(served, lambda client: client.embed(served.name, texts))
+    await call.weigh(served, texts, prompt=prompt)
+    vectors = await call.ask(served, lambda client: client.embed(served.name, texts, prompt=prompt))
     if body.dimensions is not None:
         vectors = _shortened(vectors, body.dimensions)
     encode = _base64 if body.encoding_format == "base64" else np.ndarray.tolist
@@ -193,8 +196,9 @@ async def encode(call: Call, body: messages.EncodeRequest) -> Reply:
     if any(isinstance(text, str) == body.is_tokenized for text in body.texts):
         raise invalid("With is_tokenized every text is a list of tokens, without it a string.", param="texts")
     texts = [parted(text if isinstance(text, str) else served.vocabulary.text_of_tokens(text)) for text in body.texts]
-    await call.weigh(served, texts)
-    vectors = await call.ask(served, lambda client: client.embed(served.name, texts))
+    prompt = known_prompt(served, body.prompt_name)
+    await call.weigh(served, texts, prompt=prompt)
+    vectors = await call.ask(served, lambda client: client.embed(served.name, texts, prompt=prompt))
     return {"id": body.id, "result": vectors.tolist(), "status": 200}
 
 
@@ -221,6 +225,15 @@ async def _embedding_texts(call: Call, served: Served, given: Any) -> list[str]:
         raise too_large("The token ids of an input", longest, limit, param="input")
     # Each is decoded and encoded again to be sure: a full batch of them would hold up others.
     return await asyncio.to_thread(lambda: [served.vocabulary.text_of_ids(ids, i) for i, ids in enumerate(given)])
+
+
+def known_prompt(served: Served, name: str | None) -> str | None:
+    """The prompt's name, if it is one of the model's or None. Raises Refusal (400) with the names that there are."""
+    known = served.vocabulary.prompts
+    if name is not None and name not in known:
+        said = f"Known: {', '.join(known)}." if known else "It has no prompts."
+        raise Refusal(400, "unknown_prompt", f"This model has no prompt {name!r}. {said}", param="prompt_name")
+    return name
 
 
 def _shortened(vectors: Embeddings, width: int) -> Embeddings:

@@ -17,6 +17,12 @@ Inputs = Annotated[str | Annotated[list[str | Pair], Field(min_length=1)], Field
 Texts = Annotated[str | Annotated[list[str], Field(min_length=1)], Field(description="One text, or several.")]
 
 
+PromptName = Annotated[
+    str | None,
+    Field(default=None, max_length=128, description="A prompt of the model, by name; by default its default one."),
+]
+
+
 class Request(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -36,6 +42,7 @@ class EmbeddingsRequest(Request):
     dimensions: Annotated[
         int | None, Field(default=None, ge=1, le=65536, description="Keeps the first numbers of each vector.")
     ]
+    prompt_name: PromptName
     user: Annotated[str | None, Field(default=None, max_length=256, description="Taken, and not used.")]
 
 
@@ -189,6 +196,7 @@ class EncodeRequest(BaseModel):
         Field(min_length=1, description="Texts, or with is_tokenized lists of tokens; ` ||| ` parts a pair."),
     ]
     is_tokenized: bool = False
+    prompt_name: PromptName
 
 
 class EncodeResponse(BaseModel):

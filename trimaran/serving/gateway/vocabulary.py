@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from trimaran.runtime.text import Text
+from trimaran.runtime.text import Text, prompt_words, prompted
 from trimaran.serving.gateway.refusals import invalid
 
 TOKENIZER_FILE = "tokenizer.json"
@@ -42,9 +42,16 @@ class Vocabulary:
         self._glue = str(json.loads(text)["model"].get("continuing_subword_prefix") or "")
         settings = json.loads((version / SERVING_FILE).read_text(encoding="utf-8"))
         self.longest = int(settings["profile"]["sequence"]["maximum"])
+        # Models that were laid out before there were prompts say nothing of them.
+        self.prompts: dict[str, str] = dict(settings["tokenizer"].get("prompts", {}))
+        self._default_prompt = str(settings["tokenizer"].get("default_prompt", ""))
 
-    def counted(self, texts: Sequence[Text], *, whole: bool = False) -> Counted:
-        """With `whole`, long texts are read to their end."""
+    def counted(self, texts: Sequence[Text], *, whole: bool = False, prompt: str | None = None) -> Counted:
+        """Counts as the model reads them, with its default prompt or the named one. With `whole`, long texts are read
+        to their end.
+        """
+        if words := prompt_words(self.prompts, self._default_prompt, prompt):
+            texts = [prompted(text, words) for text in texts]
         lengths = [len(found.ids) for found in self._encoded(texts)]
         if whole:
             return Counted(sum(lengths), 0)

@@ -1,0 +1,92 @@
+"""How a served model is asked at the command line, by its task."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from trimaran.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from trimaran.serving.client import Client, Model
+
+PAIR_MARK = "|||"
+# What is typed after the name of a model.
+_EXAMPLES = {
+    "question-answering": ("Where did Ada live?", "Ada lived in London."),
+    "rerank": ("What floats?", "A stone sinks.", "A boat floats."),
+    "zero-shot-classification": ("A fine day at sea.", "--label", "weather", "--label", "money"),
+    "fill-mask": ("The boat has three {mask}.",),
+}
+
+
+class Asked(NamedTuple):
+    """What was asked, one string an answer, and the answers."""
+
+    texts: list[str]
+    answers: Any
+
+
+def example_command(name: str, task: str, *, mask_token: str = "") -> str:
+    """A line for a shell that asks this model something which fits its task."""
+    arguments = [argument.replace("{mask}", mask_token) for argument in _EXAMPLES.get(task, ("some text",))]
+    return shlex.join(["trimaran", "query", name, *arguments])
+
+
+def ask(
+    client: Client, name: str, arguments: Sequence[str], labels: Sequence[str], *, prompt: str | None = None
+) -> Asked:
+    """Reads the arguments as the model's task wants them. Raises UsageError with a line that shows how it is typed."""
+    model = client.model(name)
+    zero_shot = "CANDIDATE_LABELS" in model.inputs
+    if labels and not zero_shot:
+        raise UsageError(f"Model {name} is not told labels.", hint="Leave out --label.")
+    if "INDICES" in model.outputs:
+        if len(arguments) < 2:
+            raise _wrong(model, "rerank", "a query and at least one document", f"{len(arguments)} text")
+        query, *documents = arguments
+        ranked = client.rerank(name, query, documents)
+        return Asked([query], [[(documents[index], score) for index, score in ranked]])
+    if "ANSWERS" in model.outputs:
+        pairs = _questions(model, arguments)
+        return Asked([question for question, _ in pairs], client.answer(name, pairs))
+    if zero_shot:
+        if not labels:
+            raise _wrong(model, "zero-shot-classification", "texts and at least one --label", "no --label")
+        return Asked(list(arguments), client.classify(name, arguments, labels=labels))
+    pairs_too = "TEXT_PAIR" in model.inputs
+    rows: list[Any] = [_pair(text) if pairs_too and PAIR_MARK in text else text for text in arguments]
+    if prompt is None:
+        return Asked(list(arguments), client.query(name, rows))
+    embed: Any = client.sparse if "WEIGHTS" in model.outputs else client.embed
+    return Asked(list(arguments), embed(name, rows, prompt=prompt))
+
+
+def _questions(model: Model, arguments: Sequence[str]) -> list[tuple[str, str]]:
+    """A question and its context as two arguments, or any number of `question ||| context`."""
+    marked = [PAIR_MARK in argument for argument in arguments]
+    if all(marked):
+        return [_pair(argument) for argument in arguments]
+    if len(arguments) == 2 and not any(marked):
+        return [(arguments[0], arguments[1])]
+    found = f"{len(arguments)} text{'s'[: len(arguments) > 1]}"
+    if any(marked):
+        found += f", only some of them with {PAIR_MARK}"
+    raise _wrong(model, "question-answering", "a question and a context", found)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    first, _, second = (part.strip() for part in text.partition(PAIR_MARK))
+    if not first or not second:
+        raise UsageError(
+            f"Wanted a text on both sides of {PAIR_MARK}, found {text[:60]!r}.", hint="Type 'first ||| second'."
+        )
+    return first, second
+
+
+def _wrong(model: Model, task: str, wanted: str, found: str) -> UsageError:
+    return UsageError(
+        f"Model {model.name} ({task}) wants {wanted}, found {found}.",
+        hint=f"Type: {example_command(model.name, task)}",
+    )
