@@ -21,6 +21,9 @@ from trimaran.pipeline.proving import judge
 from trimaran.pipeline.race import make_report, measure_candidates
 from trimaran.quantize.candidates import Contestant
 
+# The other keys of the config say how candidates are made, and these are made already.
+_RACE_KEYS = ("fidelity", "objective", "threads", "judging", "data", "metric", "report")
+
 
 def bench_artifacts(
     references: Sequence[str],
@@ -30,7 +33,7 @@ def bench_artifacts(
     progress: Progress,
     command: Sequence[str],
 ) -> tuple[Report, Mapping[str, Path]]:
-    """All artifacts must be of one model. `settings` are keys of the deployment's config, without the model."""
+    """All artifacts must be of one model. `settings` are keys of a deployment's config."""
     artifacts = [store.open(name) for name in references]
     ancestors = {line[-1].digest: line[-1] for line in map(store.lineage, artifacts)}
     eager = next(iter(ancestors.values()))
@@ -43,7 +46,7 @@ def bench_artifacts(
     plan = plan_deployment(
         deploy_config(
             {
-                **settings,
+                **{key: value for key, value in settings.items() if key in _RACE_KEYS},
                 "model": ref.source,
                 "task": ref.task,
                 "family": ref.family,

@@ -7,14 +7,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trimaran.core.artifact import Artifact, load_artifact
+from trimaran.core.config import DeployConfig
 from trimaran.core.families import Exporter
 from trimaran.core.isolation import Worker
 from trimaran.core.progress import Progress
 from trimaran.core.spec import ModelRef, ShapeProfile
 from trimaran.core.store import Store
+from trimaran.export.reference import reference
 from trimaran.export.validate import ATOL
+from trimaran.export.whiten import lines_of, whiten
 from trimaran.pipeline import children
-from trimaran.pipeline.plan import DeployRun
+from trimaran.pipeline.assumptions import assumptions
+from trimaran.pipeline.plan import DeployRun, find_model
 
 EXPORT_DEADLINE_S = 1800.0
 
@@ -43,6 +47,23 @@ def export_planned(run: DeployRun, *, when_loaded: Callable[[Artifact], None]) -
     )
 
 
+def export_configured(config: DeployConfig, *, atol: float, store: Store, progress: Progress) -> Artifact:
+    """`trimaran export`: the proven graph of the model that the config names."""
+    ref = find_model(config)
+    profile = config.profile_for(ref)
+    for note in assumptions(config, ref, profile):
+        progress.note(note)
+    return export_model(ref, profile, store=store, progress=progress, atol=atol, exporter=config.exporter).graph
+
+
+def whiten_configured(config: DeployConfig, corpus: Path, output: Path, *, store: Store, progress: Progress) -> Path:
+    """`trimaran whiten`: a whitening over whole vectors, of which `dimensions` are kept."""
+    whole = config.model_copy(update={"dimensions": None})
+    ref = find_model(whole)
+    eager = reference(ref, whole.profile_for(ref), store=store, progress=progress)
+    return whiten(eager, lines_of(corpus), output, dimensions=config.dimensions, progress=progress)
+
+
 def export_model(
     ref: ModelRef,
     profile: ShapeProfile,
@@ -64,9 +85,9 @@ def export_model(
             store=str(store.root),
             force=store.force,
         )
-        reference = load_artifact(Path(loaded))
+        eager = load_artifact(Path(loaded))
         if when_loaded:
-            when_loaded(reference)
+            when_loaded(eager)
         traced = worker.call(
             children.export_reference,
             EXPORT_DEADLINE_S,
@@ -79,4 +100,4 @@ def export_model(
         )
         graph = load_artifact(Path(traced))
         step.outcome(f"{ref.family}, {ref.task}, {graph.checks[0]}")
-    return Exported(reference, graph)
+    return Exported(eager, graph)

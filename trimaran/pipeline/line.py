@@ -10,9 +10,11 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from trimaran.benchmarks.report.report import Report
 from trimaran.benchmarks.report.report_files import write_reports
+from trimaran.benchmarks.report.summary import summary_json
 from trimaran.core.artifact import Artifact
 from trimaran.core.config import DeployConfig
 from trimaran.core.errors import QualityError, UnavailableError
@@ -20,13 +22,15 @@ from trimaran.core.progress import Progress
 from trimaran.core.store import Store
 from trimaran.judging.final_answers import final_answers
 from trimaran.judging.golden import Golden, make_golden
-from trimaran.model_repository.layout import Deployment, lay_out
+from trimaran.model_repository.layout import CONFIG_FILE, Deployment, lay_out
+from trimaran.model_repository.pbtxt import config_from_pbtxt
 from trimaran.pipeline.eager import EagerInBackground, GoldenRequests
 from trimaran.pipeline.exporting import export_planned
 from trimaran.pipeline.outcomes import CandidateOutcome, Proven
 from trimaran.pipeline.plan import DeployRun, plan_deployment, require_writable
 from trimaran.pipeline.proving import make_and_prove_candidates
 from trimaran.pipeline.race import make_report, measure_candidates
+from trimaran.serving.client.asking import example_command
 from trimaran.serving.triton.check import serve_and_verify
 
 
@@ -38,6 +42,24 @@ class DeployResult:
     report_paths: Mapping[str, Path]
     # Metrics of the answers over the wire; None if they were not checked.
     served: Mapping[str, float] | None
+
+    def facts(self) -> dict[str, Any]:
+        """What `trimaran deploy --json` prints."""
+        return {
+            "repository": str(self.deployment.repository),
+            "name": self.deployment.name,
+            "version": self.deployment.version,
+            **summary_json(self.report),
+            "served": dict(self.served) if self.served else None,
+            "report": {kind: str(path) for kind, path in self.report_paths.items()},
+        }
+
+    def example_query(self) -> str:
+        """A command that asks the model what it is for, to be typed as it is printed."""
+        config = (self.deployment.repository / self.deployment.name / CONFIG_FILE).read_text(encoding="utf-8")
+        parameters = config_from_pbtxt(config).parameters
+        mask_token = parameters.get("mask_token", "")
+        return example_command(self.deployment.name, parameters["task"], mask_token=mask_token)
 
 
 def deploy(config: DeployConfig, *, store: Store, progress: Progress, command: Sequence[str]) -> DeployResult:

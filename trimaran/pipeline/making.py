@@ -11,7 +11,7 @@ from trimaran.core import isolation
 from trimaran.core.artifact import Artifact, Check, load_artifact
 from trimaran.core.config import BUDGET_S
 from trimaran.core.environment import usable_cores
-from trimaran.core.errors import QualityError, TrimaranError
+from trimaran.core.errors import QualityError, TrimaranError, UsageError
 from trimaran.core.progress import Progress, Step
 from trimaran.core.store import Store
 from trimaran.core.tasks import Gate, Level, gates_for
@@ -109,6 +109,8 @@ def make_one_candidate(
 
     With labelled data, its answers are compared with its parent's. One that loses too much is made, but refused.
     """
+    if bool(data) != bool(metric):
+        raise UsageError("--data and --metric belong together.", hint="Such as --data pairs.tsv --metric spearman.")
     row = candidate(name)
     parent = store.open(reference)
     labelled = read_labelled(data, metric, task=parent.task, labels=parent.labels) if data and metric else None

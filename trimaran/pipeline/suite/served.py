@@ -22,7 +22,7 @@ from trimaran.benchmarks.scenarios.scenarios import (
     AskedSingleStream,
     Unit,
 )
-from trimaran.core.errors import TrimaranError
+from trimaran.core.errors import TrimaranError, UsageError
 from trimaran.core.isolation import Worker
 from trimaran.core.progress import Step
 from trimaran.core.samples import Round
@@ -45,6 +45,23 @@ class ServedTarget:
     urls: Mapping[Wire, str]
     statistics: str | None = None
     key: str = field(default="", repr=False)
+
+
+def triton_target(urls: Sequence[str]) -> ServedTarget:
+    """A running Triton by its addresses. The suite fills in the model and its task."""
+    by_wire: dict[Wire, str] = {}
+    for url in urls:
+        scheme, _, address = url.rpartition("://")
+        if scheme not in ("grpc", "http") or not address:
+            raise UsageError(f"A Triton's address is grpc://host:port or http://host:port, found {url!r}.")
+        by_wire["grpc" if scheme == "grpc" else "http"] = address
+    return ServedTarget(kind="triton", model="", task="", urls=by_wire, statistics=by_wire.get("http"))
+
+
+def gateway_target(url: str, triton_urls: Sequence[str], *, key: str) -> ServedTarget:
+    if triton_urls:
+        raise UsageError("Give either --url or --gateway, not both.")
+    return ServedTarget(kind="gateway", model="", task="", urls={"http": url}, key=key)
 
 
 class Driver:
