@@ -7,6 +7,10 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
+from tests.instruction_set import restrict_this_process
+
+restrict_this_process()
+
 # Files whose tests share a server or a deployed model, or look for processes that others of them start. Elsewhere the
 # tests of one file stay together.
 TOGETHER = (

@@ -26,7 +26,7 @@ RANKS = {
 }
 HEAVY = {
     "torch", "transformers", "onnx", "onnxruntime", "openvino", "nncf", "tensorrt", "tensorrt_rtx", "tritonclient",
-    "ray", "pyarrow", "faiss", "pandas",
+    "optimum", "ray", "pyarrow", "faiss", "pandas",
 }  # fmt: skip
 SOURCES = sorted(path for path in PACKAGE.rglob("*.py") if path.parent != PACKAGE)
 

@@ -42,7 +42,7 @@ def test_a_child_out_of_memory_says_so() -> None:
 def test_our_own_errors_come_back_as_themselves() -> None:
     with pytest.raises(ParityError) as caught:
         isolation.run(children.refuse, DEADLINE_S)
-    assert caught.value.facts == {"observed": 0.3}
+    assert caught.value.observed == 0.3
     assert str(caught.value) == "embedding differs by 0.3. Look at it."
 
 

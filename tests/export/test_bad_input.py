@@ -115,10 +115,12 @@ def test_a_config_with_another_width_is_refused(bert: Path) -> None:
     refused(bert, "does not describe its weights")
 
 
-def test_remote_code_is_refused(bert: Path) -> None:
-    edit_config(bert, model_type="my-model", auto_map={"AutoModel": "modeling.MyModel"})
+@pytest.mark.parametrize("model_type", ["my-model", "bert"])
+def test_remote_code_is_refused_even_if_the_model_type_is_known(bert: Path, model_type: str) -> None:
+    edit_config(bert, model_type=model_type, auto_map={"AutoModel": "modeling.MyModel"})
     (bert / "modeling.py").write_text("raise SystemExit('remote code ran')")
     refused(bert, "needs code of its own .* never run")
+    assert load_model(locate(str(bert), family_name="bert"), attention="eager").config.model_type == "bert"
 
 
 def test_a_pickle_that_would_run_code_is_refused(bert: Path, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,7 +11,6 @@ from tests.export import zoo
 from tests.export.exported import exported
 from tests.export.test_bad_input import edit_config, edit_weights
 from trimaran.core.errors import UsageError
-from trimaran.export.identify import activation_of
 from trimaran.export.locate import locate
 
 
@@ -109,11 +107,33 @@ def test_auto_refuses_when_two_tasks_are_possible(tmp_path: Path) -> None:
         locate(str(folder))
 
 
-def test_auto_refuses_an_architecture_that_tells_no_task(tmp_path: Path) -> None:
+@pytest.mark.parametrize("architecture", ["ElectraForPreTraining", "T5ForConditionalGeneration"])
+def test_auto_refuses_an_architecture_that_tells_no_task(tmp_path: Path, architecture: str) -> None:
     folder = zoo.saved_model(tmp_path / "model", "bert", "embedding")
-    edit_config(folder, architectures=["BertForPreTraining"])
+    edit_config(folder, architectures=[architecture])
     with pytest.raises(UsageError, match="tells no task"):
         locate(str(folder))
+
+
+def test_a_pre_training_checkpoint_fills_masks(tmp_path: Path) -> None:
+    folder = zoo.saved_model(tmp_path / "model", "bert", "fill-mask")
+    edit_config(folder, architectures=["BertForPreTraining"])
+    assert exported(locate(str(folder), task_name="fill-mask"), tmp_path).checks[0].holds
+
+
+def test_a_decoder_is_not_taken_for_an_embedding_unasked(tmp_path: Path) -> None:
+    folder = zoo.saved_model(tmp_path / "model", "bert", "embedding")
+    edit_config(folder, architectures=["BertLMHeadModel"])
+    with pytest.raises(UsageError, match=r"BertLMHeadModel\): it was trained to generate text"):
+        locate(str(folder))
+    assert locate(str(folder), task_name="embedding").task == "embedding"
+
+
+@pytest.mark.parametrize("family", ["gpt2", "xlnet"])
+def test_a_family_that_was_pre_trained_to_generate_gives_embeddings(tmp_path: Path, family: str) -> None:
+    folder = zoo.saved_model(tmp_path / "model", family, "embedding")
+    edit_config(folder, architectures=[{"gpt2": "GPT2LMHeadModel", "xlnet": "XLNetLMHeadModel"}[family]])
+    assert locate(str(folder)).task == "embedding"
 
 
 def test_a_task_without_its_head_is_refused(tmp_path: Path) -> None:
@@ -142,22 +162,6 @@ def test_a_splade_folder_is_a_sparse_embedding(tmp_path: Path) -> None:
     assert ref.sparse is not None
     assert (ref.sparse.strategy, ref.sparse.activation) == ("sum", "log1p_relu")
     assert exported(ref, tmp_path).checks[0].holds
-
-
-@pytest.mark.parametrize(
-    ("task", "config", "wanted"),
-    [
-        ("text-classification", {"id2label": {"0": "a", "1": "b"}}, "softmax"),
-        ("text-classification", {"id2label": {"0": "a"}}, "sigmoid"),
-        ("text-classification", {"problem_type": "multi_label_classification"}, "sigmoid"),
-        ("text-classification", {"problem_type": "regression"}, "none"),
-        ("rerank", {}, "sigmoid"),
-        ("rerank", {"sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity"}}, "none"),
-        ("rerank", {"sbert_ce_default_activation_function": "torch.nn.modules.activation.Sigmoid"}, "sigmoid"),
-    ],
-)
-def test_scores_are_activated_as_the_config_says(task: str, config: dict[str, Any], wanted: str) -> None:
-    assert activation_of(config, task, "model") == wanted
 
 
 def test_a_changed_checkpoint_is_another_model(tmp_path: Path) -> None:

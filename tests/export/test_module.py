@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +44,19 @@ def test_its_token_vectors_and_other_poolings(tmp_path: Path) -> None:
     assert vectors.signature.outputs[0].dims == ("batch", "sequence", 32)
     cut = locate_module("tests.export.elmo:build", pooling=Pooling(mode="max", dimensions=8))
     assert exported(cut, tmp_path, profile=LONG).signature.outputs[0].dims == ("batch", 8)
+
+
+def test_a_function_in_the_current_folder_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_model.py").write_text("from tests.export.elmo import build\n")
+    here = {"", str(Path.cwd())}
+    with pytest.raises(UsageError, match="There is no function"):
+        locate_module("my_model:build")
+    # The installed command, unlike `python -m`, does not look into the current folder by itself.
+    monkeypatch.setattr(
+        "sys.path", [str(Path(elmo.__file__).parents[2]), *(path for path in sys.path if path not in here)]
+    )
+    monkeypatch.chdir(tmp_path)
+    assert locate_module("my_model:build").name == "build"
 
 
 @pytest.mark.parametrize(

@@ -14,14 +14,18 @@ TEXTS = ("the park", "今天天气 🍕", "", ("the park", "is green"), ("天气
 _BERT = ("[CLS]", "A", "[SEP]", "B", "[SEP]")
 _ROBERTA = ("<s>", "A", "</s>", "</s>", "B", "</s>")
 _XLM = ("<s>", "A", "</s>", "B", "</s>")
+_FAIRSEQ = (
+    *("roberta", "xlm-roberta", "camembert", "data2vec-text", "ibert", "mpnet"),
+    *("roberta-prelayernorm", "xlm-roberta-xl", "jina_embeddings_v3", "luke", "esm", "esmc"),
+)
 LAYOUTS = {
     **dict.fromkeys(FAMILIES, _BERT),
-    **dict.fromkeys(("roberta", "xlm-roberta", "camembert", "data2vec-text", "ibert", "mpnet"), _ROBERTA),
+    **dict.fromkeys(_FAIRSEQ, _ROBERTA),
     **dict.fromkeys(("xlm", "flaubert"), _XLM),
     # So transformers 5 lays it out, though DeBERTa was published with one separator in between.
     "deberta": ("[CLS]", "A", "[SEP]", "[SEP]", "B", "[SEP]"),
     "xlnet": ("A", "<sep>", "B", "<sep>", "<cls>"),
-    "t5": ("A", "</s>", "B", "</s>"),
+    **dict.fromkeys(("t5", "mt5", "umt5", "bert-generation"), ("A", "</s>", "B", "</s>")),
     "gpt2": ("A", "B"),
 }
 

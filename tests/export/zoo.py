@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from trimaran.core.corpus import shipped_texts
+from trimaran.core.families import FAMILIES
 
 LABELS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
 NLI = ("contradiction", "neutral", "entailment")
@@ -23,6 +24,8 @@ HEADS = {
     "sparse-embedding": "AutoModelForMaskedLM",
     "zero-shot-classification": "AutoModelForSequenceClassification",
 }
+# One task for each head: what a family that was built after another one is tested with.
+ESSENTIAL = ("embedding", "text-classification", "token-classification", "question-answering", "fill-mask")
 TASK_LABELS = {
     "text-classification": ("good", "bad", "odd"),
     "token-classification": LABELS,
@@ -49,6 +52,7 @@ _XLM = {
     "eos_index": 3,
     "mask_index": 4,
 }
+_T5 = {"d_model": 32, "num_layers": 2, "num_heads": 4, "d_ff": 64, "d_kv": 8}
 # Family -> (kind of tokenizer, config).
 ZOO: dict[str, tuple[str, dict[str, Any]]] = {
     "bert": ("wordpiece", _SIZES),
@@ -104,7 +108,21 @@ ZOO: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "big_bird": ("big_bird", {**_SIZES, "block_size": 8, "num_random_blocks": 2}),
-    "t5": ("t5", {"d_model": 32, "num_layers": 2, "num_heads": 4, "d_ff": 64, "d_kv": 8}),
+    "rembert": ("albert", {**_SIZES, "input_embedding_size": 16, "output_embedding_size": 24}),
+    "megatron-bert": ("wordpiece", _SIZES),
+    "bert-generation": ("t5", _SIZES),
+    "gte": ("wordpiece", _SIZES),
+    "jina_embeddings_v3": ("xlm-roberta", {**_SIZES, "type_vocab_size": 1}),
+    "roberta-prelayernorm": ("bpe", _ROBERTA),
+    "xlm-roberta-xl": ("xlm-roberta", _ROBERTA),
+    "luke": ("bpe", {**_ROBERTA, "entity_vocab_size": 10, "entity_emb_size": 16}),
+    "esm": ("bpe", {**_ROBERTA, "mask_token_id": 4, "token_dropout": True, "position_embedding_type": "rotary"}),
+    "esmc": ("bpe", {**_SIZES, "mask_token_id": 4}),
+    "eurobert": ("modernbert", {**_SIZES, "num_key_value_heads": 2, "mask_token_id": 4}),
+    "ultrabert": ("modernbert", _SIZES),
+    "t5": ("t5", _T5),
+    "mt5": ("t5", _T5),
+    "umt5": ("t5", _T5),
 }
 
 
@@ -124,10 +142,13 @@ def saved_model(folder: Path, family: str, task: str, *, seed: int = 0, **change
         family, **{"vocab_size": len(tokenizer), **special, **sizes, **_label_config(task), **changes}
     )
     torch.manual_seed(seed)
-    model = model_class(family, task).from_config(config) if family != "t5" else _t5(task)(config)
+    encoder = FAMILIES[family].classes.get(HEADS[task])
+    model = (
+        getattr(transformers, encoder)(config) if encoder else getattr(transformers, HEADS[task]).from_config(config)
+    )
     with torch.no_grad():
         for value in model.parameters():
-            if value.ndim > 1 and family != "t5":
+            if value.ndim > 1 and not family.endswith("t5"):
                 value.mul_(1.5)
     model.eval().save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -140,18 +161,6 @@ def _label_config(task: str) -> dict[str, Any]:
         return {}
     both = {"id2label": dict(enumerate(labels)), "label2id": {label: index for index, label in enumerate(labels)}}
     return {**both, "sentence_transformers": {"version": "6"}} if task == "rerank" else both
-
-
-def model_class(family: str, task: str) -> Any:
-    import transformers
-
-    return getattr(transformers, HEADS[task])
-
-
-def _t5(task: str) -> Any:
-    import transformers
-
-    return transformers.T5ForTokenClassification if task == "token-classification" else transformers.T5EncoderModel
 
 
 def tokenizer_of(kind: str) -> Any:

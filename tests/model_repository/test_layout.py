@@ -12,12 +12,12 @@ import pytest
 from tests.model_repository.worlds import changed, ir_artifact
 from tests.tiny import LABELS, tiny_artifact
 from trimaran.core.artifact import MANIFEST
+from trimaran.core.config_pbtxt import config_from_pbtxt
 from trimaran.core.errors import IntegrityError, RepositoryError, UsageError
+from trimaran.core.model_config import InstanceGroup, ModelConfig
 from trimaran.core.spec import Range, ShapeProfile, Signature, TensorSpec
 from trimaran.core.tasks import TASKS
 from trimaran.model_repository.layout import Deployment, lay_out
-from trimaran.model_repository.model_config import InstanceGroup, ModelConfig
-from trimaran.model_repository.pbtxt import config_from_pbtxt
 from trimaran.model_repository.stages import TEXT_FILES
 from trimaran.runtime.answers import ANSWERS
 from trimaran.runtime.wire import WIRES

@@ -13,8 +13,8 @@ from tests.quantize.tensorrt.engines import QUIET, World
 from tests.tiny import tiny_artifact
 from trimaran.benchmarks.report.choice import failed_row, judged_row
 from trimaran.core import isolation
+from trimaran.core.config_pbtxt import config_from_pbtxt, pbtxt_from_config
 from trimaran.core.errors import ChildError
-from trimaran.model_repository.pbtxt import config_from_pbtxt, pbtxt_from_config
 from trimaran.model_repository.stages import tensor_stage
 from trimaran.pipeline.making import make_one_candidate
 from trimaran.pipeline.outcomes import judged

@@ -23,7 +23,7 @@ def pack(artifact: Artifact, put: Callable[[bytes], Any]) -> Shipment:
     """Puts each file where every machine can fetch it from; files are compared with the manifest first."""
     verify_files(artifact)
     return Shipment(
-        manifest=artifact.manifest_json(),
+        manifest=artifact.to_json(),
         files={entry.name: put((artifact.directory / entry.name).read_bytes()) for entry in artifact.files},
     )
 

@@ -11,9 +11,9 @@ import typer
 from trimaran.cli.app import app
 from trimaran.cli.options import REPOSITORY, JsonOption
 from trimaran.cli.output import emit
-from trimaran.serving.container.kubernetes import Wishes
+from trimaran.serving.container.kubernetes import KubernetesOptions
 
-_DEFAULTS = Wishes()
+_DEFAULTS = KubernetesOptions()
 
 
 @app.command(rich_help_panel="Serve")
@@ -48,10 +48,10 @@ def kubernetes(
     """
     import yaml
 
-    from trimaran.serving.container.docker import model_in_container
+    from trimaran.serving.container.image import served_model
     from trimaran.serving.container.kubernetes import objects
 
-    wishes = Wishes(
+    options = KubernetesOptions(
         namespace=namespace,
         claim=claim,
         image=image,
@@ -62,7 +62,7 @@ def kubernetes(
         callers=callers,
         monitoring=monitoring,
     )
-    made = objects(model_in_container(repository, name), wishes)
+    made = objects(served_model(repository, name), options)
     if as_json:
         emit({"apiVersion": "v1", "kind": "List", "items": made})
     else:

@@ -58,7 +58,7 @@ def serve(
     import logging
 
     from trimaran.serving.triton.daemon import serve_detached, serve_forever
-    from trimaran.serving.triton.watchdog import Care
+    from trimaran.serving.triton.watchdog import WatchdogSettings
 
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
     if docker:
@@ -72,7 +72,9 @@ def serve(
         "everything": tensors,
         "cpus": cpus,
         "otlp": otlp,
-        "care": Care(hang_s=hang_timeout_s, memory_limit_bytes=memory_limit << 20 if memory_limit else None),
+        "watchdog": WatchdogSettings(
+            hang_s=hang_timeout_s, memory_limit_bytes=memory_limit << 20 if memory_limit else None
+        ),
     }
     if detach:
         _announce(serve_detached(repository, **settings), as_json)

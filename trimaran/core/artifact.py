@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Field, PrivateAttr
-from pydantic import ValidationError as SchemaError
+from pydantic import PrivateAttr
 
 from trimaran.core.environment import Environment
-from trimaran.core.errors import IntegrityError, UsageError, first_line
+from trimaran.core.errors import IntegrityError, UsageError
+from trimaran.core.persisted import Persisted
 from trimaran.core.spec import Format, Frozen, Precision, ShapeProfile, Signature, TokenizerSpec
 
 MANIFEST = "manifest.json"
@@ -74,12 +74,12 @@ class Draft(Frozen):
     details: dict[str, Any] = {}
 
 
-class Artifact(Draft):
+class Artifact(Persisted, Draft):
     """A published, validated result. `entry` is the file that its backend opens."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    what: ClassVar[str] = "manifest"
+    indent: ClassVar[int | None] = 2
 
-    schema_version: Literal[1] = Field(default=1, alias="schema")
     recipe: Recipe
     files: tuple[FileEntry, ...]
     environment: Environment
@@ -106,25 +106,13 @@ class Artifact(Draft):
         self._directory = directory
         return self
 
-    def manifest_json(self) -> str:
-        return self.model_dump_json(by_alias=True, indent=2) + "\n"
-
 
 def load_artifact(directory: Path, *, verify: bool = True) -> Artifact:
     """Reads a manifest and, unless told otherwise, compares every file with it before anyone uses one."""
     path = directory / MANIFEST
     if not path.is_file():
         raise UsageError(f"{directory} is not an artifact: it has no {MANIFEST}.", hint="`trimaran export` makes one.")
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        if isinstance(data, dict) and data.get("schema", 1) != 1:
-            raise IntegrityError(
-                f"{path} has schema {data['schema']}; this version of trimaran reads schema 1.",
-                hint="Use the version of trimaran that wrote it, or a newer one.",
-            )
-        artifact = Artifact.model_validate(data).at(directory)
-    except (ValueError, SchemaError) as error:
-        raise IntegrityError(f"{path} is not a readable manifest: {first_line(error)}", path=str(path)) from error
+    artifact = Artifact.read(path).at(directory)
     if verify:
         verify_files(artifact)
     return artifact

@@ -88,7 +88,7 @@ def _torch_engine(path: str, *, threads: int, options: Mapping[str, Any] | None 
 
     It is the only name that points upwards, and is resolved when a session opens: see docs/decisions/0022.
     """
-    engine: Engine = importlib.import_module("trimaran.export.torch_engine").Engine(
+    engine: Engine = importlib.import_module("trimaran.export.torch_engine").TorchEngine(
         path, threads=threads, options=options
     )
     return engine

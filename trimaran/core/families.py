@@ -1,4 +1,4 @@
-"""Which encoders are known: one row a Hugging Face model type, with its inputs and its quirks."""
+"""The encoder families that are known: one row for each model_type of transformers."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from trimaran.core.errors import UsageError
+from trimaran.core.spec import PoolingMode
 
 Exporter = Literal["torchscript", "dynamo"]
 EXPORTERS: tuple[Exporter, ...] = ("torchscript", "dynamo")
-# Relative positions have no table to run out of; this only bounds the profile.
+# The number of positions of a model whose positions are relative: it only bounds the profile.
 UNBOUNDED = 1_000_000
 
 _WITH_SEGMENTS = ("input_ids", "attention_mask", "token_type_ids")
@@ -19,51 +20,67 @@ _PLAIN = ("input_ids", "attention_mask")
 
 @dataclass(frozen=True)
 class Family:
-    """`fusion` names the pattern set of ONNX Runtime's transformer optimizer; `fused` counts the fused nodes
-    that it must find, as (per model, per layer): fewer is a failed optimisation, not a slower success.
-    `reserved_positions` are table entries that no token can use (RoBERTa counts from pad_id + 1).
-    `longest` computes from the config how many tokens the exported graph is true for, where no table says it.
-    `overrides` are set in the config before loading; `classes` replace a task's model class; `lacks` are tasks
-    that transformers has no head for, or whose head reads a decoder; `unsupported` are config switches that are
-    refused, with the reason. `sdpa` says whether transformers has fused attention for the eager reference.
-    """
-
+    # The model_type of transformers.
     name: str
+    # What the model reads, in the order of the exported graph.
     inputs: tuple[str, ...]
+    # The pattern set of ONNX Runtime's transformer optimizer.
     fusion: str = "bert"
+    # Fused nodes that the optimizer must find, as (per model, per layer). Fewer is a failed optimisation.
     fused: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     exporter: Exporter = "torchscript"
     opset: int = 17
+    # Entries of the position table that no token can use: RoBERTa counts from pad_id + 1.
     reserved_positions: int = 0
-    longest: Callable[[Mapping[str, Any]], int] | None = None
+    # Relative positions without a table: any length works.
+    relative_positions: bool = False
+    # Computes from transformers' config up to how many tokens the exported graph is exact.
+    longest: Callable[[Any], int] | None = None
     pad_side: Literal["right", "left"] = "right"
+    # How an embedding is pooled if the model's folder does not say it.
+    pooling: PoolingMode = "mean"
+    # Pre-trained to generate text: a checkpoint with that head is still taken for an embedding.
+    generator: bool = False
+    # Set in the config before the model is loaded.
     overrides: Mapping[str, Any] = field(default_factory=dict)
+    # transformers' Auto class -> the class to load instead.
     classes: Mapping[str, str] = field(default_factory=dict)
-    lacks: tuple[str, ...] = ()
+    # Auto classes whose head reads a decoder, which is not exported.
+    decoder_heads: tuple[str, ...] = ()
+    # Config switches that are refused if they are on, with the reason.
     unsupported: Mapping[str, str] = field(default_factory=dict)
+    # Whether transformers has fused attention for the family.
     sdpa: bool = True
+    # The family that it was built after. Its tests are then one for each head, the others for each task.
+    after: str = ""
+    # A remark for docs/families.md.
     note: str = ""
 
 
-def _unbounded(config: Mapping[str, Any]) -> int:
-    return UNBOUNDED
-
-
-def _full_attention_reach(config: Mapping[str, Any]) -> int:
-    """BigBird attends to everything up to this length; beyond it its block-sparse attention would begin."""
-    table = int(config.get("max_position_embeddings", 4096))
-    if config.get("attention_type", "block_sparse") != "block_sparse":
+def _full_attention_reach(config: Any) -> int:
+    """Up to this length BigBird attends to every token; for longer texts its block-sparse attention begins."""
+    table = int(config.max_position_embeddings)
+    if config.attention_type != "block_sparse":
         return table
-    return min(table, (5 + 2 * int(config.get("num_random_blocks", 3))) * int(config.get("block_size", 64)))
+    return min(table, (5 + 2 * int(config.num_random_blocks)) * int(config.block_size))
 
 
 _LAYER = {"Attention": (0, 1), "BiasGelu": (0, 1), "SkipLayerNormalization": (0, 2)}
 _WHOLE = {"EmbedLayerNormalization": (1, 0), **_LAYER}
 _NORMS = {"BiasGelu": (0, 1), "SkipLayerNormalization": (0, 2)}
 _EMBEDDED_NORMS = {"BiasGelu": (0, 1), "SkipLayerNormalization": (1, 2)}
-_NO_LM = ("fill-mask", "sparse-embedding")
-_DECODER_HEADS = ("text-classification", "question-answering", "rerank", "zero-shot-classification")
+_GELU_AND_NORMS = {"Gelu": (0, 1), "SkipLayerNormalization": (0, 2)}
+_RMS_NORMS = {"SkipSimplifiedLayerNormalization": (0, 2)}
 _SLOW_TOKENIZER = "needs a tokenizer.json: its own tokenizer is slow"
+
+
+def _t5_encoder(name: str, model_class: str, after: str = "") -> Family:
+    return Family(
+        name, _PLAIN, after=after, fusion="t5", fused=_RMS_NORMS, relative_positions=True, overrides={"use_cache": False},
+        classes={"AutoModel": model_class}, note="the encoder alone",
+        decoder_heads=("AutoModelForSequenceClassification", "AutoModelForQuestionAnswering"),
+    )  # fmt: skip
+
 
 FAMILIES: dict[str, Family] = {
     row.name: row
@@ -72,18 +89,26 @@ FAMILIES: dict[str, Family] = {
         Family("electra", _WITH_SEGMENTS, fused=_WHOLE),
         Family("ernie", _WITH_SEGMENTS, fused=_WHOLE),
         Family("albert", _WITH_SEGMENTS, fused=_LAYER, note="shared layers stay shared in the file"),
+        Family("rembert", _WITH_SEGMENTS, after="bert", fused=_WHOLE, sdpa=False),
+        Family(
+            "megatron-bert", _WITH_SEGMENTS, after="bert", fused={**_NORMS, "Attention": (-1, 1)}, sdpa=False,
+            note="ONNX Runtime does not fuse the attention of its first layer",
+        ),
+        Family("bert-generation", _PLAIN, after="bert", fused=_WHOLE, overrides={"use_cache": False}, note="the encoder alone"),
         Family("distilbert", _PLAIN, fused=_WHOLE),
         Family("mobilebert", _WITH_SEGMENTS),
         Family(
             "squeezebert", _WITH_SEGMENTS, fused={"Gelu": (0, 1), "SkipLayerNormalization": (1, 0)}, sdpa=False,
         ),
         Family("roformer", _WITH_SEGMENTS, fused=_EMBEDDED_NORMS, sdpa=False),
-        Family(
-            "nomic_bert", _WITH_SEGMENTS, fused={"SkipLayerNormalization": (1, 2)}, lacks=("question-answering",),
-        ),
+        Family("nomic_bert", _WITH_SEGMENTS, fused={"SkipLayerNormalization": (1, 2)}),
+        Family("gte", _WITH_SEGMENTS, after="nomic_bert", fused={"Gelu": (0, 1), "SkipLayerNormalization": (1, 2)}),
+        Family("jina_embeddings_v3", _WITH_SEGMENTS, after="xlm-roberta", fused=_EMBEDDED_NORMS, note="without its LoRA adapters"),
         Family("mpnet", _PLAIN, fused=_EMBEDDED_NORMS, reserved_positions=2, sdpa=False),
         Family("roberta", _PLAIN, fused=_LAYER, reserved_positions=2),
+        Family("roberta-prelayernorm", _PLAIN, after="roberta", fused=_LAYER, reserved_positions=2),
         Family("xlm-roberta", _PLAIN, fused=_LAYER, reserved_positions=2),
+        Family("xlm-roberta-xl", _PLAIN, after="xlm-roberta", fused=_LAYER, reserved_positions=2),
         Family("camembert", _PLAIN, fused=_LAYER, reserved_positions=2),
         Family("data2vec-text", _PLAIN, fused=_LAYER, reserved_positions=2),
         Family(
@@ -91,9 +116,17 @@ FAMILIES: dict[str, Family] = {
             unsupported={"quant_mode": "I-BERT is exported in float; set it to false and quantise with trimaran"},
             note="in float",
         ),
+        Family(
+            "luke", _PLAIN, after="roberta", fused=_EMBEDDED_NORMS, reserved_positions=2, sdpa=False,
+            note="words without entities",
+        ),
+        Family("esm", _PLAIN, after="roberta", fused=_NORMS, reserved_positions=2, note=f"proteins; {_SLOW_TOKENIZER}"),
+        Family("esmc", _PLAIN, after="esm", fused={"SkipLayerNormalization": (0, 2)}, note="proteins"),
         Family("deberta", _WITH_SEGMENTS, fused={"BiasGelu": (0, 1)}, sdpa=False),
         Family("deberta-v2", _WITH_SEGMENTS, fused=_NORMS, sdpa=False, note="DeBERTa v2 and v3"),
-        Family("modernbert", _PLAIN, fused={"Gelu": (0, 1), "SkipLayerNormalization": (0, 2)}),
+        Family("modernbert", _PLAIN, fused=_GELU_AND_NORMS),
+        Family("eurobert", _PLAIN, after="modernbert", fused=_RMS_NORMS),
+        Family("ultrabert", _PLAIN, after="modernbert", fused=_RMS_NORMS),
         Family(
             "big_bird", _PLAIN, fused=_WHOLE, sdpa=False, longest=_full_attention_reach,
             overrides={"attention_type": "original_full"}, note="up to the length at which its attention is still full",
@@ -105,17 +138,16 @@ FAMILIES: dict[str, Family] = {
         ),
         Family(
             "xlnet", _WITH_SEGMENTS, fused={"BiasGelu": (0, 1), "SkipLayerNormalization": (-1, 2)}, sdpa=False,
-            longest=_unbounded, pad_side="left", overrides={"use_mems_eval": False}, lacks=_NO_LM,
+            relative_positions=True, pad_side="left", generator=True, overrides={"use_mems_eval": False},
             note="padded on the left; <cls> on the right, in segment 2",
         ),
-        Family(
-            "t5", _PLAIN, fusion="t5", fused={"SkipSimplifiedLayerNormalization": (0, 2)}, longest=_unbounded,
-            overrides={"use_cache": False}, classes={"AutoModel": "T5EncoderModel"}, lacks=(*_DECODER_HEADS, *_NO_LM),
-            note="the encoder alone",
-        ),
+        _t5_encoder("t5", "T5EncoderModel"),
+        _t5_encoder("mt5", "MT5EncoderModel", after="t5"),
+        _t5_encoder("umt5", "UMT5EncoderModel", after="t5"),
         Family(
             "gpt2", _PLAIN, fusion="gpt2", fused={"FastGelu": (0, 1), "SkipLayerNormalization": (0, 2)},
-            overrides={"use_cache": False}, lacks=_NO_LM, note="as an encoder, pooled at its last token",
+            pooling="last-token", generator=True, overrides={"use_cache": False},
+            note="as an encoder, pooled at its last token",
         ),
     )
 }  # fmt: skip
@@ -123,10 +155,16 @@ FAMILIES: dict[str, Family] = {
 # A user's own PyTorch module: its inputs are its own, and no fusion is promised.
 MODULE = Family("module", _PLAIN, note="any PyTorch module, through --module")
 
-# What is known not to work, with the reason: refused at once rather than after minutes.
+# Families that are known not to work, with the reason. They are refused at once rather than after minutes.
 REFUSED: dict[str, str] = {
     "longformer": "its sliding-window attention is traced for one length only, so neither of torch's exporters gives "
     "a graph that is true for others",
+    "nystromformer": "its landmarks are computed for one length only",
+    "convbert": "its convolutions read padding, so a text's answer would depend on the texts beside it",
+    "fnet": "it has no attention mask, so a text's answer would depend on the texts beside it",
+    "yoso": "its attention changes with padding, so a text's answer would depend on the texts beside it",
+    "roc_bert": "it reads the glyph and the sound of each token, which a tokenizer.json does not give",
+    "mra": "without its CUDA kernel transformers computes zeros for its attention",
 }
 
 

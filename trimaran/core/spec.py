@@ -19,7 +19,7 @@ Rows = Literal["padded", "packed", "rounded", "equal-length", "alone"]
 
 
 class Frozen(BaseModel):
-    """Base of every fact: immutable, and refusing keys it does not know."""
+    """Base of every fact: it cannot be changed, and unknown keys are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -27,13 +27,17 @@ class Frozen(BaseModel):
 class TensorSpec(Frozen):
     name: str
     dtype: DType
+    # A number is a fixed axis, a name such as `batch` one that differs between calls.
     dims: tuple[Dim, ...]
 
     def concrete(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """The shape for these sizes of the named axes."""
         return tuple(dim if isinstance(dim, int) else sizes[dim] for dim in self.dims)
 
 
 class Signature(Frozen):
+    """The inputs and outputs of a graph or an engine."""
+
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
 
@@ -45,11 +49,8 @@ class Signature(Frozen):
     def output_names(self) -> tuple[str, ...]:
         return tuple(spec.name for spec in self.outputs)
 
-    def check_inputs(self, inputs: Mapping[str, npt.NDArray[Any]]) -> None:
-        self._check("input", self.inputs, inputs, {})
-
     def check_outputs(self, inputs: Mapping[str, npt.NDArray[Any]], outputs: Mapping[str, npt.NDArray[Any]]) -> None:
-        """In the order in which a person would look: names, dtypes, axes, shapes."""
+        """Raises SignatureError at the first difference, in this order: names, dtypes, axes, shapes."""
         sizes: dict[str, int] = {}
         self._check("input", self.inputs, inputs, sizes)
         self._check("output", self.outputs, outputs, sizes)
@@ -58,9 +59,9 @@ class Signature(Frozen):
     def _check(
         kind: str, specs: Sequence[TensorSpec], arrays: Mapping[str, npt.NDArray[Any]], sizes: dict[str, int]
     ) -> None:
-        wanted, found = [spec.name for spec in specs], list(arrays)
-        if set(wanted) != set(found):
-            raise SignatureError(f"{kind} names: wanted {wanted}, found {found}.", wanted=wanted, found=found)
+        names, given = [spec.name for spec in specs], list(arrays)
+        if set(names) != set(given):
+            raise SignatureError(f"{kind} names: wanted {names}, found {given}.", wanted=names, found=given)
         for spec in specs:
             array = arrays[spec.name]
             if array.dtype.name != spec.dtype:
@@ -76,6 +77,8 @@ class Signature(Frozen):
 
 
 class Range(Frozen):
+    """Sizes of one axis. Engines are tuned for `typical`."""
+
     minimum: int
     typical: int
     maximum: int
@@ -108,13 +111,15 @@ RangeField = Annotated[Range, BeforeValidator(_range_from_triple)]
 
 
 class ShapeProfile(Frozen):
-    """The one source for ONNX axes, TensorRT profiles, Triton dims and the benchmark grid."""
+    """The shapes that a model is proven for. ONNX axes, TensorRT profiles, Triton dims and benchmarks follow it."""
 
+    # Texts in one call.
     batch: RangeField = Range(minimum=1, typical=1, maximum=32)
+    # Tokens of the longest text in a call, padding included.
     sequence: RangeField = Range(minimum=1, typical=128, maximum=256)
 
     def corners(self) -> tuple[tuple[int, int], ...]:
-        """Distinct (batch, sequence) shapes at which a claim over the whole profile is checked."""
+        """Distinct (batch, sequence) shapes at which a claim about the whole profile is checked."""
         batches = (self.batch.minimum, self.batch.typical, self.batch.maximum)
         sequences = (self.sequence.minimum, self.sequence.typical, self.sequence.maximum)
         return tuple(dict.fromkeys(product(batches, sequences)))
@@ -128,17 +133,18 @@ Activation = Literal["softmax", "sigmoid", "none"]
 
 
 class Pooling(Frozen):
-    """How token vectors become one vector, inside the graph: layers, pooling, `modules`, whitening, cut, norm.
-
-    `layers` are indices of hidden states (-1 is the last); several are averaged. `modules` are what a
-    sentence-transformers folder puts after its pooling, in order: `normalize`, or a folder with a Dense layer.
-    """
+    """How token vectors become one vector inside the graph: layers, mode, modules, whitening, cut, unit length."""
 
     mode: PoolingMode = "mean"
+    # Scale the finished vector to unit length.
     normalize: bool = True
+    # Indices of hidden states; -1 is the last. Several are averaged.
     layers: tuple[int, ...] = (-1,)
+    # What a sentence-transformers folder does after its pooling, in order: `normalize`, or a folder with a Dense layer.
     modules: tuple[str, ...] = ()
+    # A file that `trimaran whiten` made.
     whitening: str | None = None
+    # Keep only this many numbers of the vector.
     dimensions: int | None = None
 
 
@@ -150,44 +156,57 @@ class Sparse(Frozen):
 
 
 class ModelRef(Frozen):
-    """A trained model, found and identified; nothing of it is loaded yet.
+    """A trained model that was found and identified. None of its weights are loaded yet."""
 
-    `root` is the folder that was given, `directory` the one in it with the encoder's config and weights. `width` is
-    the length of an embedding. `default_sequence` is the number of tokens at which the model's own library cuts a text;
-    None where no file of the model says it. `module` is the factory `package.module:function` of a model that is no
-    folder.
-    """
-
+    # What the user typed: a folder, `package:NAME`, a hub id, or the function of a module.
     source: str
+    # The folder with the encoder's config and weights, inside `root`.
     directory: str
+    # Hash of every file that changes the numbers or the tokens.
     digest: str
     family: str
     task: str
+    # The name under which it is deployed, unless the user gives another.
     name: str
+    # Tokens that the model can read.
     positions: int
     layers: int
+    # Width of a token vector.
     hidden: int
     heads: int
+    # Only for embedding.
     pooling: Pooling | None = None
+    # Names of the logits, in order.
     labels: tuple[str, ...] = ()
+    # Tokens at which the model's own library cuts a text, if its files say it.
     default_sequence: int | None = None
-    # What sentence-transformers puts before a text, by name, and the name of the one that it puts there unasked.
+    # What sentence-transformers puts before a text, by name.
     prompts: dict[str, str] = {}
+    # The name of the prompt that it uses if none is asked for.
     default_prompt: str = ""
+    # The folder that the user named.
     root: str = ""
+    # Names of the model's inputs, in order.
     inputs: tuple[str, ...] = ()
     vocabulary: int = 0
+    # Length of an embedding.
     width: int = 0
+    # What turns logits into scores.
     activation: Activation = "softmax"
+    # Only for sparse-embedding.
     sparse: Sparse | None = None
+    # Further outputs of feature-extraction: `hidden_states`, `attentions`.
     extras: tuple[str, ...] = ()
+    # Tokens that fill-mask gives for each mask.
     top_k: int = 0
+    # `package.module:function` that builds the model, if it is no folder.
     module: str | None = None
 
 
 class TokenizerSpec(Frozen):
-    """What a caller must know beyond `tokenizer.json` to build the engine's inputs."""
+    """What is needed beyond `tokenizer.json` to build an engine's inputs."""
 
+    # Token id and segment id of padding.
     pad_id: int
     pad_type_id: int = 0
     pad_side: Literal["right", "left"] = "right"

@@ -55,7 +55,7 @@ class Store:
         with _full_disk_named(self.root), temporary_sibling(self.path_of(recipe)) as folder:
             draft = make(folder)
             artifact = Artifact(**draft.model_dump(), recipe=recipe, files=file_entries(folder), environment=capture())
-            (folder / MANIFEST).write_text(artifact.manifest_json(), encoding="utf-8")
+            (folder / MANIFEST).write_text(artifact.to_json(), encoding="utf-8")
             publish(folder, self.path_of(recipe))
         return load_artifact(self.path_of(recipe), verify=False)
 
@@ -111,6 +111,15 @@ def write_atomically(path: Path, text: str) -> None:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """A hard link, so that both share one copy on disk; a copy where the file system cannot link."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        target.hardlink_to(source)
+    except OSError:
+        shutil.copyfile(source, target)
 
 
 @contextlib.contextmanager

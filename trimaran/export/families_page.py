@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from trimaran.core.families import FAMILIES, MODULE, REFUSED, UNBOUNDED, Family
+from trimaran.core.families import FAMILIES, MODULE, REFUSED, Family
 from trimaran.core.tasks import LEVELS, TASKS, Level
+from trimaran.export.heads import has_head
 
 PAGE = Path("docs/families.md")
 
@@ -18,19 +19,22 @@ Generated from `trimaran/core/families.py` and `trimaran/core/tasks.py` by
 A ✓ is a cell that the tests in `tests/export/` prove on a tiny seeded model with a trained tokenizer of the family's
 kind:
 
-- **numbers** (`test_every_family.py`): the graph differs from eager PyTorch by at most 1e-5 over the corners of the
-  profile, with uneven lengths; more padding changes nothing beyond 1e-5; a text alone equals the same text in a batch;
-  ONNX's checker and shape inference are clean; the fused nodes below are found.
-- **text** (`test_answers.py`, `test_embedding.py`): from text to answer the graph says what transformers' pipelines,
-  sentence-transformers or plain eager PyTorch say, word for word and to 1e-5, on English, Chinese, emoji and empty
-  text, pairs as the family was trained with them (`test_pairs.py`).
-- **weights** (`test_weights.py`): each is stored once, and nothing is left that depends on weights alone, but for the
-  turned table of a masked-LM head that is tied to its embeddings: computed at export, it would be stored twice.
+- **numbers** (`test_every_family.py`): the graph differs from eager PyTorch by at most 1e-5 at the corners of the
+  profile, with uneven lengths. More padding changes nothing beyond 1e-5. A text alone equals the same text in a batch.
+  ONNX's checker and shape inference are clean, and the fused nodes below are found.
+- **text** (`test_answers.py`, `test_embedding.py`): from text to answer the graph gives what transformers' pipelines,
+  sentence-transformers or plain eager PyTorch give, word for word and to 1e-5, on English, Chinese, emoji and empty
+  text. Pairs are laid out as the family was trained with them (`test_pairs.py`).
+- **weights** (`test_weights.py`): each is stored once, and no node is left that depends on weights only. One exception:
+  the transposed table of a masked-LM head that is tied to its embeddings would be stored twice.
 
-Every graph is traced in the eager form of attention (`traced_attention` in the manifest), whichever form the config
-asks for: both are one computation, and ONNX Runtime's fusions know that form. Ids, masks and segments are int64, as
-callers and tokenizers have them; the `int64_operators` of a manifest count what is computed in int64 beyond shapes:
-positions and masks, once a text, and nothing in the layers.
+Every graph is traced with eager attention (`traced_attention` in the manifest), whatever the config asks for: ONNX
+Runtime's fusions know that form, and both forms compute the same. Ids, masks and segments are int64, as tokenizers give
+them. `int64_operators` of a manifest counts what is computed in int64 beyond shapes: positions and masks, once for each
+text, and nothing in the layers.
+
+A family that was built after another one is tested with one task for each of its heads (numbers), and with its
+tokenizer's ids, pairs and embeddings (text). Its other ✓ are tasks with the same heads.
 
 A – is a head that transformers does not have for the family, or that reads a decoder.
 """
@@ -42,7 +46,9 @@ def families_page() -> str:
 
 
 def _cells() -> str:
-    rows = [[f"`{row.name}`", *("–" if name in row.lacks else "✓" for name in TASKS)] for row in FAMILIES.values()]
+    rows = [
+        [f"`{name}`", *("✓" if has_head(name, row.model_class) else "–" for row in TASKS.values())] for name in FAMILIES
+    ]
     return _table(["family", *TASKS], rows)
 
 
@@ -54,7 +60,7 @@ def _families() -> str:
             _positions(row),
             f"{row.exporter}, opset {row.opset}",
             _fusions(row),
-            row.note,
+            "; ".join(filter(None, (f"built after `{row.after}`" if row.after else "", row.note))),
         ]
         for row in (*FAMILIES.values(), MODULE)
     ]
@@ -81,8 +87,10 @@ def _gates(task: str, level: Level) -> str:
 
 
 def _positions(row: Family) -> str:
+    if row.relative_positions:
+        return "relative"
     if row.longest:
-        return "relative" if row.longest({}) == UNBOUNDED else "as long as its attention is full"
+        return "as long as its attention is full"
     return f"the table less {row.reserved_positions}" if row.reserved_positions else "the table"
 
 

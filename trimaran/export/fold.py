@@ -1,4 +1,4 @@
-"""Computes once, at export, what depends on weights and constants alone: transposed weights, scales, offsets."""
+"""Computes at export what depends on weights and constants only: transposed weights, scales, offsets."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import numpy.typing as npt
 from trimaran.core.onnx_graph import all_nodes
 
 Array = npt.NDArray[Any]
-# What a constant may grow to by being computed: an expanded mask would make the file larger for nothing.
+# A computed constant may be this much larger than its inputs. An expanded mask would only make the file larger.
 GROWTH_BYTES = 1 << 16
-_CHANCE = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial")
+_RANDOM = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial")
 
 
 def fold_constants(model: Any, weights: dict[str, Array]) -> int:
-    """Replaces nodes by their values, which join `weights`; returns how many nodes that were.
+    """Replaces nodes by their values, which are added to `weights`; returns the number of replaced nodes.
 
-    torch's own folding copies all weights at once. Here a transposed weight is a view of the untransposed one, and
-    is copied only when it is written.
+    torch's own folding copies all weights at once. Here a transposed weight is a view of the original, and is copied
+    only when it is written.
     """
     from onnx.reference import ReferenceEvaluator
 
@@ -55,22 +55,22 @@ def fold_constants(model: Any, weights: dict[str, Array]) -> int:
 
 
 def tied_transposes(graph: Any, weights: Mapping[str, Array]) -> set[str]:
-    """Names of the nodes that turn a table which is also looked up: computed here, it would be stored twice.
+    """Names of the nodes that transpose an embedding table. Computed here, the table would be stored twice.
 
-    A masked-LM head is tied to its embeddings, and runtimes turn a table once, when they load it.
+    The head of a masked LM is tied to its embeddings. Runtimes transpose the table once, when they load it.
     """
     looked_up = {node.input[0] for node in all_nodes(graph) if node.op_type == "Gather"} & set(weights)
     return {node.name for node in graph.node if node.op_type == "Transpose" and node.input[0] in looked_up}
 
 
 def read_names(graph: Any) -> set[str]:
-    """Every value that some node, or the caller, reads."""
+    """Names of all values that a node reads or that are outputs of the graph."""
     return {name for node in all_nodes(graph) for name in node.input} | {output.name for output in graph.output}
 
 
 def _depends_on(node: Any, known: Iterable[str]) -> bool:
-    """Whether the node computes the same each time: known inputs only, no subgraph, no chance."""
-    plain = node.domain in ("", "ai.onnx") and node.op_type not in _CHANCE
+    """Whether the node gives the same value in every call: known inputs only, no subgraph, nothing random."""
+    plain = node.domain in ("", "ai.onnx") and node.op_type not in _RANDOM
     return (
         plain
         and any(node.input)

@@ -1,4 +1,4 @@
-"""Finds a trained model by folder, installed package or hub id, and says what it is; loads no weights."""
+"""Finds a trained model by folder, installed package or hub id, and identifies it without loading weights."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ from trimaran.core.errors import UnavailableError, UsageError
 from trimaran.core.families import family
 from trimaran.core.spec import ModelRef, Pooling
 from trimaran.core.tasks import task
-from trimaran.export import identify
+from trimaran.export.checkpoint import weight_files, weights_of
+from trimaran.export.heads import task_of
+from trimaran.export.identify import family_of
+from trimaran.export.labels import activation_of, labels_of
+from trimaran.export.model_config import config_from_json, inputs_of, sizes_of
 from trimaran.export.read_json import read_json
 from trimaran.export.sentence import (
     encoder_folder,
@@ -27,8 +31,6 @@ from trimaran.export.sentence import (
 from trimaran.runtime.wire import PROMPT, WIRES
 
 PACKAGE_PREFIX = "package:"
-SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
-PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 TOP_K = 10
 
 
@@ -44,76 +46,54 @@ def locate(
     hub: bool = False,
     revision: str | None = None,
 ) -> ModelRef:
-    """The model behind `source`. Raises UsageError for what is no encoder we know, or has no such head.
+    """The model behind `source`. Raises UsageError if its family is unknown or if it has no head for the task.
 
-    `pooling` replaces what the folder says, `pooling_changes` single fields of it (mode, layers, dimensions,
-    whitening, normalize). `extras` are `hidden_states` and `attentions`, for feature-extraction.
+    `pooling` replaces the pooling of the folder, `pooling_changes` single fields of it. `extras` are further outputs of
+    feature-extraction: `hidden_states` and `attentions`.
     """
     folder = _folder_of(source, hub=hub, revision=revision)
     modules = sentence_modules(folder)
     body = encoder_folder(folder, modules)
-    config = read_json(body / "config.json", what=f"{source} is no model folder")
+    stated = read_json(body / "config.json", what=f"{source} is no model folder")
     weights = weights_of(body, source)
-    model_type = family(family_name).name if family_name else identify.family_of(config, body, source)
+    row = family(family_name or family_of(stated, body, source))
     kinds = [module.kind for module in modules]
-    name = identify.task_of(task_name, config, modules=kinds, model_type=model_type, source=source)
-    row = task(name)
-    hidden, layers = identify.size_of(config, "hidden"), identify.size_of(config, "layers")
+    name = task_of(task_name, stated, modules=kinds, model_type=row.name, source=source)
+    config = config_from_json(stated, row.name, source)
+    sizes = sizes_of(config)
     pooled = None
     if name == "embedding":
-        pooled = _changed(pooling or _default_pooling(folder, modules, model_type), pooling_changes, layers)
+        pooled = _changed(pooling or pooling_of(folder, modules, row.pooling), pooling_changes, sizes.layers)
     elif pooling_changes:
         raise UsageError(f"{name} does not pool, so {', '.join(pooling_changes)} cannot be set.")
     prompts, default_prompt = prompts_of(folder) if modules and PROMPT in WIRES[name].options else ({}, "")
-    positions = identify.positions_of(config, model_type)
-    vocabulary = int(config.get("vocab_size") or config.get("n_words") or 0)
     return ModelRef(
         source=source,
         directory=str(body),
         digest=_digest(folder, body, weights, pooled),
-        family=model_type,
+        family=row.name,
         task=name,
         name=_name_of(source, folder),
-        positions=positions,
-        layers=layers,
-        hidden=hidden,
-        heads=identify.size_of(config, "heads"),
+        **sizes._asdict(),
         pooling=pooled,
-        labels=identify.labels_of(config) if row.labelled else (),
-        default_sequence=text_limit(body, positions),
+        labels=labels_of(stated) if task(name).labelled else (),
+        default_sequence=text_limit(body, sizes.positions),
         prompts=prompts,
         default_prompt=default_prompt,
         root=str(folder),
-        inputs=identify.inputs_of(config, model_type),
-        vocabulary=vocabulary,
-        width=width_of(folder, pooled, hidden) if pooled else hidden,
-        activation=identify.activation_of(config, name, source),
+        inputs=inputs_of(config),
+        width=width_of(folder, pooled, sizes.hidden) if pooled else sizes.hidden,
+        activation=activation_of(stated, name, source),
         sparse=sparse_of(folder, modules) if name == "sparse-embedding" else None,
         extras=_extras(extras, name),
-        top_k=min(top_k, vocabulary) if name == "fill-mask" else 0,
+        top_k=min(top_k, sizes.vocabulary) if name == "fill-mask" else 0,
     )
 
 
 def current_digest(ref: ModelRef) -> str:
-    """The digest of the model as it lies on disk now, to compare with the one it was located with."""
+    """The digest of the model's files as they are now, to compare with `ref.digest`."""
     root, body = Path(ref.root or ref.directory), Path(ref.directory)
     return _digest(root, body, weights_of(body, ref.source), ref.pooling)
-
-
-def weights_of(body: Path, source: str) -> Path:
-    """The weights file, safetensors before pickles."""
-    for name in (*SAFETENSORS, *PICKLES):
-        if (body / name).is_file():
-            return body / name
-    raise UsageError(
-        f"{source} has no weights: none of {', '.join((*SAFETENSORS, *PICKLES))} is in {body}.",
-        hint="Copy the whole model folder, weights included.",
-    )
-
-
-def _default_pooling(folder: Path, modules: Any, model_type: str) -> Pooling:
-    """A decoder used as an encoder has read the whole text only at its last token."""
-    return Pooling(mode="last-token") if model_type == "gpt2" and not modules else pooling_of(folder, modules)
 
 
 def _changed(pooling: Pooling, changes: Mapping[str, Any] | None, layers: int) -> Pooling:
@@ -181,16 +161,12 @@ def _package_folder(package: str) -> Path:
 
 
 def _digest(folder: Path, body: Path, weights: Path, pooling: Pooling | None) -> str:
-    """Identity of what was trained: every file that changes the numbers or the tokens, none that does not."""
-    files = {*folder.rglob("*.json"), *body.glob("*.txt"), *body.glob("*.model"), weights}
-    if weights.suffix == ".json":
-        files |= {body / name for name in read_json(weights, what="damaged")["weight_map"].values()}
+    """Hash of every file that changes the numbers or the tokens, and of no other."""
+    files = {*folder.rglob("*.json"), *body.glob("*.txt"), *body.glob("*.model"), weights, *weight_files(weights)}
     stages = [folder / stage for stage in pooling.modules if stage != "normalize"] if pooling else []
     files |= {path for stage in stages for path in (*stage.glob("*.safetensors"), *stage.glob("*.bin"))}
     total = hashlib.sha256()
     for path in sorted(files):
-        if not path.is_file():
-            raise UsageError(f"{path} is missing; {weights.name} lists it.")
         total.update(f"{path.relative_to(folder)}\0{sha256_of(path)}\n".encode())
     if pooling and pooling.whitening:
         total.update(f"whitening\0{sha256_of(Path(pooling.whitening))}\n".encode())

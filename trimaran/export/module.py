@@ -1,9 +1,10 @@
-"""A user's own PyTorch module as a model: a function returns it with its tokenizer and example inputs."""
+"""Takes a user's own PyTorch module as a model: a function returns it with its tokenizer and example inputs."""
 
 from __future__ import annotations
 
 import hashlib
 import importlib
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,8 +25,8 @@ class UserModel(NamedTuple):
     inputs: Mapping[str, torch.Tensor]
 
 
-class Finished(torch.nn.Module):
-    """The user's module, its token vectors pooled where the task is embedding and it does not pool itself."""
+class PooledUserModule(torch.nn.Module):
+    """The user's module. If the task is embedding and it gives token vectors, they are pooled."""
 
     def __init__(self, module: torch.nn.Module, ref: ModelRef) -> None:
         super().__init__()
@@ -35,12 +36,12 @@ class Finished(torch.nn.Module):
 
     def forward(self, *arrays: torch.Tensor) -> Any:
         named = dict(zip(self._names, arrays, strict=True))
-        found = self.module(**named)
-        return self.pooled(found, named["attention_mask"]) if self.pooled is not None and found.ndim == 3 else found
+        output = self.module(**named)
+        return self.pooled(output, named["attention_mask"]) if self.pooled is not None and output.ndim == 3 else output
 
 
 def locate_module(factory: str, *, task_name: str = "embedding", pooling: Pooling | None = None) -> ModelRef:
-    """The model that `factory` (`package.module:function`) builds. It runs the user's code, which the user named."""
+    """The model that `factory` (`package.module:function`) builds. This runs the user's code."""
     model = build(factory)
     names = tuple(name for name in _INPUTS if name in model.inputs)
     unknown = sorted(set(model.inputs) - set(_INPUTS))
@@ -51,8 +52,8 @@ def locate_module(factory: str, *, task_name: str = "embedding", pooling: Poolin
             hint="Turn tokens into characters inside the module: a table of them is a buffer.",
         )
     with torch.inference_mode():
-        found = model.module(**{name: model.inputs[name] for name in names})
-    first = found if isinstance(found, torch.Tensor) else next(iter(found))
+        output = model.module(**{name: model.inputs[name] for name in names})
+    first = output if isinstance(output, torch.Tensor) else next(iter(output))
     pooled = (pooling or Pooling()) if task_name == "embedding" else None
     size = int(first.shape[-1])
     width = (pooled.dimensions or size) if pooled else size
@@ -85,26 +86,31 @@ def complete_user_module(ref: ModelRef) -> torch.nn.Module:
             f"{ref.module} built another model than before.",
             hint="The function must load trained weights, or fix its seed, so that it builds the same each time.",
         )
-    return Finished(model.module, ref).eval()
+    return PooledUserModule(model.module, ref).eval()
 
 
 def user_tokenizer(ref: ModelRef) -> Any:
     assert ref.module is not None
-    return _Tokenizer(build(ref.module).tokenizer)
+    return UserTokenizer(build(ref.module).tokenizer)
 
 
 def build(factory: str) -> UserModel:
+    """Imports and calls the user's function. Modules in the current folder are found too, after installed ones."""
     package, _, name = factory.partition(":")
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))
     try:
         function = getattr(importlib.import_module(package), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise UsageError(
-            f"There is no function {factory}: {error}.", hint="Write --module package.module:function."
+            f"There is no function {factory}: {error}.",
+            hint="Name a function that can be imported from here, such as "
+            "`trimaran deploy my_package.my_model:build --module`.",
         ) from error
-    found = function()
-    if not (isinstance(found, tuple) and len(found) == 3 and isinstance(found[0], torch.nn.Module)):
+    parts = function()
+    if not (isinstance(parts, tuple) and len(parts) == 3 and isinstance(parts[0], torch.nn.Module)):
         raise UsageError(f"{factory} must return a module, its tokenizer and a mapping of example inputs.")
-    model = UserModel(*found)
+    model = UserModel(*parts)
     model.module.eval()
     return model
 
@@ -116,23 +122,26 @@ def digest_of_module(factory: str, module: torch.nn.Module) -> str:
     return total.hexdigest()
 
 
-class _Tokenizer:
-    """What `save_tokenizer` reads of transformers' tokenizers, around any of the forms a user may return."""
+class UserTokenizer:
+    """Gives a user's tokenizer the attributes of transformers' that `save_tokenizer` reads.
 
-    def __init__(self, given: Any) -> None:
-        self.backend_tokenizer = _backend(given)
-        self.pad_token_id = getattr(given, "pad_token_id", None) or _pad_id(self.backend_tokenizer)
-        self.mask_token_id = getattr(given, "mask_token_id", None)
+    It may be a path, a `tokenizers.Tokenizer` or a fast tokenizer of transformers.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.backend_tokenizer = _backend(tokenizer)
+        self.pad_token_id = getattr(tokenizer, "pad_token_id", None) or _pad_id(self.backend_tokenizer)
+        self.mask_token_id = getattr(tokenizer, "mask_token_id", None)
 
 
-def _backend(given: Any) -> Any:
+def _backend(tokenizer: Any) -> Any:
     from tokenizers import Tokenizer
 
-    if isinstance(given, (str, Path)):
-        return Tokenizer.from_file(str(given))
-    return getattr(given, "backend_tokenizer", given)
+    if isinstance(tokenizer, (str, Path)):
+        return Tokenizer.from_file(str(tokenizer))
+    return getattr(tokenizer, "backend_tokenizer", tokenizer)
 
 
 def _pad_id(tokenizer: Any) -> int | None:
-    found = [tokenizer.token_to_id(token) for token in ("[PAD]", "<pad>")]
-    return next((index for index in found if index is not None), None)
+    ids = (tokenizer.token_to_id(token) for token in ("[PAD]", "<pad>"))
+    return next((index for index in ids if index is not None), None)

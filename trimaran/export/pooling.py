@@ -1,4 +1,4 @@
-"""Token vectors become one vector a text: layers, pooling, Dense layers, whitening, cut, unit length."""
+"""Turns token vectors into one vector for each text: pooling, Dense layers, whitening, cut, unit length."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 
 from trimaran.core.errors import IntegrityError, UsageError
 from trimaran.core.spec import ModelRef, Pooling
+from trimaran.export.checkpoint import load_pickle
 from trimaran.export.sentence import dense_config
 
 _ACTIVATIONS = {
@@ -49,7 +50,7 @@ class Dense(torch.nn.Module):
 
 
 class Whitening(torch.nn.Module):
-    """(vector − mean) · kernel, kept as one linear layer."""
+    """(vector − mean) · kernel, as one linear layer."""
 
     def __init__(self, path: str, dimensions: int | None) -> None:
         super().__init__()
@@ -67,7 +68,7 @@ class Whitening(torch.nn.Module):
 
 
 class Pooled(torch.nn.Module):
-    """From hidden states (or the last one) and the mask to the finished embedding."""
+    """From the token vectors and the mask to the finished embedding."""
 
     def __init__(self, ref: ModelRef) -> None:
         super().__init__()
@@ -76,7 +77,7 @@ class Pooled(torch.nn.Module):
         self._mode = "last-token" if pooling.mode == "cls" and ref.family == "xlnet" else pooling.mode
         root = Path(ref.root or ref.directory)
         stages: list[torch.nn.Module] = [
-            Unit() if stage == "normalize" else Dense(root / stage) for stage in pooling.modules
+            UnitLength() if stage == "normalize" else Dense(root / stage) for stage in pooling.modules
         ]
         if pooling.whitening:
             stages.append(Whitening(pooling.whitening, pooling.dimensions))
@@ -89,24 +90,24 @@ class Pooled(torch.nn.Module):
         return torch.nn.functional.normalize(vectors, p=2.0, dim=-1) if self._pooling.normalize else vectors
 
 
-class Unit(torch.nn.Module):
+class UnitLength(torch.nn.Module):
     def forward(self, vectors: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.normalize(vectors, p=2.0, dim=-1)
 
 
 def pool(states: torch.Tensor, mask: torch.Tensor, mode: str) -> torch.Tensor:
-    """One vector a row from its unmasked token vectors."""
+    """One vector for each row, from its token vectors without padding."""
     if mode == "cls":
         return states[:, 0]
     weights = mask.unsqueeze(-1).to(states.dtype)
     if mode == "max":
         return torch.where(weights > 0, states, torch.full_like(states, -1e9)).amax(dim=1)
     if mode in ("weighted-mean", "last-token"):
-        places = mask.cumsum(dim=1).to(states.dtype).unsqueeze(-1) * weights
+        positions = mask.cumsum(dim=1).to(states.dtype).unsqueeze(-1) * weights
         if mode == "last-token":
-            weights = (places == places.amax(dim=1, keepdim=True)).to(states.dtype) * weights
+            weights = (positions == positions.amax(dim=1, keepdim=True)).to(states.dtype) * weights
             return (states * weights).sum(dim=1)
-        weights = places
+        weights = positions
     count = weights.sum(dim=1).clamp(min=1e-9)
     return (states * weights).sum(dim=1) / (count.sqrt() if mode == "mean-sqrt-length" else count)
 
@@ -119,12 +120,4 @@ def _read_state(folder: Path) -> dict[str, Any]:
     path = folder / "pytorch_model.bin"
     if not path.is_file():
         raise UsageError(f"{folder} has no weights for its Dense layer.", hint="Copy the whole model folder.")
-    import pickle
-
-    try:
-        return dict(torch.load(path, map_location="cpu", weights_only=True))
-    except pickle.UnpicklingError as error:
-        raise UsageError(
-            f"{path} is a pickle that wants to run code; it was not loaded.",
-            hint="Convert it to safetensors where you trust it.",
-        ) from error
+    return load_pickle(path)

@@ -13,7 +13,8 @@ from trimaran.core.progress import Progress
 from trimaran.core.spec import ModelRef, ShapeProfile, Signature, TensorSpec
 from trimaran.core.store import Store
 from trimaran.core.tasks import outputs_of
-from trimaran.export.load import checkpoint_facts, load_tokenizer, save_tokenizer
+from trimaran.export.checkpoint import checkpoint_facts
+from trimaran.export.load import load_tokenizer, save_tokenizer
 from trimaran.export.read_json import read_json
 
 
@@ -115,4 +116,4 @@ def _model_facts(ref: ModelRef) -> dict[str, Any]:
     config = read_json(Path(ref.directory) / "config.json", what=ref.source)
     keys = ("hidden_act", "activation", "activation_function", "hidden_activation", "ff_activation")
     act = next((str(config[key]) for key in keys if isinstance(config.get(key), str)), "gelu")
-    return {"hidden_act": act, **checkpoint_facts(ref)}
+    return {"hidden_act": act, **checkpoint_facts(Path(ref.directory), ref.source)}

@@ -1,4 +1,4 @@
-"""Sample inputs for the corners of a profile, with real padding and uneven lengths: an all-ones mask hides bugs."""
+"""Makes sample inputs with padding and uneven lengths: a mask of ones only would hide bugs."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def sample_inputs(
     seed: int = 0,
     width: int | None = None,
 ) -> dict[str, Array]:
-    """Rows of different lengths from full to a quarter; the second half of each row is a second segment.
+    """Rows of random tokens; their lengths go from `sequence` to a quarter of it. The second half is segment 1.
 
-    The rows are the same whatever `width` they are padded to, `sequence` at least.
+    `width` is the padded length, `sequence` if not given. The tokens do not depend on it.
     """
     generator = np.random.default_rng([seed, batch, sequence])
     row = family(ref.family)
@@ -36,9 +36,9 @@ def sample_inputs(
     mask = np.zeros((batch, width), np.int64)
     segments = np.full((batch, width), tokenizer.pad_type_id, np.int64)
     for index, length in enumerate(lengths):
-        place = slice(width - length, width) if row.pad_side == "left" else slice(0, length)
-        ids[index, place] = generator.integers(low, vocabulary, length)
-        mask[index, place] = 1
-        segments[index, place] = np.arange(length) > length // 2
+        tokens = slice(width - length, width) if row.pad_side == "left" else slice(0, length)
+        ids[index, tokens] = generator.integers(low, vocabulary, length)
+        mask[index, tokens] = 1
+        segments[index, tokens] = np.arange(length) > length // 2
     arrays = {"input_ids": ids, "attention_mask": mask, "token_type_ids": segments}
     return {name: arrays[name] for name in (ref.inputs or row.inputs)}

@@ -1,4 +1,4 @@
-"""Reads a sentence-transformers folder: its modules, in order, as the stages that the graph will hold."""
+"""Reads a sentence-transformers folder: its modules in order, its pooling, its prompts and its text limit."""
 
 from __future__ import annotations
 
@@ -34,38 +34,40 @@ ENCODERS = ("Transformer", "MLMTransformer")
 _KNOWN = {*ENCODERS, "Pooling", "SpladePooling", "Dense", "Normalize"}
 
 
-class Module(NamedTuple):
+class SentenceModule(NamedTuple):
+    # The name of its class, such as Pooling.
     kind: str
+    # Its folder inside the model's folder.
     path: str
 
 
-def sentence_modules(folder: Path) -> tuple[Module, ...]:
+def sentence_modules(folder: Path) -> tuple[SentenceModule, ...]:
     """The modules of a sentence-transformers model in order; empty for a plain one."""
     path = folder / "modules.json"
     if not path.is_file():
         return ()
     rows = read_json(path, what="modules.json is damaged", kind=list)
-    modules = tuple(Module(str(row["type"]).rsplit(".", 1)[-1], str(row.get("path", ""))) for row in rows)
+    modules = tuple(SentenceModule(str(row["type"]).rsplit(".", 1)[-1], str(row.get("path", ""))) for row in rows)
     unknown = sorted({module.kind for module in modules} - _KNOWN)
     if unknown:
         raise UsageError(f"{folder} has the sentence-transformers module {unknown[0]}, which is not supported.")
     return modules
 
 
-def encoder_folder(folder: Path, modules: tuple[Module, ...]) -> Path:
+def encoder_folder(folder: Path, modules: tuple[SentenceModule, ...]) -> Path:
     return folder / next((module.path for module in modules if module.kind in ENCODERS), "")
 
 
-def pooling_of(folder: Path, modules: tuple[Module, ...]) -> Pooling:
-    """The folder's own pooling and what follows it; mean and unit length for a plain model."""
+def pooling_of(folder: Path, modules: tuple[SentenceModule, ...], plain: PoolingMode = "mean") -> Pooling:
+    """The folder's own pooling and what follows it. A model without modules is pooled by `plain` to unit length."""
     if not modules:
-        return Pooling()
+        return Pooling(mode=plain)
     kinds = [module.kind for module in modules]
     mode: PoolingMode = "mean"
     if "Pooling" in kinds:
-        place = kinds.index("Pooling")
-        mode = _mode_of(folder, read_json(folder / modules[place].path / "config.json", what="the pooling config"))
-        modules = modules[place + 1 :]
+        index = kinds.index("Pooling")
+        mode = _mode_of(folder, read_json(folder / modules[index].path / "config.json", what="the pooling config"))
+        modules = modules[index + 1 :]
     stages = tuple(
         "normalize" if module.kind == "Normalize" else module.path
         for module in modules
@@ -75,7 +77,7 @@ def pooling_of(folder: Path, modules: tuple[Module, ...]) -> Pooling:
     return Pooling(mode=mode, normalize=ends_normal, modules=stages[:-1] if ends_normal else stages)
 
 
-def sparse_of(folder: Path, modules: tuple[Module, ...]) -> Sparse:
+def sparse_of(folder: Path, modules: tuple[SentenceModule, ...]) -> Sparse:
     for module in modules:
         if module.kind == "SpladePooling":
             config = read_json(folder / module.path / "config.json", what="the pooling config")
@@ -119,8 +121,8 @@ def dense_config(folder: Path) -> dict[str, Any]:
 def prompts_of(folder: Path) -> tuple[dict[str, str], str]:
     """The prompts of a sentence-transformers folder by name, and the name of its default one, "" for none.
 
-    `query` and `document` are always there, empty if the folder does not say them. A folder whose prompts are all
-    empty has none: there is nothing to choose.
+    `query` and `document` are always there, empty if the folder does not state them. A folder whose prompts are all
+    empty has none.
     """
     path = folder / "config_sentence_transformers.json"
     config = read_json(path, what="damaged") if path.is_file() else {}
@@ -136,10 +138,10 @@ def prompts_of(folder: Path) -> tuple[dict[str, str], str]:
 
 
 def text_limit(body: Path, positions: int) -> int | None:
-    """Tokens at which the model's own library cuts a text; None when no file of the model says it.
+    """Tokens at which the model's own library cuts a text; None if no file of the model says it.
 
-    In the order of sentence-transformers: its own config, then the tokenizer's `model_max_length`, which version 6
-    writes instead. transformers reads the tokenizer only. No model reads more tokens than it has positions.
+    sentence-transformers reads its own config first, then the tokenizer's `model_max_length`, which version 6 writes
+    instead. transformers reads only the tokenizer. A model never reads more tokens than it has positions.
     """
     stated = _sentence_limit(body) or _tokenizer_limit(body)
     limit = min(stated or positions, positions)
@@ -162,7 +164,7 @@ def _tokenizer_limit(body: Path) -> int | None:
 
 
 def _token_count(value: Any) -> int | None:
-    """A tokenizer without a limit states 1e30, or nothing."""
+    """The number, or None: a tokenizer without a limit states 1e30 or nothing."""
     return int(value) if isinstance(value, (int, float)) and 0 < value < UNBOUNDED else None
 
 

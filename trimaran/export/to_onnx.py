@@ -1,4 +1,4 @@
-"""A trained model becomes a validated ONNX artifact, proven against the reference artifact beside it."""
+"""Exports a trained model to an ONNX artifact and proves it equal to eager PyTorch."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def export(
     external_above_bytes: int = EXTERNAL_ABOVE_BYTES,
     threads: int | None = None,
 ) -> Artifact:
-    """The reference's computation as one ONNX graph, proven equal over the corners of the profile.
+    """The computation of the reference artifact as one ONNX graph, proven equal at the corners of the profile.
 
-    `exporter` takes torch's other exporter than the family's row names; nothing falls back to it by itself. `threads`
-    are for the proof: all, unless something else runs beside it.
+    `exporter` replaces the exporter of the family's row; there is no fallback from one to the other. `threads` are for
+    the proof: all cores, unless something else runs at the same time.
     """
     ref = model_ref_of(parent)
     row = family(ref.family)
@@ -58,7 +58,7 @@ def export(
 
     def make(folder: Path) -> Draft:
         sample = _sampler(parent, ref)
-        # Each step holds the weights by itself: together they would be several times the checkpoint.
+        # Each step holds a copy of the weights, so the steps run one after the other.
         facts = write_traced(ref, parent.signature, sample, folder / ENTRY, chosen, opset, external_above_bytes)
         gc.collect()
         proofs = prove(parent, folder / ENTRY, sample, atol, step, threads=threads or usable_cores())
@@ -112,18 +112,21 @@ def write_traced(
 def prove(
     parent: Artifact, path: Path, sample: Callable[..., Arrays], atol: float, step: Step, *, threads: int
 ) -> tuple[Check, ...]:
-    """Equal to eager over the profile, whatever the padding, and alone as in a batch. One engine at a time."""
-    from trimaran.export.torch_engine import Engine as TorchEngine
+    """Compares the graph with eager PyTorch, with itself under more padding, and a text alone with its batch.
 
-    # A small model is proven sooner on one thread than the threads of two runtimes take to agree.
+    Only one of the two engines is in memory at a time.
+    """
+    from trimaran.export.torch_engine import TorchEngine
+
+    # For a small model one thread is faster: the thread pools of two runtimes would compete.
     threads = threads if parent.details.get("checkpoint_fp32_bytes", 0) > 50_000_000 else 1
     eager = TorchEngine(str(parent.entry_path), threads=threads, options=parent.engine_options)
-    wanted = iter([in_slices(eager.infer, sample(*shape)) for shape in parent.profile.corners()])
+    answers = iter([in_slices(eager.infer, sample(*shape)) for shape in parent.profile.corners()])
     eager.close()
     gc.collect()
     graph = OnnxEngine(str(path), threads=threads)
     check = prove_parity(
-        lambda inputs: next(wanted),
+        lambda inputs: next(answers),
         graph.infer,
         parent.signature,
         parent.profile,
@@ -137,9 +140,9 @@ def prove(
 
 
 def in_slices(infer: Infer, inputs: Arrays) -> Arrays:
-    """Eager's answer for a large batch, a few rows at a time with their padding: rows do not read one another.
+    """Eager's answer for a large batch, computed a few rows at a time; the rows keep their padding.
 
-    At once, most of the time goes into pages for activations of a hundred megabytes, fetched anew at each layer.
+    Rows are independent. For a whole batch most of the time would go into allocating memory for activations.
     """
     rows, width = next(iter(inputs.values())).shape
     size = max(1, SLICE_TOKENS // width)

@@ -1,4 +1,4 @@
-"""Eager PyTorch fp32 as an engine: the reference that every other engine is proven against and measured beside."""
+"""Eager PyTorch as an engine: the reference for the proofs and the baseline of the benchmarks."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from trimaran.export.locate import current_digest
 Array = npt.NDArray[Any]
 
 
-class Engine:
-    """`path` is the reference artifact's `model_ref.json`; the weights stay where the user keeps them.
+class TorchEngine:
+    """`path` is the `model_ref.json` of a reference artifact. The weights are read from the user's folder.
 
-    Options: `attention`; and for baselines `dtype`, a torch name, and `compile`.
+    Options: `attention` (`sdpa` or `eager`), and for baselines `dtype` (a name in torch) and `compile`.
     """
 
     def __init__(self, path: str, *, threads: int, options: Mapping[str, Any] | None = None) -> None:
@@ -36,11 +36,11 @@ class Engine:
                 f"The model in {ref.directory} has changed since it was exported.", hint="Run `trimaran export` again."
             )
         self._torch = torch
-        asked = options or {}
-        self._module = complete_module(ref, attention=str(asked.get("attention", "sdpa")))
-        if "dtype" in asked:
-            self._module = self._module.to(getattr(torch, str(asked["dtype"])))
-        if asked.get("compile"):
+        options = options or {}
+        self._module = complete_module(ref, attention=str(options.get("attention", "sdpa")))
+        if "dtype" in options:
+            self._module = self._module.to(getattr(torch, str(options["dtype"])))
+        if options.get("compile"):
             self._module = torch.compile(self._module, dynamic=False)
         self._inputs = ref.inputs or family(ref.family).inputs
         self._outputs = [spec.name for spec in outputs_of(ref)]
@@ -48,11 +48,11 @@ class Engine:
     def infer(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         with self._torch.inference_mode():
             tensors = [self._torch.from_numpy(np.ascontiguousarray(inputs[name])) for name in self._inputs]
-            found = self._module(*tensors)
-        values = (found,) if isinstance(found, self._torch.Tensor) else found
-        # numpy knows no bfloat16: a baseline in it answers in float32.
-        whole = (value.float() if value.dtype == self._torch.bfloat16 else value for value in values)
-        return dict(zip(self._outputs, (value.numpy() for value in whole), strict=True))
+            output = self._module(*tensors)
+        values = (output,) if isinstance(output, self._torch.Tensor) else output
+        # numpy has no bfloat16: such a baseline answers in float32.
+        values = (value.float() if value.dtype == self._torch.bfloat16 else value for value in values)
+        return dict(zip(self._outputs, (value.numpy() for value in values), strict=True))
 
     def close(self) -> None:
         self._module = None

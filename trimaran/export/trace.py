@@ -1,4 +1,4 @@
-"""torch's two exporters, each as a graph apart from its weights, under the names of the signature."""
+"""Runs one of torch's two exporters, and gives the graph and its weights apart, with the names of the signature."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from trimaran.core.onnx_graph import drop_identities, merge_equal, rename_output
 from trimaran.core.onnx_write import weights_from_arrays
 from trimaran.core.spec import Signature
 from trimaran.export.fold import fold_constants
-from trimaran.export.load import quiet
+from trimaran.export.quiet import quiet
 
 Array = npt.NDArray[Any]
-# torch's dynamo exporter calls inner values by operator (`embedding`, `logits`), and collides with outputs so named.
+# torch's dynamo exporter names inner values `embedding` or `logits`; outputs with these names would collide.
 PREFIX = "output."
 
 
@@ -29,9 +29,9 @@ def trace(
     exporter: Exporter,
     opset: int,
 ) -> tuple[Any, dict[str, Array], int]:
-    """The graph, its weights by name, and the bytes that sharing equal ones saved.
+    """The graph, its weights by name, and the bytes saved because equal weights are stored once.
 
-    The weights are views of the module's own, which must live until they are written.
+    The weights are views into the module, which must stay alive until they are written.
     """
     import torch
 
@@ -44,7 +44,7 @@ def trace(
         other = next(name for name in EXPORTERS if name != exporter)
         raise ToolError(
             f"torch's {exporter} exporter failed: {first_line(error)}",
-            hint=f"The other one may do: --exporter {other}.",
+            hint=f"Try the other one: --exporter {other}.",
         ) from error
     rename_outputs(model, PREFIX)
     _restore_inputs(model, signature)
@@ -58,7 +58,7 @@ def trace(
 def _torchscript(
     module: Any, arguments: tuple[Any, ...], signature: Signature, opset: int
 ) -> tuple[Any, dict[str, Array]]:
-    """Without parameters and without its folding, the exporter copies no weight: they are inputs of the graph."""
+    """Exports without parameters and without constant folding, so that no weight is copied: they become inputs."""
     import onnx
     import torch
 
@@ -84,10 +84,10 @@ def _torchscript(
     )
     model = onnx.load_from_string(stream.getvalue())
     state = module.state_dict()
-    read = [value.name for value in model.graph.input if value.name not in signature.input_names]
-    if unknown := [name for name in read if name not in state]:
+    weights = [value.name for value in model.graph.input if value.name not in signature.input_names]
+    if unknown := [name for name in weights if name not in state]:
         raise RuntimeError(f"it made a weight of its own, {unknown[0]}, which the module does not have")
-    return model, {name: state[name].cpu().numpy() for name in read}
+    return model, {name: state[name].cpu().numpy() for name in weights}
 
 
 def _dynamo(module: Any, arguments: tuple[Any, ...], signature: Signature, opset: int) -> tuple[Any, dict[str, Array]]:
@@ -125,7 +125,7 @@ def _output_names(signature: Signature) -> list[str]:
 
 
 def _restore_inputs(model: Any, signature: Signature) -> None:
-    """An input that nothing reads (segments, when only the embeddings are asked for) is dropped by the exporters."""
+    """Puts back inputs that no node reads, such as unused segment ids: the exporters drop them."""
     import onnx
 
     values = {value.name: value for value in model.graph.input}
@@ -136,15 +136,15 @@ def _restore_inputs(model: Any, signature: Signature) -> None:
 
 
 def _name_axes(model: Any, signature: Signature) -> None:
-    """The exporters name axes as they please; ours are the signature's."""
+    """Gives the axes of inputs and outputs the names and sizes of the signature."""
     specs = {spec.name: spec for spec in (*signature.inputs, *signature.outputs)}
     for value in (*model.graph.input, *model.graph.output):
         shape = value.type.tensor_type.shape
         if value.name not in specs or len(shape.dim) != len(specs[value.name].dims):
             continue
-        for dim, wanted in zip(shape.dim, specs[value.name].dims, strict=True):
-            if isinstance(wanted, str):
-                dim.dim_param = wanted
+        for dim, size in zip(shape.dim, specs[value.name].dims, strict=True):
+            if isinstance(size, str):
+                dim.dim_param = size
             else:
-                dim.dim_value = wanted
+                dim.dim_value = size
     del model.graph.value_info[:]

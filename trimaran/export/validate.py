@@ -1,4 +1,4 @@
-"""Proves an exported graph against eager PyTorch: names, dtypes, axes, shapes, then values, over the profile."""
+"""Proves an exported graph equal to eager PyTorch: names, dtypes, axes, shapes, then values."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def prove_parity(
     atol: float = ATOL,
     advance: Callable[[int, int], None] = lambda done, total: None,
 ) -> Check:
-    """The largest |Δ| over the corners of the profile; raises SignatureError or ParityError at the first breach."""
+    """The largest |Δ| at the corners of the profile. Raises SignatureError or ParityError at the first failure."""
     worst, corners = 0.0, profile.corners()
     for done, (batch, sequence) in enumerate(corners, start=1):
         inputs = sample(batch, sequence)
-        wanted, found = reference(inputs), candidate(inputs)
-        signature.check_outputs(inputs, wanted)
-        signature.check_outputs(inputs, found)
-        worst = max(worst, worst_difference(inputs, wanted, found, atol, "eager PyTorch"))
+        expected, actual = reference(inputs), candidate(inputs)
+        signature.check_outputs(inputs, expected)
+        signature.check_outputs(inputs, actual)
+        worst = max(worst, worst_difference(inputs, expected, actual, atol, "eager PyTorch"))
         advance(done, len(corners))
     return Check(name="max |Δ| to eager", observed=worst, limit=atol, detail=f"over {len(corners)} shapes")
 
@@ -48,8 +48,8 @@ def prove_padding(
     apart = 0.0
     for index in range(batch):
         row = {name: np.ascontiguousarray(array[index : index + 1]) for name, array in inputs.items()}
-        mine = {name: array[index : index + 1] for name, array in together.items()}
-        apart = max(apart, worst_difference(row, mine, infer(row), atol, "itself when alone"))
+        in_batch = {name: array[index : index + 1] for name, array in together.items()}
+        apart = max(apart, worst_difference(row, in_batch, infer(row), atol, "itself when alone"))
     return (
         Check(name="max |Δ| by more padding", observed=padded, limit=atol, detail=f"{short} to {sequence.maximum}"),
         Check(name="max |Δ| alone to in a batch", observed=apart, limit=atol, detail=f"{batch} rows"),

@@ -1,4 +1,4 @@
-"""Computes a whitening from a corpus: the mean of its embeddings and the kernel that makes them uncorrelated."""
+"""Computes a whitening from a corpus: the mean of its embeddings, and the kernel that makes them uncorrelated."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from trimaran.runtime.text import infer_rows
 
 Array = npt.NDArray[Any]
 CHUNK = 256
-# Share of the strongest direction's variance below which another holds only the noise of fp32.
+# A direction with less than this share of the largest variance holds only the noise of fp32.
 NOISE = 1e-10
 
 
 class Moments:
-    """Mean and covariance of vectors seen one chunk at a time, in memory that does not grow with their number."""
+    """Mean and covariance of vectors that arrive in chunks. The memory does not grow with their number."""
 
     def __init__(self, width: int) -> None:
         self.count = 0
@@ -46,10 +46,10 @@ class Moments:
 
 
 def kernel_of(moments: Moments, dimensions: int | None) -> Array:
-    """U · diag(1/√s) of the covariance's SVD, the strongest directions first.
+    """U · diag(1/√s) of the covariance's SVD, directions with the largest variance first.
 
-    A direction in which the corpus does not vary is float noise, which the kernel would blow up to unit variance:
-    layer norms leave one such, so all the numbers of a vector are rarely to be had.
+    A direction in which the corpus does not vary is float noise, which the kernel would scale up to unit variance.
+    Layer norms leave one such direction, so a whitening can rarely keep all the numbers of a vector.
     """
     vectors, strengths, _ = np.linalg.svd(moments.covariance)
     varying = int((strengths > strengths[0] * NOISE).sum())
@@ -70,7 +70,7 @@ def whiten(
     dimensions: int | None = None,
     progress: Progress,
 ) -> Path:
-    """Writes mean and kernel of the reference's embeddings over `texts`, taken before any normalisation.
+    """Writes the mean and the kernel of the reference's embeddings of `texts`, taken before any normalisation.
 
     Use it with `locate(..., pooling_changes={"whitening": path})`.
     """
@@ -111,11 +111,10 @@ def _moments(module: Any, parent: Artifact, texts: Iterable[str], progress: Prog
     with progress.stage("whiten") as step:
         for chunk in _chunks(texts):
             rows = encoder.rows(chunk)
-            found = infer_rows(infer, encoder, rows, policy="equal-length", maximum_batch=parent.profile.batch.maximum)[
-                "embedding"
-            ]
-            moments = moments or Moments(found.shape[1])
-            moments.add(found)
+            batch = parent.profile.batch.maximum
+            vectors = infer_rows(infer, encoder, rows, policy="equal-length", maximum_batch=batch)["embedding"]
+            moments = moments or Moments(vectors.shape[1])
+            moments.add(vectors)
             step.advance(moments.count, moments.count, "texts")
         if moments is None:
             raise UsageError("The corpus holds no texts.", hint="Give a text file with one text a line.")
@@ -130,7 +129,7 @@ def _chunks(texts: Iterable[str]) -> Iterator[list[str]]:
 
 
 def lines_of(path: Path) -> Iterator[str]:
-    """The texts of a file, one a line, without holding them all."""
+    """The texts of a file with one text a line, read one after the other."""
     try:
         with path.open(encoding="utf-8") as stream:
             yield from (line.strip() for line in stream if line.strip())

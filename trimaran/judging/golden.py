@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
-from pydantic import ValidationError as SchemaError
 
-from trimaran.core.errors import IntegrityError, first_line
+from trimaran.core.persisted import Persisted
 from trimaran.core.spec import Frozen
 from trimaran.core.tasks import Gate
 from trimaran.judging.wire_fidelity import Tensors, wire_fidelity
@@ -45,14 +43,16 @@ class Limit(Frozen):
     limit: float
 
 
-class Golden(Frozen):
+class Golden(Persisted):
     """`rows` are requests by input name, `answers` what eager gave, `limits` what a faithful server keeps to.
 
     `observed` is what the engine kept to on these rows when it was proven. `numbers` says what a classifier's scores
     were before the post-processing: logits, label_probabilities or values.
     """
 
-    schema_version: Literal[1] = Field(default=1, alias="schema")
+    what: ClassVar[str] = "golden bundle"
+    remedy: ClassVar[str] = "Deploy the model again."
+
     task: str
     model: str
     reference: str
@@ -66,17 +66,9 @@ class Golden(Frozen):
     def tensors(self) -> Tensors:
         return {item.name: _array(item) for item in self.answers}
 
-    def to_json(self) -> str:
-        return self.model_dump_json(by_alias=True) + "\n"
-
 
 def read_golden(path: Path) -> Golden:
-    try:
-        return Golden.model_validate_json(path.read_bytes())
-    except (OSError, SchemaError) as error:
-        raise IntegrityError(
-            f"{path} is no readable golden bundle: {first_line(error)}", hint="Deploy the model again."
-        ) from error
+    return Golden.read(path)
 
 
 def make_golden(

@@ -1,34 +1,45 @@
-"""Whether one version of a model is whole, is what its manifest says, and fits its configuration."""
+"""Whether one version of a model is complete, matches its manifest, and fits its configuration."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-
-from pydantic import ValidationError as SchemaError
 
 from trimaran.core.artifact import MANIFEST, Artifact, load_artifact, sha256_of
 from trimaran.core.backends import refuse_foreign_engine
-from trimaran.core.errors import IntegrityError, TrimaranError, first_line
+from trimaran.core.errors import IntegrityError, TrimaranError
+from trimaran.core.model_config import ModelConfig, TensorConfig
+from trimaran.core.serving_json import BLS, SERVING_FILE, Serving, read_serving
 from trimaran.judging.golden import GOLDEN_FILE, read_golden
-from trimaran.model_repository.model_config import ModelConfig, Tensor
-from trimaran.model_repository.problem import LAY_OUT_AGAIN, Problem, missing
-from trimaran.model_repository.stages import (
-    DEFAULT_FILE,
-    SERVING_FILE,
-    TEXT_FILES,
-    Serving,
-    served_names,
-    text_interface,
-)
+from trimaran.model_repository.layout import stage_imports
+from trimaran.model_repository.problem import Problem, missing, problem
+from trimaran.model_repository.stages import DEFAULT_FILE, served_names, text_interface
 from trimaran.model_repository.tensors import tensor_from_spec
 
 # Outputs whose last axis has one number for each label.
 _LABELLED = ("logits", "token_logits", "label_probabilities")
 
 
-def of_version(folder: Path, config: ModelConfig, *, place: Path, served: bool) -> Iterator[Problem]:
-    """`place` is the configuration's file, for what is wrong between the two."""
+@dataclass(frozen=True)
+class _Version:
+    """A version that trimaran laid out, as its files describe it."""
+
+    folder: Path
+    config: ModelConfig
+    config_path: Path
+    # The file that its backend opens; empty for an ensemble.
+    entry: str
+    artifact: Artifact
+    serving: Serving
+
+    @property
+    def python(self) -> bool:
+        return self.config.backend == "python"
+
+
+def version_problems(folder: Path, config: ModelConfig, config_path: Path, *, served: bool) -> Iterator[Problem]:
+    """The configuration of `config_path` is compared only with a version that is `served`."""
     entry = "model.py" if config.backend == "python" else config.default_model_filename
     entry = entry or DEFAULT_FILE.get(config.backend, "")
     if entry and not (folder / entry).is_file():
@@ -37,130 +48,106 @@ def of_version(folder: Path, config: ModelConfig, *, place: Path, served: bool) 
         return  # a model from elsewhere: nothing was promised of it
     try:
         artifact = load_artifact(folder, verify=False)
-        names = served_names(artifact)
+        served_names(artifact)
     except TrimaranError as error:
-        yield Problem(code="manifest-unreadable", place=folder / MANIFEST, message=error.message, remedy=LAY_OUT_AGAIN)
+        yield problem("manifest-unreadable", folder / MANIFEST, error.message)
         return
-    serving = _serving(folder)
-    if isinstance(serving, Problem):
-        yield serving
+    if not (folder / SERVING_FILE).is_file():
+        yield missing(folder / SERVING_FILE, "the stage reads it when it starts.")
         return
-    yield from _of_stage(folder, config, serving)
-    yield from _of_files(folder, artifact, names, config, serving, entry=entry)
-    yield from _of_golden(folder, artifact)
-    if config.backend == "tensorrt":
-        yield from _of_plan(folder, artifact)
-    if served:
-        yield from _of_interface(folder, config, artifact, place)
-        yield from _of_batching(config, serving, place)
-
-
-def _serving(folder: Path) -> Serving | Problem:
-    path = folder / SERVING_FILE
-    if not path.is_file():
-        return missing(path, "the stage reads it when it starts.")
     try:
-        return Serving.model_validate_json(path.read_bytes())
-    except SchemaError as error:
-        return Problem(code="settings-unreadable", place=path, message=first_line(error), remedy=LAY_OUT_AGAIN)
-
-
-def _of_stage(folder: Path, config: ModelConfig, serving: Serving) -> Iterator[Problem]:
-    if config.backend != "python":
+        version = _Version(folder, config, config_path, entry, artifact, read_serving(folder))
+    except IntegrityError as error:
+        yield problem("settings-unreadable", folder / SERVING_FILE, error.message)
         return
-    own = (*TEXT_FILES, f"{serving.backend}_engine.py") if "task" in config.parameters else ("text.py",)
-    for name in own:
-        if not (folder / name).is_file():
-            yield missing(folder / name, "the stage imports it when it starts.")
+    for check in (*_ALWAYS, *(_WHEN_SERVED if served else ())):
+        yield from check(version)
 
 
-def _of_files(
-    folder: Path, artifact: Artifact, names: dict[str, str], config: ModelConfig, serving: Serving, *, entry: str
-) -> Iterator[Problem]:
-    text_level = config.backend == "python"
-    weights = not config.ensemble and (not text_level or ("task" in config.parameters and serving.backend != "bls"))
-    for file in artifact.files:
-        path = folder / names[file.name]
-        if not (text_level if file.name.startswith("tokenizer") else weights):
+def _stage_files(version: _Version) -> Iterator[Problem]:
+    if version.python:
+        for name in stage_imports(version.serving) if version.config.task else ("text.py",):
+            if not (version.folder / name).is_file():
+                yield missing(version.folder / name, "the stage imports it when it starts.")
+
+
+def _artifact_files(version: _Version) -> Iterator[Problem]:
+    names = served_names(version.artifact)
+    in_stage = bool(version.config.task) and version.serving.backend != BLS
+    weights = not version.config.ensemble and (in_stage or not version.python)
+    for file in version.artifact.files:
+        path = version.folder / names[file.name]
+        if not (version.python if file.name.startswith("tokenizer") else weights):
             continue
         if not path.is_file():
-            if path.name != entry:
+            if path.name != version.entry:
                 yield missing(path, "the manifest lists it.")
         elif path.stat().st_size != file.size_bytes or sha256_of(path) != file.sha256:
-            yield Problem(
-                code="digest-mismatch",
-                place=path,
-                message=f"differs from its manifest (wanted sha256 {file.sha256[:12]}…).",
-                remedy=f"It was damaged or edited. {LAY_OUT_AGAIN}",
-            )
+            yield problem("digest-mismatch", path, f"differs from its manifest (wanted sha256 {file.sha256[:12]}…).")
 
 
-def _of_golden(folder: Path, artifact: Artifact) -> Iterator[Problem]:
-    path = folder / GOLDEN_FILE
+def _golden(version: _Version) -> Iterator[Problem]:
+    path = version.folder / GOLDEN_FILE
     if not path.is_file():
         return
     try:
-        golden = read_golden(path)
+        task = read_golden(path).task
     except IntegrityError as error:
-        yield Problem(code="golden-mismatch", place=path, message=error.message, remedy="Deploy the model again.")
+        yield problem("golden-mismatch", path, error.message)
         return
-    if golden.task != artifact.task:
-        message = f"wanted answers of {artifact.task}, found those of {golden.task}."
-        yield Problem(code="golden-mismatch", place=path, message=message, remedy="Deploy the model again.")
+    if task != version.artifact.task:
+        yield problem("golden-mismatch", path, f"wanted answers of {version.artifact.task}, found those of {task}.")
 
 
-def _of_plan(folder: Path, artifact: Artifact) -> Iterator[Problem]:
-    try:
-        refuse_foreign_engine(artifact)
-    except IntegrityError as error:
-        yield Problem(code="foreign-plan", place=folder, message=error.message, remedy=error.hint)
+def _plan(version: _Version) -> Iterator[Problem]:
+    if version.config.backend == "tensorrt":
+        try:
+            refuse_foreign_engine(version.artifact)
+        except IntegrityError as error:
+            yield problem("foreign-plan", version.folder, error.message, remedy=error.hint)
 
 
-def _of_interface(folder: Path, config: ModelConfig, artifact: Artifact, place: Path) -> Iterator[Problem]:
-    engine_inputs = tuple(tensor_from_spec(spec) for spec in artifact.signature.inputs)
-    if "task" in config.parameters:
-        inputs, outputs = text_interface(artifact)
-    elif config.backend == "python":
-        inputs, outputs = text_interface(artifact)[0], engine_inputs
-    else:
-        inputs, outputs = engine_inputs, tuple(tensor_from_spec(spec) for spec in artifact.signature.outputs)
-    for wanted, found in (inputs, config.inputs), (outputs, config.outputs):
-        if wanted != found:
-            yield Problem(
-                code="dims-mismatch",
-                place=place,
-                message=f"the artifact's signature wants {_listed(wanted)}, found {_listed(found)}.",
-                remedy="Lay the artifact out under another name.",
-            )
-    if config.max_batch_size > artifact.profile.batch.maximum:
-        yield Problem(
-            code="batch-mismatch",
-            place=place,
-            message=f"takes batches of {config.max_batch_size}, and the artifact was proven up to "
-            f"{artifact.profile.batch.maximum}.",
-            remedy="Lower max_batch_size, or deploy with a larger --batch.",
+def _interface(version: _Version) -> Iterator[Problem]:
+    signature = version.artifact.signature
+    inputs, outputs = text_interface(version.artifact)
+    if version.python and not version.config.task:
+        outputs = tuple(map(tensor_from_spec, signature.inputs))
+    elif not version.config.task:
+        inputs = tuple(map(tensor_from_spec, signature.inputs))
+        outputs = tuple(map(tensor_from_spec, signature.outputs))
+    for wanted, present in (inputs, version.config.inputs), (outputs, version.config.outputs):
+        if wanted != present:
+            message = f"the artifact's signature wants {_listed(wanted)}, found {_listed(present)}."
+            yield problem("dims-mismatch", version.config_path, message)
+
+
+def _batch(version: _Version) -> Iterator[Problem]:
+    taken, proven = version.config.max_batch_size, version.artifact.profile.batch.maximum
+    if taken > proven:
+        message = f"takes batches of {taken}, and the artifact was proven up to {proven}."
+        yield problem("batch-mismatch", version.config_path, message)
+
+
+def _labels(version: _Version) -> Iterator[Problem]:
+    counts = [spec.dims[-1] for spec in version.artifact.signature.outputs if spec.name in _LABELLED]
+    if counts and counts[0] != len(version.artifact.labels):
+        message = f"wanted one label for each of {counts[0]} logits, found {len(version.artifact.labels)}."
+        yield problem("labels-mismatch", version.folder / MANIFEST, message)
+
+
+def _batching(version: _Version) -> Iterator[Problem]:
+    plain = version.config.backend not in ("", "python")
+    if plain and version.config.dynamic_batching and version.serving.rows != "padded":
+        message = (
+            f"batches requests of different lengths, but this engine was proven only with rows {version.serving.rows}: "
+            "an answer would depend on its neighbours."
         )
-    counts = [spec.dims[-1] for spec in artifact.signature.outputs if spec.name in _LABELLED]
-    if counts and counts[0] != len(artifact.labels):
-        yield Problem(
-            code="labels-mismatch",
-            place=folder / MANIFEST,
-            message=f"wanted one label for each of {counts[0]} logits, found {len(artifact.labels)}.",
-            remedy="Export the model again with a config whose id2label is complete.",
-        )
+        yield problem("batching-unproven", version.config_path, message)
 
 
-def _of_batching(config: ModelConfig, serving: Serving, place: Path) -> Iterator[Problem]:
-    plain = config.backend not in ("", "python")
-    if plain and config.dynamic_batching and serving.rows != "padded":
-        yield Problem(
-            code="batching-unproven",
-            place=place,
-            message=f"batches unlike requests, and this engine was proven with rows {serving.rows} only: "
-            "an answer would depend on its neighbours.",
-            remedy="Remove dynamic_batching from this configuration.",
-        )
+_ALWAYS = (_stage_files, _artifact_files, _golden, _plan)
+_WHEN_SERVED = (_interface, _batch, _labels, _batching)
 
 
-def _listed(tensors: tuple[Tensor, ...]) -> str:
+def _listed(tensors: tuple[TensorConfig, ...]) -> str:
     return ", ".join(f"{item.name} {item.data_type} {list(item.dims)}" for item in tensors) or "nothing"

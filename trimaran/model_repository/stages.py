@@ -1,47 +1,44 @@
-"""Which Triton models stand for an artifact: the model to call, the engine's plain tensors, and what joins them."""
+"""The Triton models of an artifact: the model that callers ask, the engine as plain tensors, and what joins them."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast
-
-from pydantic import Field
+from typing import cast
 
 from trimaran.core.artifact import Artifact
 from trimaran.core.errors import UsageError
-from trimaran.core.spec import Frozen, Rows, ShapeProfile, TokenizerSpec
-from trimaran.model_repository.model_config import (
+from trimaran.core.model_config import (
     ENSEMBLE,
+    ON_DEMAND,
     Accelerator,
     DataType,
     DynamicBatching,
+    EnsembleStep,
     InstanceGroup,
     ModelConfig,
     QueuePolicy,
-    Step,
-    Tensor,
+    TensorConfig,
 )
+from trimaran.core.serving_json import Serving
+from trimaran.core.spec import Rows, ShapeProfile
 from trimaran.model_repository.tensors import tensor_from_spec, without_batch
 from trimaran.model_repository.warmups import tensor_warmups, text_warmups
 from trimaran.runtime.answers import Reader
-from trimaran.runtime.text import STRETCH
 from trimaran.runtime.wire import FIRST, OPTIONS, PROMPT, VERSION, WIRES
 
-SERVING_FILE = "serving.json"
-ON_DEMAND = "on demand"
 # What the text stage imports of `trimaran/runtime`, beside its engine.
 TEXT_FILES = ("text.py", "answers.py", "entities.py", "spans.py", "wire.py", "pulse.py")
 _SERVED_ENTRY = {"onnx": "model.onnx", "openvino": "model.xml", "tensorrt": "model.plan"}
 
-# An idle engine starts at once: while it works the queue fills by itself, so waiting for company would only add
-# latency. Requests beyond the queue, or older than the timeout, are refused rather than answered too late.
+# An idle engine starts at once. While it works the queue fills by itself, so a delay would only add latency.
 _QUEUE_DELAY_US = 0
-# With a spare, though each has every thread: Triton 24.10 does not wake the batcher of a bounded queue for a request
-# that comes while the only instance is about to end its last one, and the request then waits half a second. If the
-# two took turns, a lone caller would wait for its copy of the weights, which the other's would push out of the cache.
+# Two instances, although each uses every thread. Triton 24.10 does not wake the batcher of a bounded queue for a
+# request that arrives while the only instance is about to finish: that request waits half a second. The second is a
+# spare, because instances that take turns push each other's copy of the weights out of the CPU cache.
 _TEXT_STAGES = InstanceGroup(count=1, spares=1)
+# A request beyond the queue, or older than the timeout, is refused rather than answered too late.
 _QUEUE_TIMEOUT_US = 10_000_000
 _QUEUED_BATCHES = 8
 _SMALLEST_QUEUE = 64
@@ -49,14 +46,14 @@ _SMALLEST_QUEUE = 64
 
 @dataclass(frozen=True)
 class EngineModel:
-    """How Triton runs an engine of ours as a model: its backend, the file that backend looks for, and where.
+    """How Triton runs an engine of ours as a model."""
 
-    `separate` engines run in a C++ backend on a GPU and not inside the text stage.
-    """
-
+    # Triton's backend, and the file that it looks for.
     backend: str
     file: str
+    # Whether it runs in a C++ backend on a GPU instead of inside the text stage.
     separate: bool = False
+    # Parameters of the configuration; `{threads}` is filled in.
     parameters: Mapping[str, str] = field(default_factory=dict)
     accelerators: tuple[Accelerator, ...] = ()
 
@@ -85,65 +82,33 @@ DEFAULT_FILE = {row.backend: row.file for row in ENGINES.values()}
 def engine_model(artifact: Artifact) -> EngineModel:
     if artifact.backend not in ENGINES:
         raise UsageError(
-            f"Triton serves artifacts of {', '.join(ENGINES)}, and this one is of {artifact.backend}.",
+            f"Triton serves artifacts for {', '.join(ENGINES)}; this one is for {artifact.backend}.",
             hint="`trimaran quantize` makes one that can be served.",
         )
     return ENGINES[artifact.backend]
 
 
-class Serving(Frozen):
-    """`serving.json`: what a stage must know at run time, as it was proven.
-
-    `rows_a_call` and `stretch` say how the text stage groups rows for its engine, where `trimaran tune` measured that:
-    at most so many (0 is the largest batch), the longest at most so many times as long as the shortest. So many groups
-    go through it side by side as there are `streams`.
-    """
-
-    schema_version: Literal[1] = Field(default=1, alias="schema")
-    task: str
-    backend: str
-    entry: str
-    rows: Rows
-    threads: int
-    labels: tuple[str, ...]
-    facts: dict[str, Any]
-    tokenizer: TokenizerSpec
-    profile: ShapeProfile
-    engine_options: dict[str, Any]
-    execution_environment: dict[str, str]
-    rows_a_call: int = Field(default=0, ge=0)
-    stretch: float = Field(default=STRETCH, ge=1.0)
-    streams: int = Field(default=1, ge=1)
-
-    @classmethod
-    def of(cls, artifact: Artifact, *, rows: Rows, threads: int) -> Serving:
-        return cls(
-            task=artifact.task,
-            backend=artifact.backend,
-            entry=served_names(artifact)[artifact.entry],
-            rows=rows,
-            threads=threads,
-            labels=artifact.labels,
-            facts=artifact.details.get("answers", {}),
-            tokenizer=artifact.tokenizer,
-            profile=artifact.profile,
-            engine_options=artifact.engine_options,
-            execution_environment=artifact.execution_environment,
-        )
-
-    def calling(self, model: str, outputs: tuple[str, ...]) -> Serving:
-        """The same with the engine as another model of the server."""
-        return self.model_copy(update={"backend": "bls", "entry": model, "engine_options": {"outputs": list(outputs)}})
-
-    def to_json(self) -> str:
-        return self.model_dump_json(by_alias=True, indent=2) + "\n"
+def serving_of(artifact: Artifact, *, rows: Rows, threads: int) -> Serving:
+    return Serving(
+        task=artifact.task,
+        backend=artifact.backend,
+        entry=served_names(artifact)[artifact.entry],
+        rows=rows,
+        threads=threads,
+        labels=artifact.labels,
+        facts=artifact.details.get("answers", {}),
+        tokenizer=artifact.tokenizer,
+        profile=artifact.profile,
+        engine_options=artifact.engine_options,
+        execution_environment=artifact.execution_environment,
+    )
 
 
-def text_interface(artifact: Artifact) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+def text_interface(artifact: Artifact) -> tuple[tuple[TensorConfig, ...], tuple[TensorConfig, ...]]:
     """What callers of the model send and get."""
     wire = WIRES[artifact.task]
     inputs = [
-        Tensor(
+        TensorConfig(
             name=item.name,
             data_type="TYPE_STRING",
             dims=(-1 if item.many else 1,),
@@ -154,20 +119,20 @@ def text_interface(artifact: Artifact) -> tuple[tuple[Tensor, ...], tuple[Tensor
     ]
     # A model without prompts has none to choose from.
     if artifact.tokenizer.prompts or set(wire.options) - {PROMPT}:
-        inputs.append(Tensor(name=OPTIONS, data_type="TYPE_STRING", dims=(1,), optional=True))
+        inputs.append(TensorConfig(name=OPTIONS, data_type="TYPE_STRING", dims=(1,), optional=True))
     engine = {spec.name: without_batch(spec) for spec in artifact.signature.outputs}
     engine[FIRST] = without_batch(artifact.signature.outputs[0])
     outputs = []
     for output in wire.outputs:
         dims = engine.get(output.dims) if isinstance(output.dims, str) else output.dims
         if dims is not None:
-            outputs.append(Tensor(name=output.name, data_type=cast(DataType, output.data_type), dims=dims))
+            outputs.append(TensorConfig(name=output.name, data_type=cast(DataType, output.data_type), dims=dims))
     return tuple(inputs), tuple(outputs)
 
 
 def text_stage(name: str, artifact: Artifact, *, calls: bool = False) -> ModelConfig:
-    """Tokenises, runs the engine and post-processes, with no padding waste. The engine is in its process, or, when it
-    `calls`, a model that has its own warm-up.
+    """Tokenises, runs the engine and post-processes. The engine runs in its process; with `calls` it is another model,
+    which has its own warm-up.
     """
     inputs, outputs = text_interface(artifact)
     return ModelConfig(
@@ -185,23 +150,23 @@ def text_stage(name: str, artifact: Artifact, *, calls: bool = False) -> ModelCo
 
 def text_parameters(artifact: Artifact) -> dict[str, str]:
     """What a caller can read of a model before calling it."""
-    found = {"task": artifact.task, "wire": VERSION, "artifact": artifact.digest}
+    parameters = {"task": artifact.task, "wire": VERSION, "artifact": artifact.digest}
     if artifact.tokenizer.prompts:
-        found["prompts"] = json.dumps(list(artifact.tokenizer.prompts), ensure_ascii=False)
+        parameters["prompts"] = json.dumps(list(artifact.tokenizer.prompts), ensure_ascii=False)
     if artifact.task == "fill-mask":
         reader = Reader(str(artifact.directory / "tokenizer.json"))
-        found["mask_token"] = reader.token(artifact.details["answers"]["mask_id"])
-    return found
+        parameters["mask_token"] = reader.token(artifact.details["answers"]["mask_id"])
+    return parameters
 
 
 def tensor_stage(name: str, artifact: Artifact, *, rows: Rows, threads: int, on_demand: bool = True) -> ModelConfig:
-    """The engine by itself, for callers who tokenise; `backend` as the official container knows it."""
+    """The engine by itself, for callers that tokenise. The backend has the official container's name."""
     row = engine_model(artifact)
     parameters = {key: value.format(threads=threads) for key, value in row.parameters.items()}
     if rows != "padded":
         parameters["batching"] = (
-            f"Off: this engine answers the same alone and in a batch only with rows {rows}, "
-            "which a batcher of unlike requests cannot promise."
+            f"Off: this engine gives the same answer alone and in a batch only with rows {rows}, "
+            "and Triton's batcher pads requests of different lengths."
         )
     if on_demand:
         parameters["load"] = ON_DEMAND
@@ -222,7 +187,7 @@ def tensor_stage(name: str, artifact: Artifact, *, rows: Rows, threads: int, on_
 
 
 def tokenizer_stage(name: str, artifact: Artifact) -> ModelConfig:
-    """Text to the engine's inputs, rounded up to a few lengths so that requests share batches."""
+    """Text to the engine's inputs. Lengths are rounded up to a few sizes, so that requests share batches."""
     return ModelConfig(
         name=tokenizer_stage_name(name),
         backend="python",
@@ -235,7 +200,7 @@ def tokenizer_stage(name: str, artifact: Artifact) -> ModelConfig:
 
 
 def ensemble(name: str, artifact: Artifact) -> ModelConfig:
-    """Tokeniser and engine as one model: only for a task whose answer the graph finishes."""
+    """Tokenizer and engine as one model: only for a task whose answer the graph finishes."""
     inputs, outputs = text_interface(artifact)
     engine = artifact.signature
     return ModelConfig(
@@ -246,12 +211,12 @@ def ensemble(name: str, artifact: Artifact) -> ModelConfig:
         outputs=outputs,
         instance_group=None,
         steps=(
-            Step(
+            EnsembleStep(
                 model=tokenizer_stage_name(name),
                 inputs={item.name: item.name for item in inputs},
                 outputs={spec.name: spec.name for spec in engine.inputs},
             ),
-            Step(
+            EnsembleStep(
                 model=tensor_stage_name(name, engine_model(artifact).backend),
                 inputs={spec.name: spec.name for spec in engine.inputs},
                 outputs={engine.outputs[0].name: outputs[0].name},
@@ -262,9 +227,9 @@ def ensemble(name: str, artifact: Artifact) -> ModelConfig:
 
 
 def finished_in_graph(artifact: Artifact, rows: Rows) -> bool:
-    """Whether tokeniser and engine alone give the answer, for rows that may be padded together.
+    """Whether tokenizer and engine alone give the answer, for rows that may be padded together.
 
-    The tokenising stage reads no options, so a model whose callers choose a prompt needs the text stage.
+    The tokenizer stage reads no options, so a model whose callers choose a prompt needs the text stage.
     """
     spec = artifact.signature.outputs[0]
     chosen = bool(artifact.tokenizer.prompts)
@@ -280,7 +245,7 @@ def tokenizer_stage_name(name: str) -> str:
 
 
 def served_names(artifact: Artifact) -> dict[str, str]:
-    """Each file of the artifact to its name in a version folder; weights beside an IR follow its new stem."""
+    """The name in a version folder of each file of the artifact. Weights beside an IR follow its new stem."""
     entry = _SERVED_ENTRY[artifact.format]
     renamed = {artifact.entry: entry}
     if artifact.format == "openvino":

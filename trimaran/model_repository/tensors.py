@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from trimaran.core.model_config import DataType, TensorConfig
 from trimaran.core.spec import TensorSpec
-from trimaran.model_repository.model_config import DataType, Tensor
 
 DATA_TYPES: Mapping[str, DataType] = {
     "int64": "TYPE_INT64",
@@ -16,8 +16,8 @@ DATA_TYPES: Mapping[str, DataType] = {
 }
 
 
-def tensor_from_spec(spec: TensorSpec) -> Tensor:
-    return Tensor(name=spec.name, data_type=DATA_TYPES[spec.dtype], dims=without_batch(spec))
+def tensor_from_spec(spec: TensorSpec) -> TensorConfig:
+    return TensorConfig(name=spec.name, data_type=DATA_TYPES[spec.dtype], dims=without_batch(spec))
 
 
 def without_batch(spec: TensorSpec) -> tuple[int, ...]:

@@ -1,4 +1,7 @@
-"""The versions of a model: which there are, which is served, and how that changes. Nothing here talks to a server."""
+"""The versions of a model in a repository: which exist, which is served, and how that changes.
+
+Nothing here talks to a server.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +11,19 @@ from pathlib import Path
 
 from pydantic import ValidationError as SchemaError
 
-from trimaran.core.errors import RepositoryError, UsageError
+from trimaran.core.config_pbtxt import CONFIG_FILE, read_config, write_config
+from trimaran.core.errors import UsageError
+from trimaran.core.model_config import ModelConfig
+from trimaran.core.repository import model_folders, versions_of
 from trimaran.core.spec import Frozen
 from trimaran.core.store import locked, temporary_sibling, write_atomically
-from trimaran.model_repository.layout import CONFIG_FILE, versions_of
-from trimaran.model_repository.model_config import ModelConfig
-from trimaran.model_repository.pbtxt import config_from_pbtxt, pbtxt_from_config
 
 HISTORY_FILE = "promotions.json"
 
 
 class Promotion(Frozen):
     version: int
+    # In ISO 8601; empty for the version that was served before the first promotion.
     at: str
 
 
@@ -30,66 +34,64 @@ class History(Frozen):
 
 
 class ModelVersions(Frozen):
-    """`pinned` when a promotion chose what is served; otherwise it is the newest."""
-
     name: str
+    # Empty for a model that is not called with text.
     task: str
     versions: tuple[int, ...]
     served: tuple[int, ...]
+    # Whether a promotion chose what is served; otherwise the newest is served.
     pinned: bool
+    # What was served before the latest promotion.
     previous: int | None
 
 
 def list_models(repository: Path) -> tuple[ModelVersions, ...]:
-    """Every model of the repository whose configuration can be read."""
-    return tuple(_facts(path.parent) for path in sorted(repository.glob(f"*/{CONFIG_FILE}")))
+    """Raises RepositoryError for a configuration that cannot be read."""
+    return tuple(map(_versions_of_model, model_folders(repository)))
 
 
 def model_versions(repository: Path, name: str) -> ModelVersions:
     model = repository / name
     if not (model / CONFIG_FILE).is_file():
-        known = ", ".join(path.parent.name for path in sorted(repository.glob(f"*/{CONFIG_FILE}")))
+        known = ", ".join(folder.name for folder in model_folders(repository))
         raise UsageError(f"{repository} has no model {name!r}.", hint=f"There are: {known or 'none'}.")
-    return _facts(model)
+    return _versions_of_model(model)
 
 
 def pin(repository: Path, name: str, version: int, *, beside: bool = True) -> dict[Path, str]:
-    """Makes `version` what the configurations of the model, and of the models `beside` it, serve.
+    """Makes the configurations of the model, and of its stages `beside` it, serve `version`.
 
-    Returns what each configuration said before, for `restore`. Each version has kept the configuration that it was
-    published with, so going to one needs no guess.
+    Returns the previous text of each configuration, for `restore`. Each version keeps the configuration that it was
+    published with, so a rollback needs no guess.
     """
-    facts = model_versions(repository, name)
-    if version not in facts.versions:
-        raise UsageError(f"{name} has no version {version}.", hint=f"There are: {_listed(facts.versions)}.")
-    return _serve(_beside(repository, name, version) if beside else [repository / name], version)
+    _require_version(model_versions(repository, name), version)
+    return _serve(_with_stages(repository, name, version) if beside else [repository / name], version)
 
 
 def add_beside(repository: Path, name: str, version: int) -> dict[Path, str]:
-    """Makes the models beside `name` serve `version` too, with what they serve now; returns what `pin` does.
+    """Makes the stages of `name` serve `version` in addition to what they serve now; returns what `pin` does.
 
-    A version of `name` calls the same version of them, so both must be there while `name` goes from one to the other.
+    A version of `name` calls the same version of its stages, so during a switch both versions must be loaded.
     """
-    return _serve([model for model in _beside(repository, name, version) if model.name != name], version, others=True)
+    return _serve(_with_stages(repository, name, version)[:-1], version, keep=True)
 
 
 def models_beside(repository: Path, name: str, version: int) -> tuple[str, ...]:
-    """The models that were made with this version of `name`."""
-    return tuple(model.name for model in _beside(repository, name, version) if model.name != name)
+    """The stages that were made with this version of `name`."""
+    return tuple(model.name for model in _with_stages(repository, name, version)[:-1])
 
 
-def _serve(models: list[Path], version: int, *, others: bool = False) -> dict[Path, str]:
+def _serve(models: list[Path], version: int, *, keep: bool = False) -> dict[Path, str]:
+    """With `keep`, what is served now stays served."""
     before: dict[Path, str] = {}
     for model in models:
         with locked(model.parent):
             path = model / CONFIG_FILE
             before[path] = path.read_text(encoding="utf-8")
-            served = {version, *(_config(path).serves(versions_of(model)) if others else ())}
-            config = dict(_config(model / str(version) / CONFIG_FILE))
-            pinned = ModelConfig.model_validate(
-                {**config, "latest_versions": 1, "served_versions": tuple(sorted(served))}
-            )
-            write_atomically(path, pbtxt_from_config(pinned))
+            served = {version, *(read_config(path).serves(versions_of(model)) if keep else ())}
+            published = dict(read_config(model / str(version) / CONFIG_FILE))
+            pinned = {**published, "latest_versions": 1, "served_versions": tuple(sorted(served))}
+            write_config(path, ModelConfig.model_validate(pinned))
     return before
 
 
@@ -99,50 +101,49 @@ def restore(before: dict[Path, str]) -> None:
 
 
 def remember(repository: Path, name: str, served_before: tuple[int, ...], version: int) -> None:
-    """Notes a promotion that has happened, so that it can be rolled back."""
+    """Records a promotion, so that it can be rolled back."""
     model = repository / name
-    history = _history(model).promotions
-    if not history:
-        history = tuple(Promotion(version=old, at="") for old in served_before[-1:])
-    entry = Promotion(version=version, at=datetime.now(UTC).isoformat(timespec="seconds"))
-    write_atomically(model / HISTORY_FILE, History(promotions=(*history, entry)).model_dump_json(indent=2) + "\n")
+    history = _history(model).promotions or tuple(Promotion(version=old, at="") for old in served_before[-1:])
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    _write_history(model, (*history, Promotion(version=version, at=now)))
 
 
 def forget_last(repository: Path, name: str) -> None:
-    """Takes the latest promotion out of the history: it has been rolled back."""
+    """Removes the latest promotion from the history: it has been rolled back."""
     model = repository / name
-    history = History(promotions=_history(model).promotions[:-1])
-    write_atomically(model / HISTORY_FILE, history.model_dump_json(indent=2) + "\n")
+    _write_history(model, _history(model).promotions[:-1])
 
 
 def remove(repository: Path, name: str, version: int) -> tuple[Path, ...]:
-    """Removes a version of the model and of the models beside it. One that is served stays; promote another first."""
-    facts = model_versions(repository, name)
-    if version not in facts.versions:
-        raise UsageError(f"{name} has no version {version}.", hint=f"There are: {_listed(facts.versions)}.")
-    if version in facts.served:
+    """Removes a version of the model and of its stages; returns the removed folders.
+
+    Raises UsageError for a version that is served.
+    """
+    model = model_versions(repository, name)
+    _require_version(model, version)
+    if version in model.served:
         raise UsageError(
             f"Version {version} of {name} is the one that is served.",
             hint="Promote another version first, or remove the model's folder when nobody calls it any more.",
         )
-    gone = []
+    removed = []
     with locked(repository):
-        for model in _beside(repository, name, version):
-            # Renamed first: a half-removed version must not look like one.
-            with temporary_sibling(repository / name) as folder:
-                (model / str(version)).rename(folder / "version")
-                shutil.rmtree(folder)
-            gone.append(model / str(version))
-    return tuple(gone)
+        for folder in _with_stages(repository, name, version):
+            # Renamed first: a half-removed version must not look like a version.
+            with temporary_sibling(repository / name) as scratch:
+                (folder / str(version)).rename(scratch / "version")
+                shutil.rmtree(scratch)
+            removed.append(folder / str(version))
+    return tuple(removed)
 
 
-def _facts(model: Path) -> ModelVersions:
-    config = _config(model / CONFIG_FILE)
+def _versions_of_model(model: Path) -> ModelVersions:
+    config = read_config(model / CONFIG_FILE)
     versions = versions_of(model)
     promotions = _history(model).promotions
     return ModelVersions(
         name=model.name,
-        task=config.parameters.get("task", ""),
+        task=config.task,
         versions=versions,
         served=config.serves(versions),
         pinned=bool(config.served_versions),
@@ -150,25 +151,16 @@ def _facts(model: Path) -> ModelVersions:
     )
 
 
-def _beside(repository: Path, name: str, version: int) -> list[Path]:
-    """The model, and those made with it: same version, and named after it."""
-    names = [path.parent.name for path in repository.glob(f"{name}_*/{CONFIG_FILE}")]
-    own = [repository / other for other in sorted(names) if _belongs(repository / other, version)]
-    return [*own, repository / name]
+def _with_stages(repository: Path, name: str, version: int) -> list[Path]:
+    """The model, after its stages: models named after it that have this version and are not called with text."""
+    configs = sorted(repository.glob(f"{name}_*/{version}/{CONFIG_FILE}"))
+    return [*(path.parent.parent for path in configs if not read_config(path).task), repository / name]
 
 
-def _belongs(model: Path, version: int) -> bool:
-    path = model / str(version) / CONFIG_FILE
-    return path.is_file() and not _config(path).parameters.get("task")
-
-
-def _config(path: Path) -> ModelConfig:
-    try:
-        return config_from_pbtxt(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise RepositoryError(
-            f"{path} cannot be read: {error.strerror}.", hint="`trimaran repository check` says more."
-        ) from error
+def _require_version(model: ModelVersions, version: int) -> None:
+    if version not in model.versions:
+        known = ", ".join(map(str, model.versions)) or "none"
+        raise UsageError(f"{model.name} has no version {version}.", hint=f"There are: {known}.")
 
 
 def _history(model: Path) -> History:
@@ -178,5 +170,5 @@ def _history(model: Path) -> History:
         return History()
 
 
-def _listed(versions: tuple[int, ...]) -> str:
-    return ", ".join(map(str, versions)) or "none"
+def _write_history(model: Path, promotions: tuple[Promotion, ...]) -> None:
+    write_atomically(model / HISTORY_FILE, History(promotions=promotions).model_dump_json(indent=2) + "\n")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from trimaran.core.artifact import Artifact
+from trimaran.core.model_config import Warmup, WarmupInput
 from trimaran.core.spec import ShapeProfile, TensorSpec
-from trimaran.model_repository.model_config import Warmup, WarmupInput
 from trimaran.model_repository.tensors import DATA_TYPES, without_batch
 from trimaran.runtime.wire import WIRES
 
+WARMUP_FOLDER = "warmup"
 # A warm-up must not be refused: Triton 2.51 dies of that without a word, and a long question leaves no room.
 _BRIEF_WORDS = 3
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,12 +10,13 @@ from pathlib import Path
 from pydantic import ValidationError as SchemaError
 
 from trimaran.core.artifact import MANIFEST, Artifact, load_artifact
+from trimaran.core.config_pbtxt import CONFIG_FILE
 from trimaran.core.errors import IntegrityError, UsageError
+from trimaran.core.serving_json import SERVING_FILE, read_serving
 from trimaran.core.spec import Rows
-from trimaran.core.store import Store, publish, temporary_sibling
+from trimaran.core.store import Store, link_or_copy, publish, temporary_sibling
 from trimaran.judging.judgement import WIDEST_FIRST, Quality
-from trimaran.model_repository.layout import CONFIG_FILE
-from trimaran.model_repository.stages import SERVING_FILE, served_names
+from trimaran.model_repository.stages import served_names
 from trimaran.model_repository.versions import model_versions
 
 
@@ -36,11 +36,8 @@ def find_artifact(reference: str, *, store: Store, repository: Path) -> KnownArt
         if not served:
             raise UsageError(f"{model} has no version that is served.", hint="`trimaran promote` chooses one.")
         version = model / str(served[-1])
-        serving = version / SERVING_FILE
-        if serving.is_file():
-            rows: Rows = json.loads(serving.read_text(encoding="utf-8"))["rows"]
-            return KnownArtifact(_artifact_of(version, store), rows, f"as {reference} version {served[-1]} is served")
-        raise UsageError(f"{model} was not laid out by trimaran: {serving} is missing.")
+        rows = read_serving(version).rows
+        return KnownArtifact(_artifact_of(version, store), rows, f"as {reference} version {served[-1]} is served")
     try:
         artifact = store.open(reference)
     except UsageError as error:
@@ -74,15 +71,10 @@ def _artifact_of(version: Path, store: Store) -> Artifact:
     target = store.path_of(laid_out.recipe)
     with temporary_sibling(target) as folder:
         for name, served in served_names(laid_out).items():
-            path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
             source = version / served
             if not source.is_file():
                 raise IntegrityError(f"{source} is missing.", hint="Lay the artifact out again.")
-            try:
-                path.hardlink_to(source)
-            except OSError:
-                shutil.copyfile(source, path)
+            link_or_copy(source, folder / name)
         shutil.copyfile(version / MANIFEST, folder / MANIFEST)
         load_artifact(folder)
         publish(folder, target)

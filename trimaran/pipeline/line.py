@@ -17,13 +17,13 @@ from trimaran.benchmarks.report.report_files import write_reports
 from trimaran.benchmarks.report.summary import summary_json
 from trimaran.core.artifact import Artifact
 from trimaran.core.config import DeployConfig
+from trimaran.core.config_pbtxt import CONFIG_FILE, read_config
 from trimaran.core.errors import QualityError, UnavailableError
 from trimaran.core.progress import Progress
 from trimaran.core.store import Store
 from trimaran.judging.final_answers import final_answers
 from trimaran.judging.golden import Golden, make_golden
-from trimaran.model_repository.layout import CONFIG_FILE, Deployment, lay_out
-from trimaran.model_repository.pbtxt import config_from_pbtxt
+from trimaran.model_repository.layout import Deployment, lay_out
 from trimaran.pipeline.eager import EagerInBackground, GoldenRequests
 from trimaran.pipeline.exporting import export_planned
 from trimaran.pipeline.outcomes import CandidateOutcome, Proven
@@ -31,7 +31,7 @@ from trimaran.pipeline.plan import DeployRun, plan_deployment, require_writable
 from trimaran.pipeline.proving import make_and_prove_candidates
 from trimaran.pipeline.race import make_report, measure_candidates
 from trimaran.serving.client.asking import example_command
-from trimaran.serving.triton.check import serve_and_verify
+from trimaran.serving.triton.golden_check import serve_and_verify
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,7 @@ class DeployResult:
 
     def example_query(self) -> str:
         """A command that asks the model what it is for, to be typed as it is printed."""
-        config = (self.deployment.repository / self.deployment.name / CONFIG_FILE).read_text(encoding="utf-8")
-        parameters = config_from_pbtxt(config).parameters
+        parameters = read_config(self.deployment.repository / self.deployment.name / CONFIG_FILE).parameters
         mask_token = parameters.get("mask_token", "")
         return example_command(self.deployment.name, parameters["task"], mask_token=mask_token)
 

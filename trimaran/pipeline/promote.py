@@ -5,12 +5,13 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+from trimaran.core.config_pbtxt import CONFIG_FILE
 from trimaran.core.errors import RepositoryError, ServerError, UnavailableError, UsageError
 from trimaran.core.progress import Progress
 from trimaran.core.spec import Frozen
 from trimaran.judging.golden import GOLDEN_FILE, read_golden
 from trimaran.model_repository.check import problems_of_version
-from trimaran.model_repository.layout import CONFIG_FILE, copy_version
+from trimaran.model_repository.layout import copy_version
 from trimaran.model_repository.versions import (
     add_beside,
     forget_last,
@@ -21,7 +22,7 @@ from trimaran.model_repository.versions import (
     restore,
 )
 from trimaran.serving.triton import control, readiness
-from trimaran.serving.triton.check import serve_and_verify
+from trimaran.serving.triton.golden_check import serve_and_verify
 from trimaran.serving.triton.ports import HOST
 from trimaran.serving.triton.states import Running, running
 
@@ -79,7 +80,7 @@ def _switch(repository: Path, name: str, version: int, *, prove: bool, progress:
             with progress.stage("switch") as step:
                 control.load((HOST, server.http_port), name)
                 control.switched((HOST, server.http_port), name, version)
-                readiness.sing(server.http_port, name)
+                readiness.send_canary(server.http_port, name)
                 step.outcome(f"the server on port {server.http_port} serves version {version} of {name}")
         before = {**pin(repository, name, version), **before}
         for server in servers:

@@ -13,8 +13,8 @@ from trimaran.bulk.faiss_index import IndexFacts
 from trimaran.bulk.run_folder import BulkManifest
 from trimaran.core.artifact import Artifact
 from trimaran.core.config import DeployConfig
+from trimaran.core.serving_json import Serving
 from trimaran.judging.golden import Golden
-from trimaran.model_repository.stages import Serving
 from trimaran.pipeline.tune.record import Tuning
 
 PERSISTED: dict[str, type[BaseModel]] = {

@@ -1,6 +1,6 @@
-"""A stage's sign of life for whoever looks after its process: when it last moved, and whether it is at work.
+"""The sign of life of a stage's process: when it last moved, and whether it is working.
 
-Answers do not tell: where two stages share the work, the one that hangs is hidden behind the other's answers.
+Answers are not enough: where two stages share the work, one that hangs is hidden behind the answers of the other.
 """
 
 from __future__ import annotations
@@ -15,26 +15,27 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-# The folder for such signs, one file a process; where the environment names none, none is given.
+# The variable that names the folder of the signs, one file a process; without it none is given.
 FOLDER = "TRIMARAN_PULSES"
 _BEAT_S = 0.25
-# When it moved, by the clock that all processes of a machine share, and whether it is at work.
+# When the process moved, by the clock that all processes of a machine share, and whether it is working.
 _LAYOUT = struct.Struct("=dd")
 
 
 class Pulse:
-    """At rest it beats by itself; at work it moves with each call of the engine only."""
+    """At rest it beats by itself. While working it moves only with each call of the engine."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, now_s: Callable[[], float] = time.monotonic, beat_s: float = _BEAT_S) -> None:
         self._sign: mmap.mmap | bytearray = bytearray(_LAYOUT.size)
         self._working = False
+        self._now_s, self._beat_s = now_s, beat_s
         folder = os.environ.get(FOLDER)
         if folder:
             with (Path(folder) / str(os.getpid())).open("w+b") as file:
                 file.truncate(_LAYOUT.size)
                 self._sign = mmap.mmap(file.fileno(), _LAYOUT.size)
             self._move()
-            threading.Thread(target=self._beat, daemon=True).start()
+            threading.Thread(target=self._keep_beating, daemon=True).start()
 
     @contextmanager
     def working(self) -> Iterator[None]:
@@ -47,24 +48,28 @@ class Pulse:
             self._move()
 
     def through(self, call: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """The same call, which shows that it came and went."""
+        """The same call, which moves the sign before and after."""
 
-        def moving(asked: Any) -> Any:
+        def moving(request: Any) -> Any:
             self._move()
-            found = call(asked)
+            answer = call(request)
             self._move()
-            return found
+            return answer
 
         return moving
 
-    def _beat(self) -> None:
+    def beat(self) -> None:
+        """Moves the sign unless the stage is working: a call that never ends must not look alive."""
+        if not self._working:
+            self._move()
+
+    def _keep_beating(self) -> None:
         while True:
-            time.sleep(_BEAT_S)
-            if not self._working:
-                self._move()
+            time.sleep(self._beat_s)
+            self.beat()
 
     def _move(self) -> None:
-        _LAYOUT.pack_into(self._sign, 0, time.monotonic(), self._working)
+        _LAYOUT.pack_into(self._sign, 0, self._now_s(), self._working)
 
 
 class Sign(NamedTuple):
@@ -73,7 +78,7 @@ class Sign(NamedTuple):
 
 
 def sign_of(folder: Path, pid: int) -> Sign | None:
-    """What the process last gave; None where it gives none."""
+    """The last sign of the process; None where it gives none."""
     try:
         moved_s, working = _LAYOUT.unpack((folder / str(pid)).read_bytes())
     except (OSError, struct.error):

@@ -13,12 +13,12 @@ from tests.commands import trimaran, trimaran_json
 from tests.pipeline.test_promote import bundle
 from tests.serving.worlds import TEXTS, by_hand
 from tests.tiny import tiny_artifact
+from trimaran.core.config_pbtxt import CONFIG_FILE, config_from_pbtxt
 from trimaran.core.errors import RepositoryError, UsageError
 from trimaran.core.progress import SilentProgress
+from trimaran.core.serving_json import SERVING_FILE, Serving
 from trimaran.model_repository.check import problems
-from trimaran.model_repository.layout import CONFIG_FILE, lay_out
-from trimaran.model_repository.pbtxt import config_from_pbtxt
-from trimaran.model_repository.stages import SERVING_FILE, Serving
+from trimaran.model_repository.layout import lay_out
 from trimaran.pipeline.tune import run
 from trimaran.pipeline.tune.record import TUNING_FILE, Tuning
 from trimaran.pipeline.tune.setting_files import tunable, write_setting

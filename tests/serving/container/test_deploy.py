@@ -16,8 +16,10 @@ import yaml
 
 from tests.commands import environment, trimaran, trimaran_json
 from tests.tiny import tiny_artifact
+from trimaran.core.errors import UsageError
 from trimaran.model_repository.layout import lay_out
-from trimaran.serving.container.image import served_model
+from trimaran.serving.container.image import IMAGE, MODELS_FOLDER, PORTS, served_model, served_models
+from trimaran.serving.triton.flags import EXIT_TIMEOUT_S, server_flags
 
 ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "deploy"
@@ -146,6 +148,16 @@ def test_stages_that_a_model_calls_are_loaded_with_it(tmp_path: Path) -> None:
     assert "--load-model=together" not in arguments
 
 
+def test_the_gateway_of_the_compose_file_asks_tritons_grpc_port() -> None:
+    command = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]["gateway"]["command"]
+    assert f"--url=triton:{PORTS['grpc']}" in command and f"--repository={MODELS_FOLDER}" in command
+
+
+def test_a_repository_without_text_models_holds_nothing_to_serve(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="holds no models to serve"):
+        served_models(tmp_path)
+
+
 def test_an_unknown_model_is_named_with_those_there_are(repository: Path) -> None:
     done = trimaran("kubernetes", "nowhere", "--repository", repository, home=repository.parent / "home")
     assert done.returncode == 2
@@ -210,6 +222,14 @@ def test_the_compose_file_publishes_the_gateway_alone_and_wants_a_key() -> None:
     assert services["gateway"]["ports"] == ["127.0.0.1:8080:8080"]
     assert not [argument for argument in services["gateway"]["command"] if "no-auth" in argument]
     assert services["triton"]["networks"] == ["inside"]
+
+
+def test_the_compose_file_starts_triton_with_the_same_flags() -> None:
+    service = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]["triton"]
+    assert service["command"] == ["tritonserver", *server_flags(MODELS_FOLDER, ["${MODEL:?name the model to serve}"])]
+    assert service["image"] == IMAGE
+    assert [volume.rpartition("}:")[2] for volume in service["volumes"]] == [f"{MODELS_FOLDER}:ro"]
+    assert service["stop_grace_period"] == f"{EXIT_TIMEOUT_S + 5}s"
 
 
 def test_the_gateway_starts_with_nothing_but_its_own_libraries(tmp_path: Path) -> None:

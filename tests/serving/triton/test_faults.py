@@ -24,7 +24,7 @@ from trimaran.core.errors import TrimaranError
 from trimaran.model_repository.layout import lay_out
 from trimaran.serving.client import Client
 from trimaran.serving.triton import control, daemon, processes
-from trimaran.serving.triton.watchdog import Care
+from trimaran.serving.triton.watchdog import WatchdogSettings
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("triton"), pytest.mark.timeout(240)]
 TEXTS = ["the cat sat", "bad dog"]
@@ -137,7 +137,7 @@ def test_a_killed_stub_is_replaced_under_load(repository: Path, serve: Callable[
 @pytest.mark.parametrize("hung", [1, 2])
 def test_hung_stubs_are_replaced(repository: Path, serve: Callable[..., daemon.Running], hung: int) -> None:
     """Where one of two hangs, the other goes on answering, the canaries too."""
-    running = serve(repository, care=Care(canary_s=0.2, canary_timeout_s=0.5, hang_s=4.0))
+    running = serve(repository, watchdog=WatchdogSettings(canary_s=0.2, canary_timeout_s=0.5, hang_s=4.0))
     stubs = sorted(processes.stubs_of(running.pid))
     assert len(stubs) == 2
     with Load(running) as load:
@@ -152,7 +152,7 @@ def test_hung_stubs_are_replaced(repository: Path, serve: Callable[..., daemon.R
 def test_a_stub_that_hangs_before_anybody_asks_is_replaced(
     repository: Path, serve: Callable[..., daemon.Running]
 ) -> None:
-    running = serve(repository, care=Care(canary_s=0.2, canary_timeout_s=0.5, hang_s=4.0))
+    running = serve(repository, watchdog=WatchdogSettings(canary_s=0.2, canary_timeout_s=0.5, hang_s=4.0))
     os.kill(stub_of(running), signal.SIGSTOP)
     assert eventually(lambda: state_of(running).reloads == 1)
     with Load(running) as load:
@@ -173,7 +173,7 @@ def test_a_killed_server_is_started_again_on_its_ports(repository: Path, serve: 
 def test_what_somebody_unloads_stays_unloaded_and_comes_back_when_loaded(
     repository: Path, serve: Callable[..., daemon.Running]
 ) -> None:
-    running = serve(repository, care=Care(canary_s=0.1))
+    running = serve(repository, watchdog=WatchdogSettings(canary_s=0.1))
     address = ("127.0.0.1", running.http_port)
     control.unload(address, "m")
     time.sleep(1.0)
@@ -189,7 +189,7 @@ def test_a_model_that_cannot_be_loaded_again_is_tried_until_it_can(
     tmp_path: Path, serve: Callable[..., daemon.Running]
 ) -> None:
     lay_out(tiny_artifact(tmp_path / "s"), repository=tmp_path / "r", name="m", rows="padded", threads=1)
-    running = serve(tmp_path / "r", care=Care(canary_s=0.2))
+    running = serve(tmp_path / "r", watchdog=WatchdogSettings(canary_s=0.2))
     settings = tmp_path / "r" / "m" / "1" / "serving.json"
     text = settings.read_text()
     with Load(running) as load:
@@ -203,7 +203,7 @@ def test_a_model_that_cannot_be_loaded_again_is_tried_until_it_can(
 
 
 def test_a_busy_model_is_left_alone(repository: Path, serve: Callable[..., daemon.Running]) -> None:
-    running = serve(repository, care=Care(canary_s=0.1, canary_timeout_s=0.05, hang_s=1.0))
+    running = serve(repository, watchdog=WatchdogSettings(canary_s=0.1, canary_timeout_s=0.05, hang_s=1.0))
     with Load(running, callers=12) as load:
         time.sleep(3)
     assert set(load.outcomes) == {"right"}
@@ -211,7 +211,7 @@ def test_a_busy_model_is_left_alone(repository: Path, serve: Callable[..., daemo
 
 
 def test_a_server_beyond_its_memory_is_started_again(repository: Path, serve: Callable[..., daemon.Running]) -> None:
-    running = serve(repository, care=Care(canary_s=0.2, memory_limit_bytes=1 << 20))
+    running = serve(repository, watchdog=WatchdogSettings(canary_s=0.2, memory_limit_bytes=1 << 20))
     assert eventually(lambda: state_of(running).restarts >= 1)
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from tests.serving.worlds import TEXTS, by_hand, logits_by_hand
 from tests.tiny import LABELS, tiny_artifact
+from trimaran.core.config_pbtxt import config_from_pbtxt, pbtxt_from_config
 from trimaran.core.errors import RequestFailed
 from trimaran.model_repository.check import problems
 from trimaran.model_repository.layout import lay_out
-from trimaran.model_repository.pbtxt import config_from_pbtxt, pbtxt_from_config
 from trimaran.runtime.text import softmax
 from trimaran.serving.client import Client
 from trimaran.serving.triton.server import Server, launch

@@ -117,4 +117,4 @@ def apply(repository: Path, tuning: Tuning, *, progress: Progress) -> tuple[int,
 
 def _load(found: Tunable, port: int) -> None:
     control.load((HOST, port), found.model.name)
-    readiness.sing(port, found.model.name)
+    readiness.send_canary(port, found.model.name)

@@ -6,15 +6,13 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import ValidationError as SchemaError
-
-from trimaran.core.errors import IntegrityError, UsageError, first_line
+from trimaran.core.config_pbtxt import CONFIG_FILE, pbtxt_from_config, read_config, write_config
+from trimaran.core.errors import UsageError
+from trimaran.core.model_config import ON_DEMAND, DynamicBatching, InstanceGroup, ModelConfig
+from trimaran.core.serving_json import BLS, SERVING_FILE, Serving, read_serving, write_serving
 from trimaran.core.store import locked, write_atomically
 from trimaran.judging.golden import GOLDEN_FILE, Golden, read_golden
-from trimaran.model_repository.layout import CONFIG_FILE, copy_version, stage_is_current
-from trimaran.model_repository.model_config import DynamicBatching, InstanceGroup, ModelConfig
-from trimaran.model_repository.pbtxt import config_from_pbtxt, pbtxt_from_config
-from trimaran.model_repository.stages import ON_DEMAND, SERVING_FILE, Serving
+from trimaran.model_repository.layout import copy_version, stage_is_current
 from trimaran.model_repository.versions import model_versions
 from trimaran.pipeline.tune.record import TUNING_FILE, Tuning
 from trimaran.pipeline.tune.settings import Setting
@@ -61,14 +59,8 @@ def tunable(repository: Path, name: str) -> Tunable:
     if not facts.served:
         raise UsageError(f"{name} has no version that is served.", hint="`trimaran promote` chooses one.")
     model, version = repository / name, facts.served[-1]
-    config = config_from_pbtxt((model / CONFIG_FILE).read_text(encoding="utf-8"))
-    try:
-        serving = Serving.model_validate_json((model / str(version) / SERVING_FILE).read_bytes())
-    except OSError as error:
-        raise UsageError(f"{name} was not laid out by trimaran: it has no {SERVING_FILE}.") from error
-    except SchemaError as error:
-        raise IntegrityError(f"{name}'s {SERVING_FILE} cannot be read: {first_line(error)}.") from error
-    if not facts.task or config.backend != "python" or serving.backend == "bls":
+    config, serving = read_config(model / CONFIG_FILE), read_serving(model / str(version))
+    if not facts.task or config.backend != "python" or serving.backend == BLS:
         raise UsageError(
             f"{name} is not one stage with its engine inside, and only such a stage is tuned.",
             hint="Tune the model that callers ask with text; an engine on a GPU is tuned by Triton's own analyzer.",
@@ -105,8 +97,8 @@ def lay_trial(found: Tunable, setting: Setting, repository: Path) -> str:
             }
         )
         # Written anew beside the links, never through them.
-        write_atomically(target / str(found.version) / SERVING_FILE, serving.to_json())
-        write_atomically(target / CONFIG_FILE, pbtxt_from_config(config))
+        write_serving(target / str(found.version), serving)
+        write_config(target / CONFIG_FILE, config)
     return name
 
 
@@ -118,7 +110,7 @@ def write_setting(found: Tunable, tuning: Tuning) -> dict[Path, str | None]:
     setting = tuning.chosen
     pinned, serving = _set(found.config, found.serving, setting)
     own = found.folder / CONFIG_FILE
-    published, _ = _set(config_from_pbtxt(own.read_text(encoding="utf-8")), found.serving, setting)
+    published, _ = _set(read_config(own), found.serving, setting)
     noted = {"tuned": f"{setting}; {tuning.reason} The figures are in {TUNING_FILE} of the version."}
     texts = {
         found.folder / TUNING_FILE: tuning.to_json(),

@@ -207,7 +207,7 @@ def _build(
                 )
             )
     except ToolError as error:
-        error.facts["log"] = str(log)
+        error.log = str(log)
         error.hint = f"{error.hint} The builder's log is {log}.".strip()
         raise
     finally:

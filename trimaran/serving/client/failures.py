@@ -52,6 +52,6 @@ def not_ready(url: str, protocol: str, reason: str, *, sent: bool) -> NotReady:
 
 def pause_before_retry(error: ServerError, attempt: int, *, retries: int) -> float | None:
     """Seconds to wait before sending again, or None: only what was surely never sent is sent again."""
-    if attempt >= retries or not isinstance(error, NotReady) or error.facts.get("sent", True):
+    if attempt >= retries or not isinstance(error, NotReady) or error.sent is not False:
         return None
     return float(min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2**attempt) * random.uniform(0.5, 1.5))  # noqa: S311  (jitter, not a secret)

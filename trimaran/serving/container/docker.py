@@ -7,17 +7,13 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from trimaran.core.errors import ToolError, UnavailableError, UsageError
-from trimaran.serving.container.image import PORTS, ServedModel, docker_command, served_model
-from trimaran.serving.triton.listing import listed_models
+from trimaran.core.errors import ToolError, UnavailableError
+from trimaran.serving.container.image import PORTS, docker_command, served_models
 
 
 def command_for(repository: Path, ports: Mapping[str, int | None], *, image: str, gpu: bool | None) -> list[str]:
     """The docker command. `ports` are those of the host; `gpu` None means as the models need it."""
-    names = [model.name for model in listed_models(repository) if model.task]
-    if not names:
-        raise UsageError(f"{repository} holds no models to serve.", hint="`trimaran deploy` fills a repository.")
-    models = [model_in_container(repository, name) for name in names]
+    models = served_models(repository)
     return docker_command(
         repository,
         models,
@@ -40,13 +36,3 @@ def run_container(command: Sequence[str], *, image: str) -> None:
             hint=f"Is the image there? `docker build -t {image} deploy` makes it.",
             command=list(command),
         )
-
-
-def model_in_container(repository: Path, name: str) -> ServedModel:
-    """The model with the stages that it calls by name. Triton itself loads those of an ensemble."""
-    stages = [
-        model.name
-        for model in listed_models(repository)
-        if model.name.startswith(f"{name}_") and not (model.task or model.on_demand)
-    ]
-    return served_model(repository, name, loaded=(*stages, name))

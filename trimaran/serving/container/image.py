@@ -1,96 +1,89 @@
-"""The official Triton container for a repository: which image, which arguments, which variables."""
+"""The official Triton container for a repository: its image, arguments and environment variables."""
 
 from __future__ import annotations
 
-import json
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from trimaran.core.errors import UsageError
+from trimaran.core.repository import RepositoryModel, models_in, versions_of
+from trimaran.core.serving_json import SERVING_FILE, read_serving
+from trimaran.serving.triton.flags import EXIT_TIMEOUT_S, address_flags, server_flags
 
-# Built by deploy/Dockerfile: the official image with what the python stages import.
+# Built by deploy/Dockerfile: the official image with what the Python stages import.
 IMAGE = "trimaran-triton"
 PORTS = {"http": 8000, "grpc": 8001, "metrics": 8002}
 MODELS_FOLDER = "/models"
-EXIT_TIMEOUT_S = 10
-SERVING_FILE = "serving.json"
-# Only a model that is called with text says its task.
-_TASK = re.compile(r'key: *"task"')
-_ON_GPU = re.compile(r'KIND_GPU|backend: *"tensorrt"')
+_EVERYWHERE = "0.0.0.0"  # noqa: S104  (inside a container or pod, which decides what is published)
 
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A model as a container must know it: `loaded` with it, and `variables` that its engine was proven with."""
+    """What a container must know of a model that it serves."""
 
     name: str
+    # The models to load: this one, and the stages that it calls by name.
     loaded: tuple[str, ...]
     gpu: bool
     threads: int
+    # Environment variables that its engine was proven with.
     variables: dict[str, str]
+    # Of all its files, where files that stages share count once.
     size_bytes: int
 
 
-def served_model(repository: Path, name: str, *, loaded: tuple[str, ...] = ()) -> ServedModel:
-    """Read from the newest version. `loaded` are the models to load for it, by default it alone.
+def served_models(repository: Path) -> list[ServedModel]:
+    """Every model of the repository that is called with text. Raises UsageError when there is none."""
+    names = [model.name for model in models_in(repository) if model.task]
+    if not names:
+        raise UsageError(f"{repository} holds no models to serve.", hint="`trimaran deploy` fills a repository.")
+    return [served_model(repository, name) for name in names]
 
-    Raises UsageError when it is not there.
-    """
+
+def served_model(repository: Path, name: str) -> ServedModel:
+    """Read from the newest version. Raises UsageError when the repository does not have the model."""
+    models = models_in(repository)
     newest = _newest(repository / name)
     if newest is None or not (newest / SERVING_FILE).is_file():
-        known = [path.parent.name for path in repository.glob("*/config.pbtxt") if _TASK.search(_text(path))]
-        raise UsageError(
-            f"{repository} holds no model {name!r} to serve.", hint=f"There: {', '.join(sorted(known)) or 'none'}."
-        )
-    settings: dict[str, Any] = json.loads(_text(newest / SERVING_FILE))
-    configs = [repository / name / "config.pbtxt"]
-    configs += [path for path in repository.glob(f"{name}_*/config.pbtxt") if not _TASK.search(_text(path))]
-    folders = [found for path in configs if (found := _newest(path.parent))]
-    # By inode: the stages of a model share one copy of its weights.
-    files = {path.stat().st_ino: path.stat().st_size for folder in folders for path in folder.rglob("*")}
+        known = ", ".join(model.name for model in models if model.task)
+        raise UsageError(f"{repository} holds no model {name!r} to serve.", hint=f"There: {known or 'none'}.")
+    serving = read_serving(newest)
+    stages = [model for model in models if model.name.startswith(f"{name}_") and not model.task]
+    parts = [*(model for model in models if model.name == name), *stages]
     return ServedModel(
         name=name,
-        loaded=loaded or (name,),
-        gpu=any(_ON_GPU.search(_text(path)) for path in configs),
-        threads=int(settings.get("threads", 1)),
-        variables=dict(settings.get("execution_environment", {})),
-        size_bytes=sum(files.values()),
+        # Triton itself loads the steps of an ensemble, which are "on demand".
+        loaded=(*(stage.name for stage in stages if not stage.on_demand), name),
+        gpu=any(part.config is not None and part.config.on_gpu for part in parts),
+        threads=serving.threads,
+        variables=serving.execution_environment,
+        size_bytes=_size_bytes(parts),
     )
 
 
+def _size_bytes(parts: list[RepositoryModel]) -> int:
+    folders = [folder for part in parts if (folder := _newest(part.folder))]
+    # By inode: the stages of a model share one copy of its weights.
+    files = {path.stat().st_ino: path.stat().st_size for folder in folders for path in folder.rglob("*")}
+    return sum(files.values())
+
+
 def _newest(model: Path) -> Path | None:
-    versions = [path for path in model.glob("*") if path.is_dir() and path.name.isdecimal()]
-    return max(versions, key=lambda path: int(path.name), default=None)
-
-
-def _text(path: Path) -> str:
-    return path.read_text(encoding="utf-8")
+    versions = versions_of(model)
+    return model / str(versions[-1]) if versions else None
 
 
 def triton_arguments(models: list[str], *, address: str) -> list[str]:
-    """Only the named models are loaded; `address` is where HTTP and gRPC listen."""
-    return [
-        "tritonserver",
-        f"--model-repository={MODELS_FOLDER}",
-        "--model-control-mode=explicit",
-        *(f"--load-model={name}" for name in models),
-        "--disable-auto-complete-config",
-        "--rate-limit=execution_count",
-        f"--exit-timeout-secs={EXIT_TIMEOUT_S}",
-        f"--http-address={address}",
-        f"--grpc-address={address}",
-        # Metrics change nothing and are read from outside.
-        "--metrics-address=0.0.0.0",
-    ]
+    """The command of the container. HTTP and gRPC listen at `address`; metrics are read from outside."""
+    flags = [*server_flags(MODELS_FOLDER, models), *address_flags(address, metrics_address=_EVERYWHERE)]
+    return ["tritonserver", *flags]
 
 
 def docker_command(
     repository: Path, models: list[ServedModel], *, ports: dict[str, int], image: str, gpu: bool
 ) -> list[str]:
-    """`docker run` over the repository, reachable from this machine only: raw Triton has no limits of its own."""
+    """`docker run` over the repository, reachable from this machine only: raw Triton limits nothing by itself."""
     variables: dict[str, str] = {}
     for model in models:
         for name, value in model.variables.items():
@@ -110,5 +103,6 @@ def docker_command(
         *(part for kind, inner in PORTS.items() for part in ("--publish", f"127.0.0.1:{ports[kind]}:{inner}")),
         *(part for name, value in sorted(variables.items()) for part in ("--env", f"{name}={value}")),
         image,
-        *triton_arguments([name for model in models for name in model.loaded], address="0.0.0.0"),  # noqa: S104  (published on the loopback)
+        # Only the loopback of this machine reaches it: see --publish.
+        *triton_arguments([name for model in models for name in model.loaded], address=_EVERYWHERE),
     ]

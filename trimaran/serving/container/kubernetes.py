@@ -1,15 +1,16 @@
-"""Kubernetes objects for one served model: Triton and its gateway in one pod, the gateway alone reachable."""
+"""Kubernetes objects for one served model: Triton and its gateway in one pod, with only the gateway reachable."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from trimaran.serving.container.image import EXIT_TIMEOUT_S, IMAGE, MODELS_FOLDER, PORTS, ServedModel, triton_arguments
+from trimaran.serving.container.image import IMAGE, MODELS_FOLDER, PORTS, ServedModel, triton_arguments
+from trimaran.serving.triton.flags import EXIT_TIMEOUT_S
 
 GATEWAY_IMAGE = "trimaran-gateway"
 GATEWAY_PORT = 8080
-# Requests that wait in Triton, of each pod; more than the target, and pods are added.
+# Requests that wait in the Triton of each pod. Above the target, pods are added.
 QUEUE_METRIC = "nv_inference_pending_request_count"
 _KEYS_FOLDER = "/etc/trimaran"
 _DRAIN_S = 30
@@ -17,39 +18,43 @@ Object = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Wishes:
-    """What the cluster's owner decides. `claim` is the volume that holds the repository."""
+class KubernetesOptions:
+    """What the owner of the cluster decides."""
 
     namespace: str = "default"
+    # The volume claim that holds the repository.
     claim: str = "models"
     image: str = IMAGE
     gateway_image: str = GATEWAY_IMAGE
     replicas: int = 2
     most_replicas: int = 8
+    # How many requests may wait in one Triton before a pod is added.
     pending: int = 8
+    # The only namespace that may call; empty allows all.
     callers: str = ""
+    # The namespace that reads metrics.
     monitoring: str = "monitoring"
 
 
-def objects(model: ServedModel, wishes: Wishes) -> list[Object]:
+def objects(model: ServedModel, options: KubernetesOptions) -> list[Object]:
     name = _label(model.name)
     labels = {"app.kubernetes.io/name": name, "app.kubernetes.io/part-of": "trimaran"}
     chosen = {"app.kubernetes.io/name": name}
-    meta = {"name": name, "namespace": wishes.namespace, "labels": labels}
+    meta = {"name": name, "namespace": options.namespace, "labels": labels}
     return [
         _object("v1", "ServiceAccount", meta, automountServiceAccountToken=False),
-        _object("apps/v1", "Deployment", meta, spec=_deployment(model, wishes, name, labels, chosen)),
+        _object("apps/v1", "Deployment", meta, spec=_deployment(model, options, name, labels, chosen)),
         _object(
             "v1",
             "Service",
             meta,
             spec={"selector": chosen, "ports": [{"name": "http", "port": 80, "targetPort": "gateway"}]},
         ),
-        _object("autoscaling/v2", "HorizontalPodAutoscaler", meta, spec=_autoscaling(wishes, name)),
+        _object("autoscaling/v2", "HorizontalPodAutoscaler", meta, spec=_autoscaling(options, name)),
         _object(
             "policy/v1", "PodDisruptionBudget", meta, spec={"maxUnavailable": 1, "selector": {"matchLabels": chosen}}
         ),
-        _object("networking.k8s.io/v1", "NetworkPolicy", meta, spec=_network(wishes, chosen)),
+        _object("networking.k8s.io/v1", "NetworkPolicy", meta, spec=_network(options, chosen)),
     ]
 
 
@@ -57,9 +62,9 @@ def _object(version: str, kind: str, meta: Object, **fields: Any) -> Object:
     return {"apiVersion": version, "kind": kind, "metadata": dict(meta), **fields}
 
 
-def _deployment(model: ServedModel, wishes: Wishes, name: str, labels: Object, chosen: Object) -> Object:
+def _deployment(model: ServedModel, options: KubernetesOptions, name: str, labels: Object, chosen: Object) -> Object:
     return {
-        "replicas": wishes.replicas,
+        "replicas": options.replicas,
         "selector": {"matchLabels": chosen},
         "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},
         "template": {
@@ -86,9 +91,9 @@ def _deployment(model: ServedModel, wishes: Wishes, name: str, labels: Object, c
                         "labelSelector": {"matchLabels": chosen},
                     }
                 ],
-                "containers": [_triton(model, wishes), _gateway(wishes)],
+                "containers": [_triton(model, options), _gateway(options)],
                 "volumes": [
-                    {"name": "models", "persistentVolumeClaim": {"claimName": wishes.claim, "readOnly": True}},
+                    {"name": "models", "persistentVolumeClaim": {"claimName": options.claim, "readOnly": True}},
                     {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}},
                     {"name": "scratch", "emptyDir": {}},
                     {"name": "keys", "secret": {"secretName": f"{name}-keys"}},
@@ -98,9 +103,12 @@ def _deployment(model: ServedModel, wishes: Wishes, name: str, labels: Object, c
     }
 
 
-def _triton(model: ServedModel, wishes: Wishes) -> Object:
-    """On the loopback but for its metrics. Its probe asks the gateway, whose readiness is a canary through the model:
-    Triton's own stays true over a dead python stub."""
+def _triton(model: ServedModel, options: KubernetesOptions) -> Object:
+    """Triton listens on the loopback, except for its metrics.
+
+    Its probes ask the gateway, whose readiness is a canary through the model. Triton's own readiness stays true over a
+    dead Python stub.
+    """
     command, *arguments = triton_arguments(list(model.loaded), address="127.0.0.1")
     memory = f"{max(1, -(-(3 * model.size_bytes + (512 << 20)) // (1 << 30)))}Gi"
     resources: Object = {
@@ -111,7 +119,7 @@ def _triton(model: ServedModel, wishes: Wishes) -> Object:
         resources["limits"]["nvidia.com/gpu"] = "1"
     return {
         "name": "triton",
-        "image": wishes.image,
+        "image": options.image,
         "command": [command],
         "args": arguments,
         "env": [{"name": key, "value": value} for key, value in sorted(model.variables.items())],
@@ -125,15 +133,15 @@ def _triton(model: ServedModel, wishes: Wishes) -> Object:
         ],
         "startupProbe": {**_probe("/readyz"), "periodSeconds": 5, "failureThreshold": 60},
         "livenessProbe": {**_probe("/readyz"), "periodSeconds": 10, "failureThreshold": 6},
-        # The gateway drains first: until it is done, Triton must stay.
+        # The gateway drains first, and needs Triton until it is done.
         "lifecycle": {"preStop": {"exec": {"command": ["sleep", str(_DRAIN_S)]}}},
     }
 
 
-def _gateway(wishes: Wishes) -> Object:
+def _gateway(options: KubernetesOptions) -> Object:
     return {
         "name": "gateway",
-        "image": wishes.gateway_image,
+        "image": options.gateway_image,
         "args": [
             "gateway",
             f"--repository={MODELS_FOLDER}",
@@ -152,7 +160,7 @@ def _gateway(wishes: Wishes) -> Object:
         ],
         "readinessProbe": {**_probe("/readyz"), "periodSeconds": 5, "failureThreshold": 2},
         "livenessProbe": {**_probe("/healthz"), "periodSeconds": 10, "failureThreshold": 3},
-        # Until every node has heard that this pod is going, requests still come.
+        # Requests still arrive until every node knows that this pod is going.
         "lifecycle": {"preStop": {"exec": {"command": ["sleep", "5"]}}},
     }
 
@@ -169,28 +177,28 @@ def _locked_down() -> Object:
     }
 
 
-def _autoscaling(wishes: Wishes, name: str) -> Object:
+def _autoscaling(options: KubernetesOptions, name: str) -> Object:
     metric = {
         "metric": {"name": QUEUE_METRIC},
-        "target": {"type": "AverageValue", "averageValue": str(wishes.pending)},
+        "target": {"type": "AverageValue", "averageValue": str(options.pending)},
     }
     return {
         "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
-        "minReplicas": wishes.replicas,
-        "maxReplicas": max(wishes.replicas, wishes.most_replicas),
+        "minReplicas": options.replicas,
+        "maxReplicas": max(options.replicas, options.most_replicas),
         "metrics": [{"type": "Pods", "pods": metric}],
         "behavior": {"scaleDown": {"stabilizationWindowSeconds": 300}},
     }
 
 
-def _network(wishes: Wishes, chosen: Object) -> Object:
-    """In: callers to the gateway, Prometheus to Triton's metrics. Out: nothing."""
+def _network(options: KubernetesOptions, chosen: Object) -> Object:
+    """Callers reach the gateway and Prometheus reads metrics; nothing goes out."""
     callers: Object = {"ports": [{"protocol": "TCP", "port": GATEWAY_PORT}]}
-    if wishes.callers:
-        callers["from"] = [_namespace(wishes.callers)]
+    if options.callers:
+        callers["from"] = [_namespace(options.callers)]
     metrics = {
         "ports": [{"protocol": "TCP", "port": port} for port in (PORTS["metrics"], GATEWAY_PORT)],
-        "from": [_namespace(wishes.monitoring)],
+        "from": [_namespace(options.monitoring)],
     }
     return {
         "podSelector": {"matchLabels": chosen},
@@ -205,6 +213,6 @@ def _namespace(name: str) -> Object:
 
 
 def _label(name: str) -> str:
-    """A model's name as Kubernetes allows names: lower case letters, digits and '-', 50 at most."""
+    """A name that Kubernetes allows: lower-case letters, digits and '-', at most 50 characters."""
     plain = "".join(character if character.isalnum() and character.isascii() else "-" for character in name.lower())
     return f"trimaran-{plain.strip('-')}"[:50].strip("-")

@@ -62,6 +62,6 @@ def from_error(error: TrimaranError) -> Refusal:
         return Refusal(503, "not_ready", "The model is not ready. Send again later.", retry_after_s=2.0)
     if isinstance(error, UsageError):
         return invalid(error.message)
-    if isinstance(error, RequestFailed) and error.facts.get("status") in ("INVALID_ARGUMENT", "400"):
-        return invalid(str(error.facts.get("reason") or "The model refused the request."))
+    if isinstance(error, RequestFailed) and error.status in ("INVALID_ARGUMENT", "400"):
+        return invalid(error.reason or "The model refused the request.")
     return Refusal(502, "upstream_failed", "The model failed to answer this request.")

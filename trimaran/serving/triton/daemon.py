@@ -1,4 +1,4 @@
-"""Servers that outlive the command that started them: a supervisor each, found and stopped by its state file."""
+"""Servers that live on after the command that started them, each under a supervisor with a state file."""
 
 from __future__ import annotations
 
@@ -19,34 +19,36 @@ from typing import Any, Unpack
 
 from trimaran.core.errors import ToolError, TrimaranError, error_from_json
 from trimaran.core.store import default_home
-from trimaran.serving.triton.server import DEADLINE_S, EXIT_TIMEOUT_S, LaunchOptions, Server, launch
-from trimaran.serving.triton.states import Running, State, running, send, states_folder, ticks
-from trimaran.serving.triton.watchdog import DEFAULT_CARE, Care, ServerGone, Watchdog
+from trimaran.serving.triton.flags import EXIT_TIMEOUT_S
+from trimaran.serving.triton.server import DEADLINE_S, LaunchOptions, Server, launch
+from trimaran.serving.triton.states import Running, StateFile, running, send, start_ticks
+from trimaran.serving.triton.watchdog import DEFAULT_SETTINGS, ServerGone, Watchdog, WatchdogSettings
+from trimaran.serving.triton.watched_server import LiveServer
 
+_ENDING = (signal.SIGINT, signal.SIGTERM)
 _WATCH_S = 0.25
 _PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 _STOP_DEADLINE_S = EXIT_TIMEOUT_S + 30.0
-
 
 __all__ = ["Running", "running", "serve_detached", "serve_forever", "stop"]
 log = logging.getLogger(__name__)
 
 
 class _Ended(BaseException):
-    """SIGINT or SIGTERM, as an exception: wherever it strikes, the server's own clean-up runs."""
+    """SIGINT or SIGTERM as an exception, so that the server's own clean-up runs wherever it is raised."""
 
 
 def serve_forever(
     repository: Path,
     *,
-    care: Care = DEFAULT_CARE,
+    watchdog: WatchdogSettings = DEFAULT_SETTINGS,
     on_ready: Callable[[Running], None] = lambda running: None,
     **options: Unpack[LaunchOptions],
 ) -> None:
     """Serves in the foreground until SIGINT or SIGTERM, then drains. `options` are those of `launch`.
 
-    A model that stops answering is loaded again, a server that dies is started again on the same ports; both are
-    counted in the state file and logged. Raises what the first start raises, or when it cannot be started again.
+    A model that stops answering is loaded again, and a server that dies is started again on the same ports. Both are
+    counted in the state file and logged. Raises what the first start raises, and when a restart fails for good.
     """
     with contextlib.suppress(_Ended), _signals_as_exceptions() as signals:
         server = launch(repository, **options)
@@ -55,16 +57,16 @@ def serve_forever(
         with _announced(server) as state:
             on_ready(state.running)
             while True:
-                reason = _watched(server, care, state, signals)
+                reason = _watch(server, watchdog, state, signals)
                 log.warning("Triton is started again: %s.", reason)
-                server = _started_again(lambda: launch(repository, **again))
-                state.count(restarts=1)
+                server = _start_again(lambda: launch(repository, **again))
+                state.count("restarts")
 
 
-def _watched(server: Server, care: Care, state: State, signals: _Signals) -> str:
-    """Looks after a server until it must be started again; returns why. However this ends, the server ends with it."""
+def _watch(server: Server, settings: WatchdogSettings, state: StateFile, signals: _Signals) -> str:
+    """Looks after a server until it must be started again; returns the reason. The server is closed in any case."""
     with server:
-        watchdog = Watchdog(server, care, on_reload=lambda model, reason: state.count(reloads=1))
+        watchdog = Watchdog(LiveServer(server), settings, on_reload=lambda model, reason: state.count("reloads"))
         try:
             while True:
                 with signals.deferred():
@@ -76,8 +78,8 @@ def _watched(server: Server, care: Care, state: State, signals: _Signals) -> str
             watchdog.close()
 
 
-def _started_again(start: Callable[[], Server]) -> Server:
-    """With growing pauses between attempts; the last attempt's error is raised."""
+def _start_again(start: Callable[[], Server]) -> Server:
+    """Tries with growing pauses; raises the error of the last attempt."""
     for pause_s in _PAUSES_S:
         try:
             return start()
@@ -87,8 +89,10 @@ def _started_again(start: Callable[[], Server]) -> Server:
     return start()
 
 
-def serve_detached(repository: Path, *, care: Care = DEFAULT_CARE, **options: Unpack[LaunchOptions]) -> Running:
-    """Starts a supervisor in a session of its own and returns when its server is proven."""
+def serve_detached(
+    repository: Path, *, watchdog: WatchdogSettings = DEFAULT_SETTINGS, **options: Unpack[LaunchOptions]
+) -> Running:
+    """Starts a supervisor in its own session and returns when its server has answered its canaries."""
     answers, answer = os.pipe()
     log_file = options.get("log_file")
     request = json.dumps(
@@ -96,7 +100,7 @@ def serve_detached(repository: Path, *, care: Care = DEFAULT_CARE, **options: Un
             **options,
             "repository": str(repository.absolute()),
             "log_file": str(log_file.absolute()) if log_file else None,
-            "care": asdict(care),
+            "watchdog": asdict(watchdog),
         }
     )
     supervisor_log = default_home() / "logs" / "supervisor.log"
@@ -122,71 +126,67 @@ def serve_detached(repository: Path, *, care: Care = DEFAULT_CARE, **options: Un
     if not line:
         process.terminate()
         raise ToolError("The supervisor gave no answer.", hint=f"The log is {supervisor_log}.", log=str(supervisor_log))
-    told = json.loads(line)
-    if "error" in told:
+    message = json.loads(line)
+    if "error" in message:
         process.wait()
-        raise error_from_json(told["error"])
-    # It lives on by design: without this the interpreter would warn about a child that was never waited for.
+        raise error_from_json(message["error"])
+    # It lives on by design. Without this the interpreter would warn about a child that was never waited for.
     process.returncode = 0
-    return Running.model_validate(told["running"])
+    return Running.model_validate(message["running"])
 
 
 def stop(repository: Path | None = None) -> tuple[Running, ...]:
-    """Ends the servers of a repository, or all; returns those that it ended, when they are gone."""
-    wanted = repository.absolute() if repository else None
-    chosen = [state for state in running() if wanted is None or state.repository == wanted]
+    """Ends the servers of a repository, or all servers; returns them when they are gone."""
+    chosen = [state for state in running() if repository is None or state.repository == repository.absolute()]
     for state in chosen:
         send(state, signal.SIGTERM)
     end = time.monotonic() + _STOP_DEADLINE_S
     for state in chosen:
-        while ticks(state.pid) == state.started_ticks:
+        while state.alive:
             if time.monotonic() > end:
                 send(state, signal.SIGKILL)
             time.sleep(0.05)
-        (states_folder() / f"{state.pid}.json").unlink(missing_ok=True)
+        state.path.unlink(missing_ok=True)
     return tuple(chosen)
 
 
 @contextlib.contextmanager
-def _announced(server: Server) -> Iterator[State]:
+def _announced(server: Server) -> Iterator[StateFile]:
     """The state file, for as long as the supervisor lives. If it cannot be written, the server ends too."""
-    state = State(
-        Running(
-            pid=os.getpid(),
-            started_ticks=ticks(os.getpid()) or 0,
-            repository=server.repository,
-            http_port=server.ports.http,
-            grpc_port=server.ports.grpc,
-            metrics_port=server.ports.metrics,
-            log=server.log,
-            models=server.models,
-        )
+    state = Running(
+        pid=os.getpid(),
+        started_ticks=start_ticks(os.getpid()) or 0,
+        repository=server.repository,
+        http_port=server.ports.http,
+        grpc_port=server.ports.grpc,
+        metrics_port=server.ports.metrics,
+        log=server.log,
+        models=server.models,
     )
     try:
-        state.write()
-        yield state
+        yield StateFile(state)
     finally:
         state.path.unlink(missing_ok=True)
         server.close()
 
 
 class _Signals:
-    """The first SIGINT or SIGTERM raises _Ended; while the server drains, further ones change nothing."""
+    """The first SIGINT or SIGTERM raises _Ended; further ones are ignored while the server drains."""
 
     def __init__(self) -> None:
         self._held = self._came = False
 
     def end(self, number: int, frame: FrameType | None) -> None:
-        for one in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(one, signal.SIG_IGN)
+        for ending in _ENDING:
+            signal.signal(ending, signal.SIG_IGN)
         self._came = True
         if not self._held:
             raise _Ended
 
     @contextlib.contextmanager
     def deferred(self) -> Iterator[None]:
-        """Raises at the end of the block: an exception that strikes inside a pool of threads can leave a lock of the
-        whole process taken, and the interpreter then waits for it for ever when it exits.
+        """Raises at the end of the block only. An exception inside a thread pool can leave a process-wide lock taken,
+        and the interpreter then waits for it for ever when it exits.
         """
         self._held = True
         try:
@@ -200,32 +200,30 @@ class _Signals:
 @contextlib.contextmanager
 def _signals_as_exceptions() -> Iterator[_Signals]:
     signals = _Signals()
-    before = {one: signal.signal(one, signals.end) for one in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, signals.end) for number in _ENDING}
     try:
         yield signals
     finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _supervise(answer: int, request: dict[str, Any]) -> int:
-    def tell(told: dict[str, Any]) -> None:
-        with os.fdopen(answer, "w", encoding="utf-8") as stream:
-            stream.write(json.dumps(told) + "\n")
-
+    """The supervisor process of `serve_detached`: tells it through `answer` once how the start went."""
     told = False
 
-    def ready(state: Running) -> None:
+    def tell(message: dict[str, Any]) -> None:
         nonlocal told
         told = True
-        tell({"running": state.model_dump(mode="json")})
+        with os.fdopen(answer, "w", encoding="utf-8") as stream:
+            stream.write(json.dumps(message) + "\n")
 
     request["repository"] = Path(request["repository"])
     request["log_file"] = Path(request["log_file"]) if request["log_file"] else None
-    request["care"] = Care(**request["care"])
+    request["watchdog"] = WatchdogSettings(**request["watchdog"])
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
-        serve_forever(**request, on_ready=ready)
+        serve_forever(**request, on_ready=lambda state: tell({"running": state.model_dump(mode="json")}))
     except TrimaranError as error:
         if told:
             raise

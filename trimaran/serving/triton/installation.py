@@ -1,4 +1,4 @@
-"""The Triton that `nvidia-pytriton` carries: where its parts are, and whether they can run here."""
+"""The Triton inside the package `nvidia-pytriton`: where its parts are, and whether they can run here."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Installation:
     libraries: tuple[Path, ...]
 
     def environment(self) -> dict[str, str]:
-        """The stub finds its packages by the `python3` on PATH, and libpython by LD_LIBRARY_PATH; by nothing else."""
+        """The stub finds its packages only by the `python3` on PATH, and libpython only by LD_LIBRARY_PATH."""
         inherited = [os.environ["LD_LIBRARY_PATH"]] if os.environ.get("LD_LIBRARY_PATH") else []
         return {
             **os.environ,
@@ -38,7 +38,7 @@ class Installation:
         }
 
     def place_backends(self, folder: Path) -> None:
-        """Copies and not links: that is the arrangement which was tried and found to work."""
+        """Fills a backend folder for Triton. Files are copied: with links this was not tried."""
         python = folder / "python"
         python.mkdir(parents=True)
         for source in (*self.python_backend.glob("*.so"), *self.python_backend.glob("*.py"), self.stub):
@@ -62,7 +62,7 @@ def find() -> Installation:
     """Raises UnavailableError with the reason when this environment cannot run it."""
     spec = importlib.util.find_spec("pytriton")
     if spec is None or spec.origin is None:
-        raise UnavailableError("Serving wants nvidia-pytriton, which carries Triton; it is not installed.", hint=HINT)
+        raise UnavailableError("Serving wants nvidia-pytriton, which contains Triton; it is not installed.", hint=HINT)
     _require_old_numpy()
     root = Path(spec.origin).parent
     tritonserver = root / "tritonserver"
@@ -85,16 +85,16 @@ def find() -> Installation:
 
 
 def _require_old_numpy() -> None:
-    found = metadata.version("numpy")
-    if int(found.split(".", 1)[0]) >= 2:
+    version = metadata.version("numpy")
+    if int(version.split(".", 1)[0]) >= 2:
         raise UnavailableError(
-            f"Triton's python backend wants numpy below 2, found {found}: it would answer zeros and call it success.",
+            f"Triton's python backend wants numpy below 2, found {version}: it would answer zeros without an error.",
             hint=HINT,
         )
 
 
 def _require_libraries(installation: Installation) -> None:
-    """A stub without its libpython makes the load hang, so it is asked beforehand."""
+    """Checked beforehand: a stub that does not find libpython makes the load hang."""
     if shutil.which("ldd") is None:
         return
     listing = subprocess.run(
@@ -108,6 +108,6 @@ def _require_libraries(installation: Installation) -> None:
     missing = [line.split()[0] for line in listing.stdout.splitlines() if "not found" in line]
     if missing:
         raise UnavailableError(
-            f"Triton's python stub wants {', '.join(missing)}, which this system has not.",
+            f"Triton's python stub wants {', '.join(missing)}, and this system does not have it.",
             hint="Use a Python built with --enable-shared, or install the library.",
         )

@@ -1,8 +1,8 @@
-"""Runs one command and ends it for certain, with all it started, when whoever asked for it goes away.
+"""Runs one command, and ends it with everything it started when the owner goes away.
 
-Used as a script with the standard library alone. The lifeline is the read end of a pipe: it closes when its owner
-closes it, and also when its owner is killed. Then the command is asked to end (SIGTERM), given time, and killed;
-its whole process group, its shared memory and its working folder go with it.
+It is run as a script and imports only the standard library. The lifeline is the read end of a pipe, which closes when
+the owner closes it or dies. The command then gets SIGTERM and some time, and is killed afterwards. Its process group,
+its shared memory and its working folder are removed with it.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
 
 
 def keep(lifeline: int, *, patience_s: float, shm_prefix: str, folder: Path, command: list[str]) -> int:
-    """The command's exit status, after everything it left is gone."""
+    """Returns the command's exit status when everything that it left is removed."""
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: None)
-    # Orphaned grandchildren become ours, so that they can be waited for.
+    # Orphaned grandchildren become children of this process, so that they can be waited for.
     _prctl(_SET_CHILD_SUBREAPER, 1)
     process = subprocess.Popen(
         command,
@@ -44,7 +44,7 @@ def keep(lifeline: int, *, patience_s: float, shm_prefix: str, folder: Path, com
             os.kill(process.pid, signal.SIGTERM)
             select.select([ended], [], [], patience_s)
     finally:
-        # The leader is not reaped yet, so the group's number cannot have gone to anyone else.
+        # The leader is not reaped yet, so the group's number cannot belong to anyone else.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         code = process.wait()

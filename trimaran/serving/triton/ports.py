@@ -1,4 +1,4 @@
-"""Three ports on the loopback for a Triton: the given ones if they are free, else free ones."""
+"""Three loopback ports for a Triton: the requested ones, which must be free, or free ones."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class Ports(NamedTuple):
 
 
 def choose(*, http: int | None, grpc: int | None, metrics: int | None) -> Ports:
-    """Raises UsageError for a given port that is taken or impossible. A free one may be gone a moment later."""
-    given = {"http": http, "grpc": grpc, "metrics": metrics}
-    named = [port for port in given.values() if port is not None]
-    if len(set(named)) != len(named):
-        raise UsageError(f"The three ports must differ, found {named}.")
+    """Raises UsageError for a requested port that is taken or impossible. A free port may be taken a moment later."""
+    requested = {"http": http, "grpc": grpc, "metrics": metrics}
+    fixed = [port for port in requested.values() if port is not None]
+    if len(set(fixed)) != len(fixed):
+        raise UsageError(f"The three ports must differ, found {fixed}.", hint="Give three different ports.")
     with contextlib.ExitStack() as held:
-        chosen = {kind: _held(held, 0 if port is None else port, f"--{kind}-port") for kind, port in given.items()}
+        chosen = {kind: _held(held, 0 if port is None else port, f"--{kind}-port") for kind, port in requested.items()}
     return Ports(**chosen)
 
 
@@ -35,6 +35,7 @@ def taken(port: int, flag: str) -> UsageError:
 
 
 def _held(held: contextlib.ExitStack, port: int, flag: str) -> int:
+    """Listens on the port until `held` closes, so that no port is picked twice; 0 picks a free one."""
     if not 0 <= port < 65536:
         raise UsageError(f"{flag} wants a number between 1 and 65535, found {port}.")
     listener = held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))

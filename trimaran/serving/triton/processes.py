@@ -1,4 +1,4 @@
-"""The processes of a running Triton: its python stubs, and what they all hold in memory."""
+"""The processes of a running Triton: its Python stubs, and the memory that all of them hold."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ STUB = "triton_python_backend_stub"
 
 
 class Stub(NamedTuple):
-    """`version` is empty where a python-based backend serves the model: its command line does not say."""
+    """The process that runs the Python code of one model instance."""
 
     model: str
+    # Empty where a Python-based backend serves the model: the command line does not tell.
     version: str
 
 
 def stubs_of(keeper: int) -> dict[int, Stub]:
-    """Living stubs by process number, each with what it serves."""
-    found = {}
+    """Living stubs by process number."""
+    stubs = {}
     for process in descendants(keeper):
         with contextlib.suppress(psutil.Error):
             command = process.cmdline()
             # Before it loads a model, Triton asks a bare stub for its version.
             if len(command) > 1 and Path(command[0]).name == STUB and process.status() != psutil.STATUS_ZOMBIE:
-                found[process.pid] = _stub(command)
-    return found
+                stubs[process.pid] = _stub(command)
+    return stubs
 
 
-def kill_stubs(keeper: int, model: str) -> int:
-    """Ends the stubs of a model that hang; one that is only stopped dies too."""
-    doomed = [pid for pid, stub in stubs_of(keeper).items() if stub.model == model]
-    for pid in doomed:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    return len(doomed)
+def kill_stubs(keeper: int, model: str) -> None:
+    """Kills the stubs of a model, also those that are stopped."""
+    for pid, stub in stubs_of(keeper).items():
+        if stub.model == model:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def memory_bytes(keeper: int) -> int:
-    """Resident memory of the whole family; what its members share is counted once, as far as the kernel tells."""
+    """Resident memory of all processes. Shared memory is counted once, where the kernel reports it."""
     total = 0
     for process in descendants(keeper):
         with contextlib.suppress(psutil.Error, OSError):
@@ -58,13 +58,14 @@ def descendants(keeper: int) -> list[psutil.Process]:
 
 
 def _stub(command: list[str]) -> Stub:
-    """By the path of its model.py, and the name of its instance, which is the model's with two numbers."""
+    """The version is in the path of its model.py. The instance's name is the model's name with two numbers."""
     version = Path(command[1]).parent.name
     model = next((part.rsplit("_", 2)[0] for part in command[8:9]), Path(command[1]).parent.parent.name)
     return Stub(model, version if version.isdecimal() else "")
 
 
 def proportional_bytes(pid: int) -> int:
+    """Memory of a process with its share of shared pages; 0 where the kernel does not tell."""
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="utf-8").splitlines():
             if line.startswith("Pss:"):

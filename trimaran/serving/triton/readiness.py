@@ -1,6 +1,6 @@
-"""Whether a Triton really answers: its own word, and one canary inference per model that must make sense.
+"""Whether a Triton really answers: its readiness, and one canary inference per model that must make sense.
 
-Triton's readiness is not enough: a python stub that died, or runs with the wrong numpy, still counts as ready.
+Triton's readiness is not enough: a model whose Python stub died, or runs with the wrong numpy, still counts as ready.
 """
 
 from __future__ import annotations
@@ -11,49 +11,48 @@ import math
 from typing import Any
 
 from trimaran.core.errors import NotReady
+from trimaran.serving.triton.ports import HOST
 
 _INTEGERS = ("TYPE_INT64", "TYPE_INT32")
 _CANARY_TEXT = "A canary sings in the mine."
 _CANARY_TOKENS = 4
 
 
-def is_ready(port: int, *, host: str = "127.0.0.1", timeout_s: float = 2.0) -> bool:
+def is_ready(port: int, *, timeout_s: float = 2.0) -> bool:
     try:
-        status, _ = call((host, port), "/v2/health/ready", timeout_s=timeout_s)
+        status, _ = call((HOST, port), "/v2/health/ready", timeout_s=timeout_s)
     except (OSError, http.client.HTTPException):
         return False
     return status == 200
 
 
-def loaded_models(port: int, *, host: str = "127.0.0.1", timeout_s: float = 10.0) -> tuple[str, ...]:
-    status, body = call((host, port), "/v2/repository/index", {}, timeout_s=timeout_s)
+def loaded_models(port: int, *, timeout_s: float = 10.0) -> tuple[str, ...]:
+    status, body = call((HOST, port), "/v2/repository/index", {}, timeout_s=timeout_s)
     if status != 200:
-        raise NotReady(f"Triton at {host}:{port} did not list its models (status {status}).")
+        raise NotReady(f"Triton at {HOST}:{port} did not list its models (status {status}).")
     return tuple(sorted({str(item["name"]) for item in body if item.get("state") == "READY"}))
 
 
-def sing(
-    port: int, model: str, *, host: str = "127.0.0.1", timeout_s: float = 60.0, priority: int | None = None
-) -> None:
-    """One canary inference; raises NotReady unless the answer is there, finite and not all zeros.
+def send_canary(port: int, model: str, *, timeout_s: float = 60.0, priority: int | None = None) -> None:
+    """Sends one inference; raises NotReady unless the answer is there, finite and not all zeros.
 
-    The error carries `status` where the server answered; with a `priority` the canary does not wait behind callers.
+    The error has the `status` where the server answered. A canary with a `priority` does not wait behind callers.
     """
     try:
-        status, found = call((host, port), f"/v2/models/{model}/config", timeout_s=timeout_s)
+        status, body = call((HOST, port), f"/v2/models/{model}/config", timeout_s=timeout_s)
         if status == 200:
-            request: dict[str, Any] = {"inputs": _canary_inputs(found)}
-            if priority is not None and "priority_levels" in found.get("dynamic_batching", {}):
+            request: dict[str, Any] = {"inputs": _canary_inputs(body)}
+            if priority is not None and "priority_levels" in body.get("dynamic_batching", {}):
                 request["parameters"] = {"priority": priority}
-            status, found = call((host, port), f"/v2/models/{model}/infer", request, timeout_s=timeout_s)
+            status, body = call((HOST, port), f"/v2/models/{model}/infer", request, timeout_s=timeout_s)
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise NotReady(f"Model {model} gave no answer to a canary request: {error}.", model=model) from error
     if status != 200:
-        reason = found.get("error", "no reason given")
+        reason = body.get("error", "no reason given")
         raise NotReady(
             f"Model {model} refused a canary request (status {status}): {reason}.", model=model, status=status
         )
-    for output in found["outputs"]:
+    for output in body["outputs"]:
         if output["datatype"].startswith("FP") and not _makes_sense(output["data"]):
             raise NotReady(
                 f"Model {model} answered a canary request with a senseless {output['name']}: "
@@ -84,12 +83,12 @@ def _canary_inputs(config: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _makes_sense(numbers: list[float]) -> bool:
-    """A stub with the wrong numpy answers zeros. No numbers at all are an answer: a text may have no weights."""
+    """A stub with the wrong numpy answers zeros. An empty answer is fine: a text may have no sparse weights."""
     return not numbers or (all(math.isfinite(value) for value in numbers) and any(numbers))
 
 
 def call(address: tuple[str, int], path: str, body: Any = None, *, timeout_s: float) -> tuple[int, Any]:
-    """One request on a connection of its own: an idle one would hold up the server's exit."""
+    """One request on its own connection: an idle connection would hold up the server's exit."""
     connection = http.client.HTTPConnection(*address, timeout=timeout_s)
     try:
         method, payload = ("GET", None) if body is None else ("POST", json.dumps(body))

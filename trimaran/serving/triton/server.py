@@ -1,4 +1,4 @@
-"""A running Triton: started on the loopback, proven by canaries, and ended for certain."""
+"""A running Triton: started on the loopback, proven by canary requests, and always ended with its processes."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from typing import TypedDict, Unpack, cast
 import psutil
 
 from trimaran.core.errors import NotReady, ToolError, UsageError
+from trimaran.core.repository import model_folders, models_in
 from trimaran.core.store import default_home, sweep
 from trimaran.runtime.pulse import FOLDER
 from trimaran.serving.triton import control, installation, keeper, ports, processes, readiness
-from trimaran.serving.triton.listing import listed_models
+from trimaran.serving.triton.flags import EXIT_TIMEOUT_S, address_flags, server_flags, tracing_flags
 
-EXIT_TIMEOUT_S = 10
 DEADLINE_S = 120.0
 _PORT_ATTEMPTS = 5
 _POLL_S = 0.05
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 class Server:
-    """Made by `launch`. A context manager; closing it answers the requests in flight first."""
+    """Made by `launch`. Use it as a context manager: closing answers the requests in flight first."""
 
     def __init__(
         self,
@@ -52,6 +52,7 @@ class Server:
         drain: bool = True,
     ) -> None:
         self._process = process
+        self._command = [str(part) for part in cast(Sequence[object], process.args)]
         self._lifeline: int | None = lifeline
         self.repository = repository
         self.ports = chosen
@@ -66,7 +67,7 @@ class Server:
 
     @property
     def keeper_pid(self) -> int:
-        """The process under which Triton and all its stubs run."""
+        """The parent process of Triton and all its Python stubs."""
         return self._process.pid
 
     @property
@@ -81,19 +82,20 @@ class Server:
         return self._process.poll() is None
 
     def prove(self) -> None:
-        """A canary through every loaded model. Raises NotReady."""
+        """Sends a canary through every loaded model. Raises NotReady."""
         self.models = readiness.loaded_models(self.ports.http)
         for model in self.models:
-            readiness.sing(self.ports.http, model)
+            readiness.send_canary(self.ports.http, model)
 
     def load(self, model: str) -> None:
-        """Loads a model that waits to be asked for, or the version that its configuration now names."""
+        """Loads an on-demand model, or the version that the model's configuration now names."""
         control.load((ports.HOST, self.ports.http), model)
         self.models = readiness.loaded_models(self.ports.http)
 
     def close(self) -> None:
-        """Drains if it should, then ends the server with all its processes and shared memory; closing twice is
-        harmless.
+        """Drains, unless launched without, and ends the server with its processes and shared memory.
+
+        Closing twice is harmless.
         """
         if not self._drain:
             for process in processes.descendants(self.keeper_pid):
@@ -109,12 +111,12 @@ class Server:
             self._process.wait()
 
     def failure(self, what: str) -> ToolError:
-        """The error for a server that did not do `what`, with the reason its log gives."""
+        """The error of a server that did not do `what`, with the reason from its log."""
         return ToolError(
             f"Triton {what}: {_reason(self.log)}",
             hint=f"The log is {self.log}.",
             log=str(self.log),
-            command=self._process.args,
+            command=self._command,
         )
 
     def __enter__(self) -> Server:
@@ -127,22 +129,23 @@ class Server:
 
 
 class LaunchOptions(TypedDict, total=False):
-    """A port that is not given is picked. Models that are marked as loaded on demand wait for `Server.load`, unless
-    `everything` is asked for. With `cpus`, the server and its stubs run on that many of the CPUs that this process may
-    use. A response cache is for the models whose configuration asks for it. `otlp` is the OpenTelemetry collector,
-    such as http://host:4318, that gets a trace of every request. A server that nobody else asks need not `drain`: it
-    is ended at once, where unloading its models would take seconds.
-    """
-
+    # A port that is not given, or None, is picked.
     http_port: int | None
     grpc_port: int | None
     metrics_port: int | None
+    # By default a new file in the home's `logs`.
     log_file: Path | None
+    # How long the server may take to answer its canaries.
     deadline_s: float
+    # Whether models that are marked "on demand" are loaded too; otherwise they wait for `Server.load`.
     everything: bool
+    # How many of the CPUs of this process the server and its stubs may use.
     cpus: int | None
+    # A response cache for the models whose configuration asks for it.
     response_cache_bytes: int
+    # An OpenTelemetry collector, such as http://host:4318, that gets a trace of every request.
     otlp: str
+    # Whether closing answers what is in flight. Without, the server is killed at once; unloading would take seconds.
     drain: bool
 
 
@@ -153,16 +156,16 @@ def launch(repository: Path, **options: Unpack[LaunchOptions]) -> Server:
     start; its log stays). The server ends when this process does.
     """
     repository = repository.absolute()
-    if not any(repository.glob("*/config.pbtxt")):
+    if not model_folders(repository):
         raise UsageError(f"{repository} holds no models to serve.", hint="`trimaran deploy` fills a repository.")
-    found = installation.find()
+    triton = installation.find()
     sweep(repository)
     log_file = options.get("log_file") or _new_log()
     log_file.parent.mkdir(parents=True, exist_ok=True)
     flags = _flags(repository, options)
-    given = {kind: cast(int | None, options.get(f"{kind}_port")) for kind in ports.Ports._fields}
+    wanted_ports = {kind: cast(int | None, options.get(f"{kind}_port")) for kind in ports.Ports._fields}
     for _ in range(_PORT_ATTEMPTS):
-        server = _start(found, repository, ports.choose(**given), log_file, flags, options)
+        server = _start(triton, repository, ports.choose(**wanted_ports), log_file, flags, options)
         try:
             if _wait(server, options.get("deadline_s", DEADLINE_S)):
                 log.info("Triton serves %s on http %s, grpc %s", repository, server.http_url, server.grpc_url)
@@ -175,25 +178,19 @@ def launch(repository: Path, **options: Unpack[LaunchOptions]) -> Server:
 
 
 def _flags(repository: Path, options: LaunchOptions) -> list[str]:
-    """What Triton is told beyond where things are."""
-    models = listed_models(repository)
-    loaded = [model.name for model in models if options.get("everything") or not model.on_demand]
-    cache = options.get("response_cache_bytes")
+    """Everything but the ports and folders of one start."""
+    everything, cache_bytes = options.get("everything"), options.get("response_cache_bytes")
+    loaded = [model.name for model in models_in(repository) if everything or not model.on_demand]
     return [
-        "--disable-auto-complete-config",
-        *("--model-repository", str(repository)),
-        # Explicit, so that one model can be unloaded and loaded again, and none is loaded that nobody calls.
-        *("--model-control-mode", "explicit"),
-        # For the priorities of instances: a spare works only while the others are busy.
-        *("--rate-limit", "execution_count"),
-        *(part for model in loaded for part in ("--load-model", model)),
-        *(("--cache-config", f"local,size={cache}") if cache else ()),
-        *(part for setting in _tracing(options.get("otlp", "")) for part in ("--trace-config", setting)),
+        *server_flags(repository, loaded),
+        *address_flags(ports.HOST, metrics_address=ports.HOST),
+        *((f"--cache-config=local,size={cache_bytes}",) if cache_bytes else ()),
+        *tracing_flags(options.get("otlp", "")),
     ]
 
 
 def _start(
-    found: installation.Installation,
+    triton: installation.Installation,
     repository: Path,
     chosen: ports.Ports,
     log_file: Path,
@@ -202,10 +199,10 @@ def _start(
 ) -> Server:
     folder = Path(tempfile.mkdtemp(prefix="trimaran-triton-"))
     try:
-        found.place_backends(folder / "backends")
+        triton.place_backends(folder / "backends")
         pulses = folder / "pulses"
         pulses.mkdir()
-        process, lifeline = _spawn(found, chosen, log_file, folder, flags, options.get("cpus"))
+        process, lifeline = _spawn(triton, chosen, log_file, folder, flags, options.get("cpus"))
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -221,28 +218,25 @@ def _start(
 
 
 def _spawn(
-    found: installation.Installation,
+    triton: installation.Installation,
     chosen: ports.Ports,
     log_file: Path,
     folder: Path,
     flags: Sequence[str],
     cpus: int | None,
 ) -> tuple[subprocess.Popen[bytes], int]:
-    """The keeper with Triton under it, and the lifeline that ends both when it closes."""
+    """The keeper with Triton under it, and a pipe's end: both processes end when it closes."""
     shm_prefix = f"trimaran-{os.getpid()}-{uuid.uuid4().hex[:8]}-"
     command = [
-        str(found.binary),
+        str(triton.binary),
         *flags,
-        *("--backend-directory", str(folder / "backends")),
-        *("--cache-directory", str(found.caches)),
-        *("--http-address", ports.HOST, "--http-port", str(chosen.http)),
-        *("--grpc-address", ports.HOST, "--grpc-port", str(chosen.grpc)),
-        *("--metrics-address", ports.HOST, "--metrics-port", str(chosen.metrics)),
-        *("--exit-timeout-secs", str(EXIT_TIMEOUT_S)),
-        *("--backend-config", f"python,shm-region-prefix-name={shm_prefix}"),
+        *(f"--{kind}-port={port}" for kind, port in chosen._asdict().items()),
+        f"--backend-directory={folder / 'backends'}",
+        f"--cache-directory={triton.caches}",
+        f"--backend-config=python,shm-region-prefix-name={shm_prefix}",
     ]
     watched, lifeline = os.pipe()
-    # By its path and isolated: the keeper must start fast and owe nothing to this environment.
+    # By its path and in isolated mode: the keeper starts fast and does not depend on this environment.
     allowed = ",".join(map(str, sorted(os.sched_getaffinity(0))[:cpus]))
     guard = [sys.executable, "-I", str(Path(keeper.__file__)), allowed]
     guard += [str(watched), str(EXIT_TIMEOUT_S + 5), shm_prefix]
@@ -250,7 +244,7 @@ def _spawn(
         with log_file.open("ab") as stream:
             process = subprocess.Popen(
                 [*guard, str(folder), *command],
-                env=found.environment() | {FOLDER: str(folder / "pulses")},
+                env=triton.environment() | {FOLDER: str(folder / "pulses")},
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=subprocess.STDOUT,
@@ -265,20 +259,8 @@ def _spawn(
     return process, lifeline
 
 
-def _tracing(otlp: str) -> tuple[str, ...]:
-    """Triton's settings for a trace of every request, under the caller's own where it sends a `traceparent`."""
-    if not otlp:
-        return ()
-    # With its own default, Triton 2.51 sent a lone span only when it ended.
-    exporter = {"url": f"{otlp.rstrip('/')}/v1/traces", "bsp_schedule_delay": "1000"}
-    return (
-        *("mode=opentelemetry", "level=TIMESTAMPS", "rate=1"),
-        *(f"opentelemetry,{key}={value}" for key, value in exporter.items()),
-    )
-
-
 def _wait(server: Server, deadline_s: float) -> bool:
-    """Whether it came up; False when it lost the race for a port."""
+    """Whether the server came up; False when another process took one of its ports."""
     end = time.monotonic() + deadline_s
     while not readiness.is_ready(server.ports.http):
         if not server.alive():
@@ -296,20 +278,20 @@ def _wait(server: Server, deadline_s: float) -> bool:
 
 
 def _new_log() -> Path:
-    """In the home's `logs`, which keeps the last few."""
+    """In the home's `logs`, of which the last few are kept."""
     folder = default_home() / "logs"
-    found = sorted(folder.glob("triton-*.log"), key=lambda path: path.stat().st_mtime)
-    for path in found[: -_KEPT_LOGS + 1]:
+    logs = sorted(folder.glob("triton-*.log"), key=lambda path: path.stat().st_mtime)
+    for path in logs[: -_KEPT_LOGS + 1]:
         path.unlink(missing_ok=True)
     return folder / f"triton-{uuid.uuid4().hex[:12]}.log"
 
 
 def _reason(log_file: Path) -> str:
-    """The sentences of the log that say what went wrong, or else its last lines."""
+    """The lines of the log that say what went wrong, or else its last lines."""
     lines = _read(log_file).splitlines()
-    found = [match.group(match.lastgroup or 0) for line in lines if (match := _FAILURE.search(line))]
-    chosen = found[:3] or [line.strip() for line in lines if line.strip()][-5:]
-    return " | ".join(line.replace("\\n", " ").strip()[:400] for line in chosen) or "its log is empty."
+    failures = [match.group(match.lastgroup or 0) for line in lines if (match := _FAILURE.search(line))]
+    quoted = failures[:3] or [line.strip() for line in lines if line.strip()][-5:]
+    return " | ".join(line.replace("\\n", " ").strip()[:400] for line in quoted) or "its log is empty."
 
 
 def _read(path: Path) -> str:

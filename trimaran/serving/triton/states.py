@@ -1,4 +1,4 @@
-"""State files of live servers: how a later command finds them, and never mistakes another process for one."""
+"""State files of live servers: later commands find the servers by them, and never take another process for one."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 from pathlib import Path
+from typing import Literal
 
 from pydantic import ValidationError as SchemaError
 
@@ -14,11 +15,9 @@ from trimaran.core.store import default_home, write_atomically
 
 
 class Running(Frozen):
-    """A live server. The start time tells its supervisor from a later process that got the same number.
+    """A live server."""
 
-    `reloads` counts models that were loaded again because they had stopped answering, `restarts` servers.
-    """
-
+    # The supervisor's process. Its start time tells it from a later process with the same number.
     pid: int
     started_ticks: int
     repository: Path
@@ -27,57 +26,65 @@ class Running(Frozen):
     metrics_port: int
     log: Path
     models: tuple[str, ...]
+    # How often a model was loaded again because it had stopped answering, and how often the server was restarted.
     reloads: int = 0
     restarts: int = 0
 
+    @property
+    def path(self) -> Path:
+        return _folder() / f"{self.pid}.json"
 
-class State:
-    """The state file of a server."""
+    @property
+    def alive(self) -> bool:
+        return start_ticks(self.pid) == self.started_ticks
+
+
+class StateFile:
+    """The state file of a server that this process supervises."""
 
     def __init__(self, running: Running) -> None:
         self.running = running
-        self.path = states_folder() / f"{running.pid}.json"
+        self._write()
 
-    def count(self, **more: int) -> None:
-        found = {name: getattr(self.running, name) + number for name, number in more.items()}
-        self.running = self.running.model_copy(update=found)
+    def count(self, counter: Literal["reloads", "restarts"]) -> None:
+        self.running = self.running.model_copy(update={counter: getattr(self.running, counter) + 1})
         # A full disk must not end a server that answers.
         with contextlib.suppress(OSError):
-            self.write()
+            self._write()
 
-    def write(self) -> None:
-        write_atomically(self.path, self.running.model_dump_json(indent=2) + "\n")
+    def _write(self) -> None:
+        write_atomically(self.running.path, self.running.model_dump_json(indent=2) + "\n")
 
 
 def running() -> tuple[Running, ...]:
-    """The servers of this user that live; what dead ones left is removed."""
-    found = []
-    for path in sorted(states_folder().glob("*.json")):
+    """The live servers of this user. State files of dead servers are removed."""
+    live = []
+    for path in sorted(_folder().glob("*.json")):
         try:
             state = Running.model_validate_json(path.read_bytes())
         except (OSError, SchemaError):
             continue
-        if ticks(state.pid) == state.started_ticks:
-            found.append(state)
+        if state.alive:
+            live.append(state)
         else:
             path.unlink(missing_ok=True)
-    return tuple(found)
-
-
-def states_folder() -> Path:
-    return default_home() / "servers"
+    return tuple(live)
 
 
 def send(state: Running, number: signal.Signals) -> None:
-    if ticks(state.pid) == state.started_ticks:
+    if state.alive:
         with contextlib.suppress(ProcessLookupError):
             os.kill(state.pid, number)
 
 
-def ticks(pid: int) -> int | None:
-    """When the process started, in clock ticks since boot; None if there is none (or only its remains)."""
+def start_ticks(pid: int) -> int | None:
+    """When the process started, in clock ticks since boot; None when it does not exist or is a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     except OSError:
         return None
     return None if fields[0] == "Z" else int(fields[19])
+
+
+def _folder() -> Path:
+    return default_home() / "servers"

@@ -1,4 +1,4 @@
-"""Whether a live endpoint gives the answers that eager PyTorch gave, by the task's own metric."""
+"""Whether a live endpoint gives the answers that eager PyTorch gave, measured by the task's own metrics."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from trimaran.judging.wire_fidelity import Tensors, wire_change, wire_fidelity
 from trimaran.serving.client.calls import Ask, Model
 from trimaran.serving.client.synchronous import Client
 
-_ASKED_ALONE = 16
+_SENT_ALONE = 16
 
 
 class Verification(Frozen):
-    """What was measured over the wire, and each limit that it was held against."""
+    """What was measured over the wire, and the limits."""
 
     name: str
     rows: int
@@ -32,8 +32,9 @@ class Verification(Frozen):
 
 
 def verify(client: Client, name: str, golden: Golden, *, callers: int = 0) -> Verification:
-    """Asks every row of the bundle in full requests, or one a request by so many `callers` at a time, which the server
-    then puts together as it likes; and a few of them alone too.
+    """Sends every row of the bundle in full requests, and a few rows alone too.
+
+    With `callers`, that many threads send one row per request instead, and the server forms the batches.
     """
     outputs = [item.name for item in golden.answers]
     if callers:
@@ -42,9 +43,9 @@ def verify(client: Client, name: str, golden: Golden, *, callers: int = 0) -> Ve
     else:
         together = ask(client, name, golden.rows, outputs=outputs)
     wanted = golden.tensors
-    _require_like(name, golden, wanted, together)
+    _require_same_kind(name, wanted, together)
     metrics = wire_fidelity(golden.task, golden.numbers, wanted, together)
-    few = golden.rows[:_ASKED_ALONE]
+    few = golden.rows[:_SENT_ALONE]
     alone = joined([ask(client, name, [row], outputs=list(wanted)) for row in few])
     metrics["batch_change"] = wire_change(golden.task, golden.numbers, _cut(together, len(few)), alone)
     return Verification(
@@ -63,17 +64,17 @@ def verify(client: Client, name: str, golden: Golden, *, callers: int = 0) -> Ve
     )
 
 
-def require_faithful(found: Verification) -> None:
-    """Raises QualityError with every limit that broke."""
-    broken = [check for check in found.checks if not check.holds]
+def require_faithful(verification: Verification) -> None:
+    """Raises QualityError with every limit that is broken."""
+    broken = [check for check in verification.checks if not check.holds]
     if broken:
-        said = ", ".join(
+        limits = ", ".join(
             f"{check.name} {_short(check.observed)}, wanted {check.comparison} {check.limit:g}" for check in broken
         )
         raise QualityError(
-            f"As served, {found.name} is not what was proven: {said}.",
+            f"As served, {verification.name} is not what was proven: {limits}.",
             hint="Serve with the libraries that the artifact's manifest names, and the version that was proven.",
-            metrics=found.metrics,
+            metrics=verification.metrics,
         )
 
 
@@ -89,7 +90,7 @@ def ask(client: Client, name: str, rows: Sequence[Row], *, outputs: Sequence[str
 
 
 def joined(parts: Sequence[Tensors]) -> Tensors:
-    """Parts of one answer; those whose rows differ in width are filled up as the wire contract says."""
+    """The parts of one answer. Rows of different widths are filled up as the wire contract says."""
     return {name: _stacked([part[name] for part in parts]) for name in parts[0]}
 
 
@@ -105,15 +106,16 @@ def _stacked(arrays: Sequence[np.ndarray]) -> np.ndarray:  # type: ignore[type-a
     return whole
 
 
-def _require_like(name: str, golden: Golden, wanted: Tensors, found: Tensors) -> None:
+def _require_same_kind(name: str, wanted: Tensors, served: Tensors) -> None:
+    """Raises QualityError where no metric can be computed: other labels, or vectors of another width."""
     labels = [
-        {bytes(label) for label in side["LABELS"].ravel()} if "LABELS" in side else set() for side in (wanted, found)
+        {bytes(label) for label in side["LABELS"].ravel()} if "LABELS" in side else set() for side in (wanted, served)
     ]
     if labels[0] != labels[1]:
         words = [", ".join(sorted(label.decode() for label in side)) for side in labels]
         raise QualityError(f"{name} was proven with the labels {words[0]}; the server has {words[1]}.")
-    if "EMBEDDING" in wanted and wanted["EMBEDDING"].shape != found["EMBEDDING"].shape:
-        shapes = [side["EMBEDDING"].shape[1:] for side in (wanted, found)]
+    if "EMBEDDING" in wanted and wanted["EMBEDDING"].shape != served["EMBEDDING"].shape:
+        shapes = [side["EMBEDDING"].shape[1:] for side in (wanted, served)]
         raise QualityError(f"{name} was proven with vectors of shape {shapes[0]}; the server gives {shapes[1]}.")
 
 

@@ -1,202 +1,206 @@
-"""Looks after a running server: a canary for each model, and what is done when one stops singing.
+"""Looks after a running server: sends canaries to each model, and reloads a model that stops answering.
 
-Triton's readiness stays true over a dead python stub, so nothing but an answer counts.
+Triton's readiness stays true over a dead Python stub, so only an answer counts.
 """
 
 from __future__ import annotations
 
 import logging
-import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from trimaran.core.errors import NotReady, ServerError
-from trimaran.runtime.pulse import Sign, sign_of
-from trimaran.serving.triton import control, processes, readiness
-from trimaran.serving.triton.server import Server
+from trimaran.runtime.pulse import Sign
+from trimaran.serving.triton.processes import Stub
+from trimaran.serving.triton.watched_server import WatchedServer
 
 log = logging.getLogger(__name__)
 Health = Literal["well", "dead", "busy", "absent"]
-# By the status of the answer to a canary; any other is a death.
-_HEALTH: dict[object, Health] = {None: "busy", 503: "busy", 400: "absent", 404: "absent"}
+# By the HTTP status of the answer to a canary (None is no answer); any other status means that the model is dead.
+_HEALTH: dict[int | None, Health] = {None: "busy", 503: "busy", 400: "absent", 404: "absent"}
+_RELOAD_CANARY_TIMEOUT_S = 60.0
+# Triton serves priority 1 before the requests of callers.
+_CANARY_PRIORITY = 1
 
 
 @dataclass(frozen=True)
-class Care:
-    """`canary_s` is the time between canaries of a model; `hang_s` how long one that is asked may finish nothing, or
-    one of its stubs not move; `memory_limit_bytes` is for the server with all its stubs.
-    """
-
+class WatchdogSettings:
+    # The time between two canaries of a model, and how long one may take.
     canary_s: float = 1.0
     canary_timeout_s: float = 3.0
+    # How long a model that is asked may finish nothing, or one of its stubs may show no sign of life.
     hang_s: float = 30.0
+    # For the server with all its stubs.
     memory_limit_bytes: int | None = None
 
 
-DEFAULT_CARE = Care()
+DEFAULT_SETTINGS = WatchdogSettings()
 
 
 @dataclass
-class _Watched:
-    """What is known of one model: when it last finished something, and whether it must be loaded again."""
-
-    next_canary_s: float = 0.0
-    progressed_s: float = field(default_factory=time.monotonic)
+class _WatchedModel:
+    # When it last finished something, and its count of finished work then (-1: not asked since).
+    progressed_s: float
     finished: int = -1
+    next_canary_s: float = 0.0
+    # Unloaded by us and not loaded again yet.
     missing: bool = False
+    # Attempts in a row to load it again that failed.
     failures: int = 0
+
+    def progress(self, now_s: float, finished: int = -1) -> None:
+        self.progressed_s, self.finished = now_s, finished
 
 
 class Watchdog:
-    """`tick` is called often; it raises ServerGone when the server itself must be started again."""
+    """Call `tick` often. It raises ServerGone when the server itself must be started again."""
 
-    def __init__(self, server: Server, care: Care, *, on_reload: Callable[[str, str], None]) -> None:
-        self._server, self._care, self._on_reload = server, care, on_reload
-        self._address = (server.host, server.ports.http)
-        self._watched = {model: _Watched() for model in server.models}
-        self._stubs: dict[int, processes.Stub] = {}
-        self._pool = ThreadPoolExecutor(max(1, len(self._watched)), thread_name_prefix="trimaran-canary")
-        self._answered_s = time.monotonic()
+    def __init__(
+        self, server: WatchedServer, settings: WatchdogSettings, *, on_reload: Callable[[str, str], None]
+    ) -> None:
+        self._server, self._settings, self._on_reload = server, settings, on_reload
+        self._models = {model: _WatchedModel(progressed_s=server.now_s()) for model in server.models}
+        self._stubs: dict[int, Stub] = {}
+        self._pool = ThreadPoolExecutor(max(1, len(self._models)), thread_name_prefix="trimaran-canary")
+        self._answered_s = server.now_s()
         self._next_memory_s = 0.0
 
     def tick(self) -> None:
         if not self._server.alive():
             raise ServerGone("it ended by itself")
-        self._watch_memory()
-        for model in self._widowed():
-            self._reload(model, "its python stub died")
-            self._schedule(model)
-        now = time.monotonic()
-        due = [name for name, one in self._watched.items() if now >= one.next_canary_s]
-        for model, health in zip(due, self._pool.map(self._health, due), strict=True):
-            self._act(model, health)
-            self._schedule(model)
-        if time.monotonic() - self._answered_s > self._care.hang_s:
-            raise ServerGone(f"it answered nothing for {self._care.hang_s:g} s")
+        self._check_memory()
+        for name in self._models_with_lost_stubs():
+            self._reload(name, "its python stub died")
+            self._schedule(name)
+        now_s = self._server.now_s()
+        due = [name for name, model in self._models.items() if now_s >= model.next_canary_s]
+        for name, health in zip(due, self._pool.map(self._health, due), strict=True):
+            self._act(name, health)
+            self._schedule(name)
+        if self._server.now_s() - self._answered_s > self._settings.hang_s:
+            raise ServerGone(f"it answered nothing for {self._settings.hang_s:g} s")
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _schedule(self, model: str) -> None:
-        """A model that cannot be loaded is tried ever more rarely: each attempt costs the others CPU."""
-        one = self._watched[model]
-        one.next_canary_s = time.monotonic() + self._care.canary_s * min(60, 2**one.failures)
+    def _schedule(self, name: str) -> None:
+        """A model that cannot be loaded is tried less and less often: each attempt costs the others CPU."""
+        model = self._models[name]
+        model.next_canary_s = self._server.now_s() + self._settings.canary_s * min(60, 2**model.failures)
 
-    def _widowed(self) -> set[str]:
-        """Models that have fewer stubs than they are configured for and do not know it. Unloading ends one too, but
-        Triton says so first; and the stub of a model that was loaded again can outlive the loading for a while.
+    def _models_with_lost_stubs(self) -> set[str]:
+        """Models that Triton calls ready although they have fewer stubs than they are configured for.
+
+        Unloading a model ends its stubs too, but Triton reports that first. The old stub of a reloaded model can also
+        live on for a while after the reload.
         """
-        found = processes.stubs_of(self._server.keeper_pid)
-        before, now = Counter(self._stubs.values()), Counter(found.values())
+        stubs = self._server.stubs()
+        before, now = Counter(self._stubs.values()), Counter(stubs.values())
         lost = {stub for stub, count in before.items() if now[stub] < count}
-        self._stubs = found
+        self._stubs = stubs
         if not lost:
             return set()
-        suspects = {stub for stub in lost if stub.model in self._watched} & self._ready()
-        # Counted once more: what was being loaded at the first count may have become ready since.
-        now = Counter(processes.stubs_of(self._server.keeper_pid).values())
-        suspects = {stub for stub in suspects if now[stub] < self._wanted(stub.model)}
+        suspects = {stub for stub in lost if stub.model in self._models} & self._ready()
+        # Counted again: a model that was being loaded at the first count may have become ready since.
+        now = Counter(self._server.stubs().values())
+        suspects = {stub for stub in suspects if now[stub] < self._instances(stub.model)}
         return {stub.model for stub in suspects & self._ready()} if suspects else set()
 
-    def _wanted(self, model: str) -> int:
+    def _instances(self, name: str) -> int:
         try:
-            return control.instances(self._address, model)
+            return self._server.instances(name)
         except ServerError:
             return 0
 
-    def _ready(self) -> set[processes.Stub]:
-        """What Triton takes for ready; nothing when it does not answer."""
+    def _ready(self) -> set[Stub]:
+        """What Triton calls ready; nothing when it does not answer."""
         try:
-            index = control.index(self._address)
-            return {processes.Stub(entry.name, entry.version) for entry in index if entry.state == "READY"}
+            return self._server.ready()
         except ServerError:
             return set()
 
-    def _watch_memory(self) -> None:
-        limit, now = self._care.memory_limit_bytes, time.monotonic()
-        if limit is None or now < self._next_memory_s:
+    def _check_memory(self) -> None:
+        limit, now_s = self._settings.memory_limit_bytes, self._server.now_s()
+        if limit is None or now_s < self._next_memory_s:
             return
-        self._next_memory_s = now + self._care.canary_s
-        found = processes.memory_bytes(self._server.keeper_pid)
-        if found > limit:
-            raise ServerGone(f"it holds {found >> 20} MiB of memory, more than its limit of {limit >> 20} MiB")
+        self._next_memory_s = now_s + self._settings.canary_s
+        held = self._server.memory_bytes()
+        if held > limit:
+            raise ServerGone(f"it holds {held >> 20} MiB of memory, more than its limit of {limit >> 20} MiB")
 
-    def _health(self, model: str) -> Health:
-        if self._watched[model].missing:
+    def _health(self, name: str) -> Health:
+        if self._models[name].missing:
             return "dead"
-        health = self._canary(model)
+        health = self._canary(name)
         if health != "dead":
             return health
-        # A canary that met an unloading fails too; Triton has then said that the model goes, or another version of it
-        # answers the next one.
-        return self._canary(model) if any(stub.model == model for stub in self._ready()) else "absent"
+        # A canary also fails when it meets an unload. Triton then no longer calls the model ready, or another version
+        # answers the next canary.
+        return self._canary(name) if any(stub.model == name for stub in self._ready()) else "absent"
 
-    def _canary(self, model: str) -> Health:
+    def _canary(self, name: str) -> Health:
         try:
-            readiness.sing(self._server.ports.http, model, timeout_s=self._care.canary_timeout_s, priority=1)
+            self._server.send_canary(name, timeout_s=self._settings.canary_timeout_s, priority=_CANARY_PRIORITY)
         except NotReady as error:
-            status = error.facts.get("status")
-            if status is not None:
-                self._answered_s = time.monotonic()
-            return _HEALTH.get(status, "dead")
-        self._answered_s = time.monotonic()
+            if error.status is not None:
+                self._answered_s = self._server.now_s()
+            return _HEALTH.get(error.status, "dead")
+        self._answered_s = self._server.now_s()
         return "well"
 
-    def _act(self, model: str, health: Health) -> None:
-        one = self._watched[model]
+    def _act(self, name: str, health: Health) -> None:
         if health in ("well", "absent"):
-            one.progressed_s, one.finished = time.monotonic(), -1
+            self._models[name].progress(self._server.now_s())
         elif health == "dead":
-            self._reload(model, "it answers a canary with nonsense or an error")
-        if health in ("well", "busy") and self._stuck(model):
-            self._reload(model, f"one of its python stubs did not move for {self._care.hang_s:g} s")
-        elif health == "busy" and self._hangs(model):
-            self._reload(model, f"it finished nothing for {self._care.hang_s:g} s")
+            self._reload(name, "it answers a canary with nonsense or an error")
+        if health in ("well", "busy") and self._has_stuck_stub(name):
+            self._reload(name, f"one of its python stubs did not move for {self._settings.hang_s:g} s")
+        elif health == "busy" and self._hangs(name):
+            self._reload(name, f"it finished nothing for {self._settings.hang_s:g} s")
 
-    def _stuck(self, model: str) -> bool:
+    def _has_stuck_stub(self, name: str) -> bool:
         """One of several stubs can hang while the others answer the canaries."""
-        return any(time.monotonic() - sign.moved_s > self._care.hang_s for sign in self._signs(model))
+        return any(self._server.now_s() - sign.moved_s > self._settings.hang_s for sign in self._signs(name))
 
-    def _signs(self, model: str) -> list[Sign]:
-        found = [sign_of(self._server.pulses, pid) for pid, stub in self._stubs.items() if stub.model == model]
-        return [sign for sign in found if sign is not None]
+    def _signs(self, name: str) -> list[Sign]:
+        signs = [self._server.sign(pid) for pid, stub in self._stubs.items() if stub.model == name]
+        return [sign for sign in signs if sign is not None]
 
-    def _hangs(self, model: str) -> bool:
-        """No answer to a canary may mean much to do; a model that hangs finishes nothing at all, and none of its stubs
-        works on something long.
-        """
-        one, now = self._watched[model], time.monotonic()
+    def _hangs(self, name: str) -> bool:
+        """A busy model may miss a canary. One that hangs finishes nothing at all, and none of its stubs is working."""
+        model, now_s = self._models[name], self._server.now_s()
         try:
-            finished = control.finished(self._address, model)
+            finished = self._server.finished(name)
         except ServerError:
             return False
-        self._answered_s = now
-        if finished != one.finished or any(sign.working for sign in self._signs(model)):
-            one.finished, one.progressed_s = finished, now
-        return now - one.progressed_s > self._care.hang_s
+        self._answered_s = now_s
+        if finished != model.finished or any(sign.working for sign in self._signs(name)):
+            model.progress(now_s, finished)
+        return now_s - model.progressed_s > self._settings.hang_s
 
-    def _reload(self, model: str, reason: str) -> None:
-        """Unloaded and loaded again. A stub that lives but hangs is ended first, or unloading would wait for it."""
-        log.warning("Model %s is loaded again: %s.", model, reason)
-        one = self._watched[model]
-        processes.kill_stubs(self._server.keeper_pid, model)
+    def _reload(self, name: str, reason: str) -> None:
+        """Unloads the model and loads it again. Its stubs are killed first: unloading would wait for one that hangs."""
+        log.warning("Model %s is loaded again: %s.", name, reason)
+        model = self._models[name]
+        self._server.kill_stubs(name)
         try:
-            control.unload(self._address, model)
-            one.missing = True
-            control.load(self._address, model)
-            readiness.sing(self._server.ports.http, model)
+            self._server.unload(name)
+            model.missing = True
+            self._server.load(name)
+            self._server.send_canary(name, timeout_s=_RELOAD_CANARY_TIMEOUT_S)
         except ServerError as error:
-            log.error("Model %s could not be loaded again and will be tried once more: %s", model, error)
-            one.failures += 1
+            log.error("Model %s could not be loaded again and will be tried once more: %s", name, error)
+            model.failures += 1
             return
-        one.missing, one.progressed_s, one.finished, one.failures = False, time.monotonic(), -1, 0
-        self._stubs = processes.stubs_of(self._server.keeper_pid)
-        self._answered_s = time.monotonic()
-        self._on_reload(model, reason)
+        model.missing, model.failures = False, 0
+        model.progress(self._server.now_s())
+        self._stubs = self._server.stubs()
+        self._answered_s = self._server.now_s()
+        self._on_reload(name, reason)
 
 
 class ServerGone(Exception):
-    """The server must be started again; says why."""
+    """The server must be started again; the message says why."""

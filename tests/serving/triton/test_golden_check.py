@@ -15,7 +15,7 @@ from trimaran.judging.golden import Golden, golden_rows, make_golden, read_golde
 from trimaran.judging.wire_fidelity import Tensors
 from trimaran.model_repository.layout import lay_out
 from trimaran.runtime.text import softmax
-from trimaran.serving.triton.check import serve_and_verify
+from trimaran.serving.triton.golden_check import serve_and_verify
 
 ROWS = [{"TEXT": text} for text in TEXTS]
 
@@ -69,7 +69,7 @@ def test_a_bundle_survives_its_file_and_damage_is_said_so(tmp_path: Path) -> Non
     assert read_golden(path) == golden
     np.testing.assert_array_equal(read_golden(path).tensors["EMBEDDING"], wanted["EMBEDDING"])
     path.write_text(golden.to_json()[:-40])
-    with pytest.raises(IntegrityError, match="no readable golden bundle"):
+    with pytest.raises(IntegrityError, match="not a readable golden bundle"):
         read_golden(path)
 
 

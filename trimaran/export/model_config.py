@@ -1,0 +1,66 @@
+"""Reads config.json as transformers' config of the family, and its sizes through optimum."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from trimaran.core.errors import UsageError
+from trimaran.core.families import UNBOUNDED, family
+from trimaran.export.quiet import quiet
+
+
+class ModelSizes(NamedTuple):
+    hidden: int
+    layers: int
+    heads: int
+    vocabulary: int
+    # Tokens that the model can read: its position table, without the entries that no token uses.
+    positions: int
+
+
+def config_from_json(stated: Mapping[str, Any], model_type: str, source: str) -> Any:
+    """transformers' config for `model_type`, which replaces the model_type that config.json states."""
+    import transformers
+    from huggingface_hub.errors import StrictDataclassError
+
+    facts = {key: value for key, value in stated.items() if key not in ("model_type", "auto_map")}
+    try:
+        with quiet():
+            return transformers.CONFIG_MAPPING[model_type].from_dict(facts)
+    except (StrictDataclassError, TypeError, ValueError) as error:
+        raise UsageError(
+            f"The config.json of {source} does not describe a {model_type}: {' '.join(str(error).split())}",
+            hint="Use the config.json that was saved with these weights.",
+        ) from error
+
+
+def sizes_of(config: Any) -> ModelSizes:
+    """Every family names its sizes differently; optimum and transformers' attribute maps know the names."""
+    from optimum.utils import NormalizedConfigManager, NormalizedTextConfig
+
+    try:
+        normalized = NormalizedConfigManager.get_normalized_config_class(config.model_type)(config)
+    except KeyError:  # optimum knows half of our families; the others use BERT's names or an attribute map
+        normalized = NormalizedTextConfig(config)
+    return ModelSizes(
+        hidden=int(normalized.hidden_size),
+        layers=int(normalized.num_layers),
+        heads=int(normalized.num_attention_heads),
+        vocabulary=int(normalized.vocab_size),
+        positions=_positions(config),
+    )
+
+
+def _positions(config: Any) -> int:
+    row = family(config.model_type)
+    if row.relative_positions:
+        return UNBOUNDED
+    return row.longest(config) if row.longest else int(config.max_position_embeddings) - row.reserved_positions
+
+
+def inputs_of(config: Any) -> tuple[str, ...]:
+    """The family's inputs, without segment ids if the model has no table for them."""
+    row = family(config.model_type)
+    segments = getattr(config, "type_vocab_size", None)
+    return tuple(name for name in row.inputs if name != "token_type_ids" or segments is None or segments > 1)

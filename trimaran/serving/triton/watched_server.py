@@ -1,0 +1,93 @@
+"""What the watchdog asks of a running server and its machine; tests give it a fake instead."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+from trimaran.runtime.pulse import Sign, sign_of
+from trimaran.serving.triton import control, processes, readiness
+from trimaran.serving.triton.processes import Stub
+from trimaran.serving.triton.server import Server
+
+
+class WatchedServer(Protocol):
+    """Methods that ask Triton raise ServerError when it does not answer."""
+
+    models: tuple[str, ...]
+
+    def now_s(self) -> float:
+        """The monotonic clock."""
+
+    def alive(self) -> bool: ...
+
+    def memory_bytes(self) -> int:
+        """Held by the server with all its stubs."""
+
+    def stubs(self) -> dict[int, Stub]:
+        """Living Python stubs by process number."""
+
+    def sign(self, pid: int) -> Sign | None:
+        """The sign of life that a stub last gave."""
+
+    def send_canary(self, model: str, *, timeout_s: float, priority: int | None = None) -> None: ...
+
+    def ready(self) -> set[Stub]:
+        """The models and versions that Triton calls ready."""
+
+    def instances(self, model: str) -> int:
+        """How many instances the model is configured for."""
+
+    def finished(self, model: str) -> int:
+        """A count that grows while the model works."""
+
+    def kill_stubs(self, model: str) -> None: ...
+
+    def unload(self, model: str) -> None: ...
+
+    def load(self, model: str) -> None: ...
+
+
+class LiveServer:
+    """A WatchedServer over a Triton that runs here."""
+
+    def __init__(self, server: Server) -> None:
+        self.models = server.models
+        self._server = server
+        self._address = (server.host, server.ports.http)
+
+    def now_s(self) -> float:
+        return time.monotonic()
+
+    def alive(self) -> bool:
+        return self._server.alive()
+
+    def memory_bytes(self) -> int:
+        return processes.memory_bytes(self._server.keeper_pid)
+
+    def stubs(self) -> dict[int, Stub]:
+        return processes.stubs_of(self._server.keeper_pid)
+
+    def sign(self, pid: int) -> Sign | None:
+        return sign_of(self._server.pulses, pid)
+
+    def send_canary(self, model: str, *, timeout_s: float, priority: int | None = None) -> None:
+        readiness.send_canary(self._server.ports.http, model, timeout_s=timeout_s, priority=priority)
+
+    def ready(self) -> set[Stub]:
+        return {Stub(entry.name, entry.version) for entry in control.index(self._address) if entry.state == "READY"}
+
+    def instances(self, model: str) -> int:
+        return control.instances(self._address, model)
+
+    def finished(self, model: str) -> int:
+        return control.finished(self._address, model)
+
+    def kill_stubs(self, model: str) -> None:
+        processes.kill_stubs(self._server.keeper_pid, model)
+
+    def unload(self, model: str) -> None:
+        control.unload(self._address, model)
+
+    def load(self, model: str) -> None:
+        control.load(self._address, model)
