@@ -55,10 +55,10 @@ def no_chance(plan: Plan, row: Candidate, parent: Artifact, proven: Sequence[Riv
     if not row.bound or not rivals or any(shape.batch != 1 for shape in shapes):
         return ""
     rival, faster = rivals[0]
-    asked: dict[str, Any] = {
-        "sequences": [shape.sequence for shape in shapes],
-        "weight_levels": largest_weight(row.backend, ()),
-    }
+    weight_levels, _ = isolation.first_restriction_that_runs(
+        lambda restriction: largest_weight(row.backend, tuple(sorted(restriction.items())))
+    )
+    asked: dict[str, Any] = {"sequences": [shape.sequence for shape in shapes], "weight_levels": weight_levels}
 
     def measured() -> Bound:
         folders: dict[str, Any] = {"parent": str(parent.directory), "rival": str(faster.directory)}
