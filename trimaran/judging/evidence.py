@@ -32,7 +32,7 @@ RESAMPLES = 400
 # Of both ends; the one end that a limit asks about is then kept with 95 %.
 CONFIDENCE = 0.9
 # As many as the shipped judging set has.
-JUDGED = 400
+JUDGED = 460
 _SEED = 11
 # Of a limit. Changes below it are float noise, whose spread foretells nothing.
 _TOO_SMALL_TO_COUNT = 1e-3

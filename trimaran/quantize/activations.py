@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trimaran.core.artifact import Artifact
-from trimaran.core.corpus import encoder_of
+from trimaran.core.corpus import encoder_of, spread
 from trimaran.core.errors import UsageError
 from trimaran.core.onnx_graph import save_graph
 from trimaran.quantize.int8.ranges import BINS, magnitude_counts
@@ -33,7 +33,7 @@ def calibration_inputs(parent: Artifact, texts: Sequence[Text], *, samples: int)
             hint='Settings.calibration wants them; shipped_texts("calibration") has some.',
         )
     encoder = encoder_of(parent)
-    rows = encoder.rows(texts[:samples])
+    rows = encoder.rows(spread(texts, samples))
     batch = min(8, parent.profile.batch.maximum)
     longest = sorted(rows, key=lambda row: len(row.ids))[-batch:]
     together = [*longest[:-1], rows[0]] if batch > 1 else longest

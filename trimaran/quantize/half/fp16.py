@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from trimaran.core.artifact import Artifact, Check
-from trimaran.core.corpus import digest_of_texts, shipped_texts
+from trimaran.core.corpus import digest_of_texts, shipped_texts, spread
 from trimaran.core.errors import ParityError, ToolError
 from trimaran.core.onnx_graph import save_graph
 from trimaran.core.parity import max_abs_difference
@@ -58,7 +58,7 @@ def onnx_bf16(parent: Artifact, folder: Path, settings: Settings) -> Made:
 
 
 def _make(parent: Artifact, folder: Path, settings: Settings, half: HalfType) -> Made:
-    texts = settings.calibration[:SAMPLES] or shipped_texts("calibration")[:SAMPLES]
+    texts = spread(settings.calibration or shipped_texts("calibration"), SAMPLES)
     inputs = calibration_inputs(parent, texts, samples=SAMPLES)
     model, prepared = prepare(parent, half, inputs, threads=settings.threads)
     kept = overflowing(model, half, inputs, threads=settings.threads)

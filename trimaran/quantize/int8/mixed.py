@@ -12,7 +12,7 @@ import numpy as np
 
 from trimaran.core.artifact import Artifact, Check
 from trimaran.core.backends import engine_class
-from trimaran.core.corpus import digest_of_texts, encoder_of
+from trimaran.core.corpus import digest_of_texts, encoder_of, spread
 from trimaran.core.errors import ToolError
 from trimaran.core.isolation import report_progress
 from trimaran.core.onnx_graph import save_graph
@@ -31,8 +31,8 @@ from trimaran.quantize.settings import Made, Settings
 from trimaran.runtime.text import Row, Text, infer_rows
 
 ROWS = 2560
-# Of the texts given, these shares calibrate and are held out to try layers on; no text does both.
-MOST_CALIBRATING, MOST_HELD_OUT = 160, 160
+# How many texts calibrate, and how many are held out to try layers on. No text does both.
+MOST_CALIBRATING, MOST_HELD_OUT = 160, 240
 MOST_SAMPLED_BYTES = 1 << 28
 QUICK_TEXTS, QUICK_TOKENS = 64, 64
 LENGTHS = (4, 8, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 160, 192, 256)
@@ -52,8 +52,16 @@ def onnxruntime_static(parent: Artifact, folder: Path, settings: Settings) -> Ma
 
 
 def parted(texts: Sequence[Text]) -> tuple[list[Text], list[Text]]:
-    """One of two calibrates, the other is held out, so that both see all parts of the file."""
-    return list(texts[::2])[:MOST_CALIBRATING], list(texts[1::2])[:MOST_HELD_OUT]
+    """Texts that calibrate and texts that are held out. Both are drawn evenly from the whole file.
+
+    Every second text calibrates, up to `MOST_CALIBRATING`. Of 400 texts, 160 calibrate and 240 are held out.
+    """
+    drawn = spread(texts, MOST_CALIBRATING + MOST_HELD_OUT)
+    calibrating = set(spread(range(len(drawn)), min(MOST_CALIBRATING, (len(drawn) + 1) // 2)))
+    return (
+        [text for index, text in enumerate(drawn) if index in calibrating],
+        [text for index, text in enumerate(drawn) if index not in calibrating],
+    )
 
 
 def cut(row: Row) -> Row:

@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 
 from trimaran.core.artifact import Artifact, Check
-from trimaran.core.corpus import digest_of_texts, encoder_of
+from trimaran.core.corpus import digest_of_texts, encoder_of, spread
 from trimaran.quantize.int8.openvino_graph import save_openvino
 from trimaran.quantize.settings import Made, Settings
 
@@ -23,7 +23,8 @@ def openvino_static(parent: Artifact, folder: Path, settings: Settings) -> Made:
 
     nncf.set_log_level(logging.ERROR)
     encoder = encoder_of(parent)
-    rows = encoder.rows(settings.calibration[:SAMPLES])
+    texts = spread(settings.calibration, SAMPLES)
+    rows = encoder.rows(texts)
     dataset = nncf.Dataset([encoder.batch([row]) for row in rows])
     model = ov.convert_model(str(parent.entry_path))
     smoothing = NO_SMOOTHING if shares_layers(parent) else SMOOTHING
@@ -42,7 +43,7 @@ def openvino_static(parent: Artifact, folder: Path, settings: Settings) -> Made:
         entry=save_openvino(quantized, folder),
         checks=(Check(name="quantised tensors", observed=quantizers, limit=1, comparison=">="),),
         details={
-            "calibration": {"texts": len(rows), "digest": digest_of_texts(settings.calibration[:SAMPLES])},
+            "calibration": {"texts": len(rows), "digest": digest_of_texts(texts)},
             "smoothing": smoothing,
         },
     )

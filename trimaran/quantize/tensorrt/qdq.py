@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trimaran.core.artifact import Artifact, Check
-from trimaran.core.corpus import digest_of_texts
+from trimaran.core.corpus import digest_of_texts, spread
 from trimaran.core.errors import ToolError
 from trimaran.core.onnx_graph import save_graph
 from trimaran.quantize.activations import calibration_inputs
@@ -54,7 +54,7 @@ def _make(
     parent: Artifact, folder: Path, settings: Settings, *, attention: bool = False, residual: bool = False
 ) -> Made:
     half, threads = HALF_TYPES["fp16"], settings.threads
-    texts = settings.calibration[:SAMPLES]
+    texts = spread(settings.calibration, SAMPLES)
     inputs = calibration_inputs(parent, texts, samples=SAMPLES)
     model, prepared = prepare(parent, half, inputs, threads=threads)
     kept = overflowing(model, half, inputs[-OVERFLOW_SAMPLES:], threads=threads)
