@@ -5,8 +5,8 @@ from __future__ import annotations
 from trimaran.core.artifact import Artifact
 from trimaran.core.model_config import Warmup, WarmupInput
 from trimaran.core.spec import ShapeProfile, TensorSpec
+from trimaran.core.tasks import task
 from trimaran.model_repository.tensors import DATA_TYPES, without_batch
-from trimaran.runtime.wire import WIRES
 
 WARMUP_FOLDER = "warmup"
 # For inputs that must stay short, such as a question, which would leave no room for its context. A refused warm-up
@@ -49,7 +49,7 @@ def _lengths(profile: ShapeProfile) -> tuple[int, ...]:
 
 def _texts(artifact: Artifact, words: int) -> tuple[WarmupInput, ...]:
     texts = []
-    for field in WIRES[artifact.task].inputs:
+    for field in task(artifact.task).served.inputs:
         if not field.optional:
             size = f"{_BRIEF_WORDS if field.brief else words}-words"
             file, dims = (f"{size}-twice", (2,)) if field.many else (size, (1,))

@@ -13,7 +13,7 @@ from trimaran.core.candidates import Candidate
 from trimaran.core.corpus import digest_of_texts
 from trimaran.core.environment import tools
 from trimaran.core.errors import UnavailableError, UsageError
-from trimaran.core.parity import METRICS_VERSION
+from trimaran.core.metrics import METRICS_VERSION
 from trimaran.core.progress import Progress
 from trimaran.core.spec import DType, Signature
 from trimaran.core.store import Store

@@ -14,9 +14,9 @@ from tests.quantize.tensorrt.engines import CALIBRATION, QUIET, TASKS, World
 from trimaran.core.artifact import Artifact
 from trimaran.core.candidates import CANDIDATES, candidate, candidates
 from trimaran.core.corpus import encoder_of
+from trimaran.core.distances import cosine_distances
 from trimaran.core.errors import ToolError, UsageError
 from trimaran.core.onnx_write import write_model
-from trimaran.core.parity import cosine_distances
 from trimaran.quantize.activations import calibration_inputs
 from trimaran.quantize.half.fp16 import check_types, overflowing
 from trimaran.quantize.half.half_graph import HALF_TYPES, clip_constants, constants_to_weights, float_values, to_half

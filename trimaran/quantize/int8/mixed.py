@@ -12,13 +12,14 @@ import numpy as np
 
 from trimaran.core.artifact import Artifact, Check
 from trimaran.core.backends import engine_class
-from trimaran.core.corpus import digest_of_texts, encoder_of
+from trimaran.core.corpus import answer_context, digest_of_texts, encoder_of
+from trimaran.core.distances import Answers, Outputs
 from trimaran.core.errors import ToolError
 from trimaran.core.isolation import report_progress
+from trimaran.core.margins import narrowest_first
 from trimaran.core.onnx_graph import array_of
 from trimaran.core.onnx_write import write_model
-from trimaran.core.parity import Outputs
-from trimaran.judging.margins import narrowest_first
+from trimaran.core.tasks import task
 from trimaran.judging.sensitivity import KEY
 from trimaran.quantize.activations import Samples, calibration_inputs, sampled_rows
 from trimaran.quantize.int8.encodings import choose_encodings
@@ -104,13 +105,18 @@ class _Bench:
             rows = [cut(row) for row in rows]
         reference = self._answers(self._parent.entry_path, self._parent.backend, rows)
         few = few_telling(rows, reference)
+        row, context = task(self._parent.task), answer_context(self._parent)
+
+        def judged(outputs: Outputs) -> Answers:
+            return row.judged(context, self._held_out, outputs)
+
         lost = {name: found.lost for name, found in self._encodings.items()}
         kept, sensitivity = search(
             Question(
                 task=self._parent.task,
                 gates=self._settings.limits,
-                reference=reference,
-                answer=lambda names: self._trial(names, rows),
+                reference=judged(reference),
+                answer=lambda names: judged(self._trial(names, rows)),
                 quick_reference=self._answers(self._parent.entry_path, self._parent.backend, few),
                 quick_answer=lambda names: self._quick_trial(names, few),
                 work=self._work(),

@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from trimaran.core.parity import Outputs
-from trimaran.core.tasks import Gate
-from trimaran.judging.evidence import LOSSES, Column, Evidence, evidence_for, mean_interval, text_losses
+from trimaran.core.distances import Answers, Column
+from trimaran.core.tasks import Gate, task
+from trimaran.judging.evidence import Evidence, evidence_for, mean_interval
 from trimaran.judging.sensitivity import LayerCost, SearchStep, Sensitivity, Stopped
 
-Answer = Callable[[frozenset[str]], Outputs]
+Answer = Callable[[frozenset[str]], Answers]
 Advance = Callable[[int, int, str], None]
 Clock = Callable[[], float]
 # More trials than this after the layers were measured bring nothing that a person would wait for.
@@ -41,9 +41,9 @@ class Question:
 
     task: str
     gates: Sequence[Gate]
-    reference: Outputs
+    reference: Answers
     answer: Answer
-    quick_reference: Outputs
+    quick_reference: Answers
     quick_answer: Answer
     work: Mapping[str, float]
     texts: int
@@ -67,13 +67,14 @@ class _Search:
 
     def quick_losses(self, kept: frozenset[str]) -> Column:
         question = self.question
-        return text_losses(question.task, question.quick_reference, question.quick_answer(kept))
+        return task(question.task).loss.by_text(question.quick_reference, question.quick_answer(kept))
 
     def attempt(self, kept: frozenset[str]) -> tuple[Evidence, ...]:
         self.tried.add(kept)
         found = self.question.answer(kept)
-        losses = text_losses(self.question.task, self.question.reference, found)
-        evidence = evidence_for(self.question.gates, self.question.reference, found)
+        row = task(self.question.task)
+        losses = row.loss.by_text(self.question.reference, found)
+        evidence = evidence_for(row, self.question.gates, self.question.reference, found)
         value, _, high = mean_interval(losses)
         holds = all(one.holds for one in evidence)
         self.steps.append(SearchStep(kept=len(kept), value=value, high=high, holds=holds))
@@ -133,7 +134,7 @@ def search(
             kept, evidence = _shrink(found, kept, evidence)
     layers = tuple(_cost(name, found.costs.get(name), name in kept) for name in question.work)
     return kept, Sensitivity(
-        metric=LOSSES[question.task][0],
+        metric=task(question.task).loss.title,
         texts=question.texts,
         texts_digest=question.texts_digest,
         layers=layers,
