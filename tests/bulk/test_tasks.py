@@ -13,8 +13,8 @@ import pytest
 from tests.bulk.worlds import run
 from tests.export.exported import answering, exported_family
 from trimaran.bulk.answer_types import answer_type
-from trimaran.bulk.readers import Columns
-from trimaran.bulk.worker import How
+from trimaran.bulk.readers import InputColumns
+from trimaran.bulk.worker import EncodeOptions
 from trimaran.core.errors import UsageError
 from trimaran.core.tasks import TASKS
 
@@ -40,8 +40,8 @@ def test_answers_are_those_of_the_task(task: str, tmp_path: Path) -> None:
     artifact = exported_family(tmp_path, "bert", task)
     source = tmp_path / "a.jsonl"
     source.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-    columns = Columns(pair="other" if task in PAIRS else None)
-    how = How(rows="padded", ask=ASK.get(task, {}))
+    columns = InputColumns(pair="other" if task in PAIRS else None)
+    how = EncodeOptions(rows="padded", ask=ASK.get(task, {}))
     run(artifact, [source], tmp_path / "table", columns=columns, how=how)
     run(artifact, [source], tmp_path / "lines", columns=columns, how=how, format_="jsonl")
     texts: list[Any] = [(row["text"], row["other"]) if task in PAIRS else row["text"] for row in ROWS]

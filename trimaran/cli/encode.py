@@ -128,10 +128,10 @@ def encode_command(
 
     `trimaran encode minilm --input 'texts/*.parquet' --column text --id id --output vectors/`
     """
-    from trimaran.bulk.readers import Columns
-    from trimaran.bulk.run import Work, encode, settings_for
+    from trimaran.bulk.readers import InputColumns
+    from trimaran.bulk.run import WorkerOptions, encode, settings_for
     from trimaran.bulk.sources import sources_from
-    from trimaran.bulk.worker import How
+    from trimaran.bulk.worker import EncodeOptions
     from trimaran.pipeline.deployed import deployed
 
     if address is not None and engine is not Engine.ray:
@@ -139,14 +139,14 @@ def encode_command(
     found = deployed(model, store=shelf_at(store), repository=repository)
     progress = progress_now()
     asked = {**_asked(ask or []), **({"prompt": prompt} if prompt is not None else {})}
-    how = How(rows=rows.value if rows else found.rows, cut_long=not reject_long, ask=asked)
+    how = EncodeOptions(rows=rows.value if rows else found.rows, cut_long=not reject_long, ask=asked)
     progress.note(
         f"{found.artifact.directory.name} ({found.artifact.digest[:12]}): rows {how.rows}, "
         f"{'as asked' if rows else found.why}."
     )
     settings = settings_for(
         found.artifact,
-        columns=Columns(text=column, pair=pair, id=identity, longest_bytes=longest_bytes),
+        columns=InputColumns(text=column, pair=pair, id=identity, longest_bytes=longest_bytes),
         how=how,
         format_=format_.value,
         dtype=dtype.value,
@@ -157,7 +157,7 @@ def encode_command(
         sources_from(inputs, kind=input_format.value if input_format else None, outside=output),
         output,
         settings,
-        Work(engine=engine.value, workers=workers, threads=threads, address=address),
+        WorkerOptions(engine=engine.value, workers=workers, threads=threads, address=address),
         progress=progress,
         resume=resume,
         strict=strict,

@@ -50,13 +50,13 @@ def build_command(
 ) -> None:
     """Build a Faiss index and measure its recall against exact search on vectors of its own."""
     from trimaran.bulk.faiss_index import build
-    from trimaran.bulk.index_choice import TYPES
+    from trimaran.bulk.index_choice import INDEX_KINDS
     from trimaran.core.environment import capture
 
     facts = build(
         vectors,
         output,
-        wanted=next((name for name in TYPES if name == type_.value), None),
+        kind=next((name for name in INDEX_KINDS if name == type_.value), None),
         least_recall=recall,
         memory_bytes=int(memory_gb * 1e9) if memory_gb else capture().memory_bytes,
         progress=progress_now(),
@@ -91,10 +91,10 @@ def search_command(
     as_json: JsonOption = False,
 ) -> None:
     """Find the nearest of an index to each text."""
-    from trimaran.bulk.search import Index, vectors_by_artifact
-    from trimaran.bulk.worker import How
+    from trimaran.bulk.search import SavedIndex, vectors_by_artifact
+    from trimaran.bulk.worker import EncodeOptions
 
-    opened = Index(index)
+    opened = SavedIndex(index)
     if url is not None:
         from trimaran.serving.client import Client
 
@@ -106,7 +106,7 @@ def search_command(
 
         found = deployed(model, store=shelf_at(store), repository=repository)
         asked = vectors_by_artifact(
-            found.artifact, How(rows=found.rows, ask={} if prompt is None else {"prompt": prompt}), texts
+            found.artifact, EncodeOptions(rows=found.rows, ask={} if prompt is None else {"prompt": prompt}), texts
         )
         digest = found.artifact.digest
     if digest != opened.facts.artifact:

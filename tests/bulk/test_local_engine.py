@@ -15,8 +15,8 @@ import pytest
 from tests.bulk.worlds import run, sentences, table, vectors, written
 from tests.commands import COMMAND, environment
 from tests.serving.worlds import eventually, processes_with
-from trimaran.bulk.run import Work
-from trimaran.bulk.run_folder import Receipt, RunFolder
+from trimaran.bulk.run import WorkerOptions
+from trimaran.bulk.run_folder import PartReceipt, RunFolder
 from trimaran.core.artifact import Artifact
 from trimaran.core.errors import ChildError, UnavailableError, UsageError
 from trimaran.core.progress import SilentProgress
@@ -117,7 +117,7 @@ def test_a_killed_worker_is_replaced(
     others = set(children())
     publish = RunFolder.publish
 
-    def publish_and_kill(folder: RunFolder, receipt: Receipt) -> None:
+    def publish_and_kill(folder: RunFolder, receipt: PartReceipt) -> None:
         publish(folder, receipt)
         if not killed:
             killed.extend(set(children()) - others)
@@ -126,7 +126,7 @@ def test_a_killed_worker_is_replaced(
 
     monkeypatch.setattr(RunFolder, "publish", publish_and_kill)
     source = written(tmp_path / "a.txt", texts)
-    manifest = run(artifact, [source], tmp_path / "out", work=Work(workers=2, threads=1))
+    manifest = run(artifact, [source], tmp_path / "out", work=WorkerOptions(workers=2, threads=1))
     assert killed
     assert 1 <= manifest.restarts <= len(killed)
     same(tmp_path / "out", whole)

@@ -15,12 +15,12 @@ from tests.tiny import HIDDEN
 from trimaran.bulk import exports
 from trimaran.bulk.exports import export
 from trimaran.bulk.faiss_index import build, facts_path, ids_path
-from trimaran.bulk.index_choice import chosen, code_bytes, lists_for
-from trimaran.bulk.part_files import Part, files_of
-from trimaran.bulk.readers import Columns
+from trimaran.bulk.index_choice import choose_index, code_bytes, lists_for
+from trimaran.bulk.part_files import PartResults, files_of
+from trimaran.bulk.readers import InputColumns
 from trimaran.bulk.run_folder import PartEntry, read_manifest, write_temporary
-from trimaran.bulk.search import Index, vectors_by_artifact
-from trimaran.bulk.worker import How
+from trimaran.bulk.search import SavedIndex, vectors_by_artifact
+from trimaran.bulk.worker import EncodeOptions
 from trimaran.core.artifact import Artifact, FileEntry
 from trimaran.core.errors import IntegrityError, UsageError, ValidationError
 from trimaran.core.progress import LineProgress, SilentProgress
@@ -47,7 +47,7 @@ def finished(artifact: Artifact, tmp_path_factory: pytest.TempPathFactory) -> Pa
     folder = tmp_path_factory.mktemp("finished")
     lines = [json.dumps({"text": text, "id": f"t{i}"}) for i, text in enumerate(sentences(150, seed=2))]
     written(folder / "a.jsonl", lines)
-    run(artifact, [folder / "a.jsonl"], folder / "out", columns=Columns(id="id"))
+    run(artifact, [folder / "a.jsonl"], folder / "out", columns=InputColumns(id="id"))
     return folder / "out"
 
 
@@ -60,7 +60,9 @@ def with_vectors(finished: Path, folder: Path, vectors: Vectors, *, per_part: in
     for index, begin in enumerate(range(0, len(vectors), per_part)):
         block = vectors[begin : begin + per_part]
         rows = list(range(begin, begin + len(block)))
-        files: list[FileEntry] = write_temporary(folder / "parts", index, files_of(Part(rows, rows, block, []), shape))
+        files: list[FileEntry] = write_temporary(
+            folder / "parts", index, files_of(PartResults(rows, rows, block, []), shape)
+        )
         for entry in files:
             (folder / "parts" / f".making-{entry.name}").rename(folder / "parts" / entry.name)
         parts.append(
@@ -93,8 +95,8 @@ def clustered(count: int, width: int) -> Vectors:
     ],
 )
 def test_the_type_follows_count_and_memory_and_says_why(count: int, memory: int, kind: str, words: str) -> None:
-    choice = chosen(count, 384, memory)
-    assert choice.type == kind
+    choice = choose_index(count, 384, memory)
+    assert choice.kind == kind
     assert words in choice.reason
 
 
@@ -120,7 +122,7 @@ def test_recall_is_measured_against_exact_search(finished: Path, tmp_path: Path,
     facts = build(
         folder,
         tmp_path / "i.faiss",
-        wanted=kind,
+        kind=kind,
         least_recall=0.9,
         memory_bytes=GIB,
         progress=QUIET,  # type: ignore[arg-type]
@@ -131,7 +133,7 @@ def test_recall_is_measured_against_exact_search(finished: Path, tmp_path: Path,
     similar = queries @ vectors.T
     similar[np.arange(100), own] = -np.inf
     exact = np.argsort(-similar, axis=1)[:, :10]
-    got = [[hit.id for hit in hits] for hits in Index(tmp_path / "i.faiss").search(queries, 11)]
+    got = [[hit.id for hit in hits] for hits in SavedIndex(tmp_path / "i.faiss").search(queries, 11)]
     recall = np.mean([len(set(a) & (set(b) - {o})) / 10 for a, b, o in zip(exact.tolist(), got, own, strict=True)])
     assert recall == pytest.approx(facts.recall, abs=0.08)
     assert facts.recall >= (0.9 if kind != "ivfpq" else 0.3)
@@ -147,8 +149,8 @@ def test_an_index_that_misses_too_much_is_not_chosen(finished: Path, tmp_path: P
 def test_search_finds_the_text_itself_by_its_id(artifact: Artifact, finished: Path, tmp_path: Path) -> None:
     build(finished, tmp_path / "i.faiss", memory_bytes=GIB, progress=QUIET)
     texts = sentences(150, seed=2)
-    asked = vectors_by_artifact(artifact, How(rows="padded"), [texts[7], texts[140]])
-    hits = Index(tmp_path / "i.faiss").search(asked, 3)
+    asked = vectors_by_artifact(artifact, EncodeOptions(rows="padded"), [texts[7], texts[140]])
+    hits = SavedIndex(tmp_path / "i.faiss").search(asked, 3)
     assert [len(found) for found in hits] == [3, 3]
     for place, found in zip((7, 140), hits, strict=True):
         best = {hit.id for hit in found if hit.score > 1 - 1e-5}
@@ -158,7 +160,7 @@ def test_search_finds_the_text_itself_by_its_id(artifact: Artifact, finished: Pa
 def test_a_model_of_another_width_cannot_search(finished: Path, tmp_path: Path) -> None:
     build(finished, tmp_path / "i.faiss", memory_bytes=GIB, progress=QUIET)
     with pytest.raises(UsageError, match=f"vectors of {HIDDEN} numbers, the model gives 3"):
-        Index(tmp_path / "i.faiss").search(np.zeros((1, 3), np.float32), 1)
+        SavedIndex(tmp_path / "i.faiss").search(np.zeros((1, 3), np.float32), 1)
 
 
 def test_an_index_whose_files_do_not_belong_together_is_refused(finished: Path, tmp_path: Path) -> None:
@@ -166,13 +168,13 @@ def test_an_index_whose_files_do_not_belong_together_is_refused(finished: Path, 
     build(finished, path, memory_bytes=GIB, progress=QUIET)
     ids_path(path).write_text("1\n")
     with pytest.raises(IntegrityError, match="150 vectors and 1 ids"):
-        Index(path)
+        SavedIndex(path)
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(IntegrityError, match="cannot be read as an index"):
-        Index(path)
+        SavedIndex(path)
     facts_path(path).unlink()
     with pytest.raises(UsageError, match="is no index"):
-        Index(path)
+        SavedIndex(path)
 
 
 def test_a_damaged_part_is_noticed_before_it_is_indexed(finished: Path, tmp_path: Path) -> None:

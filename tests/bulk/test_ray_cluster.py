@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.bulk.worlds import tiny
-from trimaran.bulk.ray_engine import _Crew
-from trimaran.bulk.run import Work
-from trimaran.bulk.shipping import landed, pack
+from trimaran.bulk.ray_cluster import plan_actors
+from trimaran.bulk.run import WorkerOptions
+from trimaran.bulk.shipping import pack, unpack
 from trimaran.core.artifact import Artifact
 from trimaran.core.errors import IntegrityError, UnavailableError, UsageError
 from trimaran.core.store import HOME_VARIABLE
@@ -28,7 +28,7 @@ class Nodes:
 
 
 def crew(nodes: Nodes, artifact: Artifact, **work: Any) -> tuple[int, int, int, int]:
-    found = _Crew.of(nodes, artifact, Work(engine="ray", **work))
+    found = plan_actors(nodes, artifact, WorkerOptions(engine="ray", **work))
     return found.workers, found.cores, found.gpus, found.lanes
 
 
@@ -61,14 +61,14 @@ def test_an_artifact_lands_once_and_whole(tmp_path: Path, monkeypatch: pytest.Mo
         fetched.append(len(data))
         return data
 
-    first = landed(shipment, fetch)
+    first = unpack(shipment, fetch)
     assert first.directory.is_relative_to(tmp_path / "there")
     assert first.files == sent.files
     count = len(fetched)
-    assert landed(shipment, fetch).directory == first.directory
+    assert unpack(shipment, fetch).directory == first.directory
     assert len(fetched) == count
     (first.directory / "model.onnx").write_bytes(b"damaged")
-    assert landed(shipment, fetch).files == sent.files
+    assert unpack(shipment, fetch).files == sent.files
     assert len(fetched) == 2 * count
 
 
@@ -76,5 +76,5 @@ def test_what_was_damaged_on_the_way_does_not_land(tmp_path: Path, monkeypatch: 
     shipment = pack(tiny(tmp_path / "here"), lambda data: data)
     monkeypatch.setenv(HOME_VARIABLE, str(tmp_path / "there"))
     with pytest.raises(IntegrityError, match="bytes, its manifest says"):
-        landed(shipment, lambda data: data[:-1])
+        unpack(shipment, lambda data: data[:-1])
     assert not list((tmp_path / "there" / "store").iterdir())

@@ -18,8 +18,8 @@ import pytest
 from tests.bulk.worlds import run, sentences, table, written
 from tests.commands import COMMAND, environment, trimaran_json
 from tests.serving.worlds import eventually
-from trimaran.bulk.run import Work
-from trimaran.bulk.run_folder import Receipt, RunFolder
+from trimaran.bulk.run import WorkerOptions
+from trimaran.bulk.run_folder import PartReceipt, RunFolder
 from trimaran.core.artifact import Artifact
 from trimaran.core.errors import UnavailableError
 
@@ -78,7 +78,7 @@ def at_first_part(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Non
     def set_up(action: Callable[[], None]) -> None:
         publish, happened = RunFolder.publish, []
 
-        def publish_and_act(folder: RunFolder, receipt: Receipt) -> None:
+        def publish_and_act(folder: RunFolder, receipt: PartReceipt) -> None:
             publish(folder, receipt)
             if not happened:
                 happened.append(receipt.index)
@@ -89,8 +89,8 @@ def at_first_part(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Non
     return set_up
 
 
-def on(cluster: Any, **options: Any) -> Work:
-    return Work(engine="ray", address=cluster.address, threads=1, **options)
+def on(cluster: Any, **options: Any) -> WorkerOptions:
+    return WorkerOptions(engine="ray", address=cluster.address, threads=1, **options)
 
 
 def same(output: Path, local: Path) -> None:
@@ -223,4 +223,4 @@ def test_a_ray_of_its_own_is_started_and_stopped(
 
 def test_an_address_without_a_cluster_is_named(artifact: Artifact, source: Path, tmp_path: Path) -> None:
     with pytest.raises(UnavailableError, match=r"No Ray cluster at 127\.0\.0\.1:1"):
-        run(artifact, [source], tmp_path / "out", work=Work(engine="ray", address="127.0.0.1:1"))
+        run(artifact, [source], tmp_path / "out", work=WorkerOptions(engine="ray", address="127.0.0.1:1"))
