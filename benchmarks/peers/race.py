@@ -17,9 +17,9 @@ from table import HERE, ROOT, Peer
 from trimaran.benchmarks.measure.runner import Effort, Measured, RaceEntry, measure
 from trimaran.core.errors import TrimaranError, UnavailableError
 from trimaran.core.isolation import Worker, first_restriction_that_runs
-from trimaran.core.parity import embedding_change, embedding_fidelity
 from trimaran.core.progress import Step
 from trimaran.core.samples import Round, Shape
+from trimaran.core.tasks.embedding import TASK as EMBEDDING
 from trimaran.judging.invariance import TEXTS
 from trimaran.judging.probe_process import REST_LIMIT_S, thread_environment
 
@@ -155,8 +155,8 @@ def judge(peer: Peer, race: Race, reference: np.ndarray | None) -> tuple[np.ndar
 
     (alone, together), _ = first_restriction_that_runs(attempt)
     base = alone if reference is None else reference
-    metrics = embedding_fidelity({"embedding": base}, {"embedding": alone})
-    metrics["batch_change"] = embedding_change({"embedding": alone[sample]}, {"embedding": together})
+    metrics = EMBEDDING.fidelity({"embedding": base}, {"embedding": alone})
+    metrics["batch_change"] = EMBEDDING.change.value({"embedding": alone[sample]}, {"embedding": together})
     return alone, metrics
 
 

@@ -17,7 +17,6 @@ from trimaran.bulk.readers import InputColumns
 from trimaran.bulk.worker import EncodeOptions
 from trimaran.core.errors import UsageError
 from trimaran.core.tasks import TASKS
-from trimaran.runtime.answers import ANSWERS
 
 ROWS = [
     {"text": "the cat sat on the mat", "other": "the dog ran to the old house"},
@@ -48,7 +47,7 @@ def test_answers_are_those_of_the_task(task: str, tmp_path: Path) -> None:
     texts: list[Any] = [(row["text"], row["other"]) if task in PAIRS else row["text"] for row in ROWS]
     if task == "rerank":
         texts = [(first, [second]) for first, second in texts]
-    wanted = [_plain(answer) for answer in ANSWERS[task](answering(artifact), texts, **ASK.get(task, {}))]
+    wanted = [_plain(answer) for answer in TASKS[task].served.answer(answering(artifact), texts, **ASK.get(task, {}))]
     lines = (tmp_path / "lines" / "parts" / "part-00000.jsonl").read_text().splitlines()
     assert _close([json.loads(line)["answer"] for line in lines], wanted)
     found = pq.read_table(tmp_path / "table" / "parts").column("answer").to_pylist()

@@ -47,6 +47,14 @@ def test_a_single_item_leaves_no_interval(one_at_a_time: bool) -> None:
     assert interval(mean_of, 1, one_at_a_time=one_at_a_time, **USUAL) == (VALUES[0], VALUES[0])
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_value_that_is_not_finite_makes_ends_that_no_gate_accepts() -> None:
+    values = VALUES.copy()
+    values[3] = np.nan
+    low, high = interval(lambda items: values[items].mean(axis=-1), 200, **USUAL)
+    assert np.isnan(low) and np.isnan(high)
+
+
 def test_rounds_that_were_slow_for_both_sides_cancel_only_when_paired() -> None:
     slow_moments = (1.0, 1.5, 0.8, 1.2, 1.0)
     upper = [[int(1000 * moment)] * 8 for moment in slow_moments]

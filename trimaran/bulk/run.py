@@ -38,7 +38,6 @@ from trimaran.core.tasks import task
 EngineName = Literal["local", "ray"]
 PART_ROWS = 2048
 # Token vectors are a matrix for each text, so a part of them holds fewer.
-_PART_ROWS = {"feature-extraction": 256}
 DISK_WAIT_S = 300.0
 
 
@@ -66,19 +65,17 @@ def settings_for(
         artifact=artifact.digest, task=artifact.task, format=format_, dtype=dtype, width=width_of(artifact)
     )
     refuse_mismatch(shape)
-    wanted = task(artifact.task).texts
-    if artifact.task == "zero-shot-classification":
-        wanted = "single"
-        if not how.ask.get("labels"):
-            raise UsageError("Zero-shot classification wants labels.", hint="""Give --ask 'labels=["one", "two"]'.""")
+    row = task(artifact.task)
+    wanted = row.bulk_texts or row.texts
+    for option, example in row.needs_options.items():
+        if not how.ask.get(option):
+            raise UsageError(f"{artifact.task} wants {option}.", hint=f"Give --ask '{option}={example}'.")
     require_prompt(artifact, how)
     if wanted == "pair" and columns.pair is None:
         raise UsageError(f"{artifact.task} reads two texts a row.", hint="Name the second one's column with --pair.")
     if wanted == "single" and columns.pair is not None:
         raise UsageError(f"{artifact.task} reads one text a row.", hint="Leave --pair away.")
-    return BulkSettings(
-        shape=shape, columns=columns, how=how, part_rows=part_rows or _PART_ROWS.get(artifact.task, PART_ROWS)
-    )
+    return BulkSettings(shape=shape, columns=columns, how=how, part_rows=part_rows or row.bulk_part_rows or PART_ROWS)
 
 
 def encode(

@@ -26,7 +26,8 @@ from trimaran.core.backends import Arrays, backend, open_session
 from trimaran.core.corpus import encoder_of
 from trimaran.core.errors import UsageError
 from trimaran.core.spec import Frozen, Rows
-from trimaran.runtime.answers import ANSWERS, Answering, Reader
+from trimaran.core.tasks import task
+from trimaran.runtime.answers import Answering, Reader
 from trimaran.runtime.text import Row, Text, TextEncoder, batch_of, groups_of
 from trimaran.runtime.wire import PROMPT
 
@@ -229,7 +230,7 @@ class _AnswerRunner:
         self._artifact, self._how = artifact, how
         self._encoder: TextEncoder = encoder_of(artifact)
         self._reader = Reader(str(artifact.directory / "tokenizer.json"))
-        self._answer = ANSWERS[artifact.task]
+        self._row = task(artifact.task)
 
     def __call__(self, infer: Infer, work: _Job, group: list[int]) -> int:
         tokens = 0
@@ -248,11 +249,9 @@ class _AnswerRunner:
             policy=self._how.rows,
             maximum_batch=self._artifact.profile.batch.maximum,
         )
-        texts: list[Any] = [work.texts[index] for index in group]
-        if self._artifact.task == "rerank":
-            texts = [(text[0], [text[1]]) for text in texts]
+        items = [self._row.bulk_item(work.texts[index]) for index in group]
         try:
-            found = self._answer(served, texts, **self._how.ask)
+            found = self._row.served.answer(served, items, **self._how.ask)
         except ValueError as error:
             # A text that the task refuses (a question that leaves no room for its context) rejects only itself.
             if len(group) == 1:

@@ -8,6 +8,7 @@ rounds and then of samples within them, so those are made here.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -38,22 +39,25 @@ def interval(
     `figure` gets indices of items and returns one value for each row of them; with `one_at_a_time` it gets a single row
     and returns a single value. Two sides are paired when `figure` looks both up by the same indices.
     """
-    from scipy.stats import bootstrap
+    from scipy.stats import DegenerateDataWarning, bootstrap
 
     items = np.arange(n)
     if n == 1:  # scipy refuses a single item; every resample of it is the same
         only = float(np.asarray(figure(items if one_at_a_time else items[None])).item())
         return only, only
-    found = bootstrap(
-        (items,),
-        figure if one_at_a_time else lambda rows, axis: figure(rows),
-        n_resamples=resamples,
-        confidence_level=confidence,
-        method="percentile",
-        vectorized=not one_at_a_time,
-        rng=np.random.default_rng(seed),
-    ).confidence_interval
-    return float(found.low), float(found.high)
+    with warnings.catch_warnings():
+        # An answer that is not finite makes the ends not finite, which no gate accepts. That is not worth a warning.
+        warnings.simplefilter("ignore", DegenerateDataWarning)
+        ends = bootstrap(
+            (items,),
+            figure if one_at_a_time else lambda rows, axis: figure(rows),
+            n_resamples=resamples,
+            confidence_level=confidence,
+            method="percentile",
+            vectorized=not one_at_a_time,
+            rng=np.random.default_rng(seed),
+        ).confidence_interval
+    return float(ends.low), float(ends.high)
 
 
 def ratio_of_medians_interval(

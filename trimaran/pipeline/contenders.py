@@ -16,7 +16,7 @@ from trimaran.core.config import BUDGET_S
 from trimaran.core.corpus import digest_of_texts
 from trimaran.core.environment import capture, tools, usable_cores
 from trimaran.core.errors import QualityError, TrimaranError
-from trimaran.core.parity import METRICS_VERSION
+from trimaran.core.metrics import METRICS_VERSION
 from trimaran.core.progress import Progress, Step
 from trimaran.core.store import Store
 from trimaran.core.tasks import Gate, Level, gates_for

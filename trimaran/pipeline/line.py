@@ -20,11 +20,11 @@ from trimaran.core.families import Exporter
 from trimaran.core.progress import Progress
 from trimaran.core.spec import ModelRef, ShapeProfile
 from trimaran.core.store import Store
+from trimaran.core.tasks.task import RequestRow, WireTensors
 from trimaran.export.validate import ATOL
 from trimaran.judging.final_answers import final_answers
-from trimaran.judging.golden import Golden, Row, golden_rows, make_golden
+from trimaran.judging.golden import Golden, golden_rows, make_golden
 from trimaran.judging.judgement import Quality
-from trimaran.judging.wire_fidelity import Tensors
 from trimaran.model_repository.layout import Deployment, lay_out
 from trimaran.pipeline.contenders import eager_on_data, try_candidates
 from trimaran.pipeline.plan import Plan, plan_deployment, require_writable
@@ -97,8 +97,8 @@ def export_stage(
 class Requests(NamedTuple):
     """Requests that callers might make, and eager PyTorch's final answers to them."""
 
-    rows: tuple[Row, ...]
-    answers: Tensors
+    rows: tuple[RequestRow, ...]
+    answers: WireTensors
 
 
 def export_beside_eager(
@@ -122,12 +122,8 @@ def export_beside_eager(
 def _requests(plan: Plan, reference: Artifact) -> Requests:
     mask = reference.details.get("answers", {}).get("mask_id")
     reader = Reader(str(reference.directory / "tokenizer.json"))
-    rows = golden_rows(
-        plan.ref.task,
-        plan.judging,
-        mask_token=reader.token(mask) if mask is not None else "",
-        prompts=tuple(reference.tokenizer.prompts),
-    )
+    facts = {"mask_token": reader.token(mask) if mask is not None else ""}
+    rows = golden_rows(plan.ref.task, plan.judging, facts, prompts=tuple(reference.tokenizer.prompts))
     return Requests(rows, final_answers(reference, rows, threads=plan.lane_threads))
 
 

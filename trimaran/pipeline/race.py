@@ -24,8 +24,8 @@ from trimaran.core.errors import TrimaranError
 from trimaran.core.pinning import cores_for
 from trimaran.core.progress import Progress
 from trimaran.core.store import Store
-from trimaran.core.tail import TAIL_METRICS, too_few_words
-from trimaran.core.tasks import Gate
+from trimaran.core.tail import too_few_words
+from trimaran.core.tasks import TAILS, Gate
 from trimaran.judging.judgement import Quality
 from trimaran.judging.probe_process import ProbeProcess
 from trimaran.judging.quality import assess, reference_answers
@@ -249,7 +249,7 @@ def _memory_notes(contenders: Sequence[Contender], measured: set[str]) -> tuple[
 
 def too_few_texts_notes(gates: Sequence[Gate], texts: int) -> tuple[str, ...]:
     words = too_few_words(texts)
-    tails = [metric_name(gate.metric) for gate in gates if gate.metric in TAIL_METRICS]
+    tails = [metric_name(gate.metric) for gate in gates if gate.metric in TAILS]
     return tuple(f"There are few judging texts: {tail} is {words}." for tail in tails) if words else ()
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from trimaran.benchmarks.report.compare import ReportChange, ReportComparison
-from trimaran.benchmarks.report.render_markdown import markdown_line, markdown_text
+from trimaran.benchmarks.report.markdown import markdown_line, markdown_text
 from trimaran.benchmarks.report.wording import count, interval, listed, metric_name, number, times
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from pathlib import Path
 from markupsafe import Markup
 
 from trimaran.benchmarks.measure.quiet import noticed
+from trimaran.benchmarks.report.markdown import markdown_line, markdown_text
 from trimaran.benchmarks.report.pages import render_page
-from trimaran.benchmarks.report.render_markdown import markdown_line, markdown_text
 from trimaran.benchmarks.report.svg import (
     WIDTH,
     Scale,

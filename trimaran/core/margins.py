@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from trimaran.core.parity import Outputs
+from trimaran.core.distances import Outputs
 from trimaran.runtime.text import softmax
 
 Column = npt.NDArray[np.float64]

@@ -3,18 +3,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trimaran.core.parity import classification_fidelity
-from trimaran.core.tasks import Gate
-from trimaran.judging.evidence import JUDGED, bootstrap_draws, evidence_for
-from trimaran.judging.margins import (
+from trimaran.core.margins import (
     foreseen_changes,
     foreseen_probability_change,
     margins_and_moves,
     narrowest_first,
     squared_moves,
 )
+from trimaran.core.tasks import TASKS, Gate
+from trimaran.judging.evidence import JUDGED, bootstrap_draws, evidence_for
 
 GENERATOR = np.random.default_rng(8)
+LABELS = TASKS["text-classification"]
 
 
 def world(noise: float, *, n: int = 160) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
@@ -62,7 +62,7 @@ def test_a_pass_on_held_out_texts_is_a_pass_of_the_judge() -> None:
     """Of many worlds near the limit, those that hold break the gate before a judge with other texts only rarely."""
     gate, held, broken = Gate("label_agreement", ">=", 0.995), 0, 0
     for noise in np.repeat([0.02, 0.04, 0.06, 0.1], 25):
-        if evidence_for([gate], *world(noise))[0].holds:
+        if evidence_for(LABELS, [gate], *world(noise))[0].holds:
             held += 1
             reference, candidate = world(noise, n=JUDGED)
             agreed = float((reference["logits"].argmax(1) == candidate["logits"].argmax(1)).mean())
@@ -94,9 +94,9 @@ def test_independent_labels_are_foreseen_by_their_log_odds() -> None:
 def test_a_tail_that_holds_on_held_out_texts_holds_before_the_judge() -> None:
     gate, held, broken = Gate("tail_probability_change", "<=", 0.02), 0, 0
     for noise in np.repeat([0.01, 0.02, 0.03, 0.05], 25):
-        if evidence_for([gate], *world(noise))[0].holds:
+        if evidence_for(LABELS, [gate], *world(noise))[0].holds:
             held += 1
             reference, candidate = world(noise, n=JUDGED)
-            broken += classification_fidelity(reference, candidate)["tail_probability_change"] > gate.limit
+            broken += LABELS.fidelity(reference, candidate)["tail_probability_change"] > gate.limit
     assert held >= 30
     assert broken <= 0.1 * held

@@ -1,4 +1,4 @@
-"""Start and end scores of tokens become the best spans of a context, over all windows of a long one."""
+"""The best spans of a context for a question, over all windows of a long context."""
 
 from __future__ import annotations
 
@@ -8,9 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from .text import Array
+from ..answers import Answering
+from ..text import Array, Row
+from ..wire import Answer, Input, Output, ServedTask, json_column
 
 Span = dict[str, Any]
+# Tokens that successive windows of a long context share.
+STRIDE = 128
+# The longest span in tokens, unless the caller says otherwise.
+LONGEST = 15
 
 
 @dataclass(frozen=True)
@@ -21,6 +27,28 @@ class Window:
     start: Array
     end: Array
     context_id: int
+
+
+def answers(
+    model: Answering,
+    items: Sequence[tuple[str, str]],
+    *,
+    top_k: int = 1,
+    longest: int = LONGEST,
+    stride: int = STRIDE,
+    no_answer: bool = False,
+) -> list[Answer]:
+    """The best spans of each context for its question; items are (question, context)."""
+    spans = []
+    for question, context in items:
+        encodings = model.encoder.windows(question, context, stride=stride)
+        outputs = model.outputs([Row(encoding.ids, encoding.type_ids) for encoding in encodings])
+        windows = [
+            Window(encoding, start[: len(encoding.ids)], end[: len(encoding.ids)], context_id=model.encoder.context_id)
+            for encoding, start, end in zip(encodings, outputs["start_logits"], outputs["end_logits"], strict=True)
+        ]
+        spans.append(best_spans(context, windows, top_k=top_k, longest=longest, no_answer=no_answer))
+    return spans
 
 
 def best_spans(context: str, windows: Sequence[Window], *, top_k: int, longest: int, no_answer: bool) -> list[Span]:
@@ -66,3 +94,14 @@ def _classification_place(encoding: Any) -> list[int]:
 def _probabilities(logits: Array) -> Array:
     wide = np.exp(logits.astype(np.float64) - logits.max())
     return np.asarray(wide / wide.sum())
+
+
+SERVED = ServedTask(
+    name="question-answering",
+    inputs=(Input("QUESTION", brief=True), Input("CONTEXT")),
+    outputs=(Output("ANSWERS", "TYPE_STRING"),),
+    item=lambda row: (row["QUESTION"], row["CONTEXT"]),
+    answer=answers,
+    tensors=json_column("ANSWERS"),
+    options={"top_k": int, "longest": int, "stride": int, "no_answer": bool},
+)

@@ -1,28 +1,42 @@
-"""Tokens with labels become entities with character offsets, as `transformers` pipelines group them."""
+"""Entities of a text with character offsets, grouped as `transformers` pipelines group them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from .text import Array
+from ..answers import Answering, Reader
+from ..text import Array, Row, softmax
+from ..wire import TEXT, Answer, Output, ServedTask, json_column, single_text
 
 Entity = dict[str, Any]
 AGGREGATIONS = ("none", "simple", "first", "average", "max")
 
 
-class Reader(Protocol):
-    @property
-    def unknown_id(self) -> int | None: ...
-
-    @property
-    def marks_words(self) -> bool: ...
-
-    def token(self, index: int) -> str: ...
-
-    def joined(self, tokens: Sequence[str]) -> str: ...
+def entities(
+    model: Answering,
+    texts: Sequence[str],
+    *,
+    aggregation: str = "simple",
+    ignore: Sequence[str] = ("O",),
+    stride: int | None = None,
+) -> list[Answer]:
+    """Entities of each text. With `stride`, a text too long for the model is read in overlapping pieces."""
+    pieces = [model.encoder.pieces(text, stride=stride) for text in texts]
+    rows = [Row(piece.ids, piece.type_ids) for own in pieces for piece in own]
+    logits = model.outputs(rows).get("token_logits", ())
+    answers, begin = [], 0
+    for text, own in zip(texts, pieces, strict=True):
+        by_piece = [
+            entities_of(text, piece, softmax(scores[: len(piece.ids)]), model.labels, model.reader, aggregation, ignore)
+            for piece, scores in zip(own, logits[begin : begin + len(own)], strict=True)
+        ]
+        begin += len(own)
+        joined = [entity for part in by_piece for entity in part]
+        answers.append(merged_windows(joined) if len(own) > 1 else joined)
+    return answers
 
 
 def entities_of(
@@ -40,14 +54,14 @@ def entities_of(
     tokens = [_token(text, encoding, place, scores[place], reader) for place in range(len(encoding.ids))]
     tokens = [token for token in tokens if not token.pop("special")]
     if aggregation in ("none", "simple"):
-        found = [_labelled(token, token.pop("scores"), labels) for token in tokens]
-        for entity in found:
+        parts = [_labelled(token, token.pop("scores"), labels) for token in tokens]
+        for entity in parts:
             del entity["continues"]
     else:
-        found = [_word(group, labels, reader, _CHOICES[aggregation]) for group in _words(tokens)]
+        parts = [_word(group, labels, reader, _CHOICES[aggregation]) for group in _words(tokens)]
     if aggregation == "none":
-        return [entity for entity in found if entity["entity"] not in ignore]
-    return [group for group in _grouped(found, reader) if group["entity_group"] not in ignore]
+        return [entity for entity in parts if entity["entity"] not in ignore]
+    return [group for group in _grouped(parts, reader) if group["entity_group"] not in ignore]
 
 
 def merged_windows(entities: Sequence[Entity]) -> list[Entity]:
@@ -139,3 +153,14 @@ def _grouped(entities: Sequence[Entity], reader: Reader) -> list[Entity]:
 
 def _tag(label: str) -> tuple[bool, str]:
     return label.startswith("B-"), label[2:] if label.startswith(("B-", "I-")) else label
+
+
+SERVED = ServedTask(
+    name="token-classification",
+    inputs=(TEXT,),
+    outputs=(Output("ENTITIES", "TYPE_STRING"),),
+    item=single_text,
+    answer=entities,
+    tensors=json_column("ENTITIES"),
+    options={"aggregation": str, "ignore": list, "stride": int},
+)
