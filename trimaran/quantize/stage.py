@@ -1,20 +1,18 @@
 """Makes one candidate from its parent graph: the maker writes it, it is run on real text, and it is published.
 
-Where to read on: the makers are named in `core/candidates.py` and live in `plain`, `int8/`, `half/` and
+Where to read on: the makers are named in `quantize/candidates.py` and live in `plain`, `int8/`, `half/` and
 `tensorrt/qdq.py`; `int8/mixed.py` is the one that searches (`int8/search.py`). `optimize.py` makes the fused graph that
 some candidates start from, `tensorrt/engine.py` the engine of a finished ONNX candidate.
 """
 
 from __future__ import annotations
 
-import importlib
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
 from trimaran.core.artifact import Artifact, Draft, Recipe
 from trimaran.core.backends import backend
-from trimaran.core.candidates import Candidate
 from trimaran.core.corpus import digest_of_texts
 from trimaran.core.environment import tools
 from trimaran.core.errors import UnavailableError, UsageError
@@ -22,10 +20,11 @@ from trimaran.core.metrics import METRICS_VERSION
 from trimaran.core.progress import Progress
 from trimaran.core.spec import DType, Signature
 from trimaran.core.store import Store
+from trimaran.quantize.candidates import Candidate
 from trimaran.quantize.int8.openvino_graph import FORM
 from trimaran.quantize.optimize import ATOL
 from trimaran.quantize.proof import prove_against_parent
-from trimaran.quantize.settings import MadeCandidate, MakerSettings
+from trimaran.quantize.settings import MakerSettings
 
 _SEARCHED = {"gates", "budget_s", "weight_levels"}
 
@@ -47,8 +46,7 @@ def to_precision(
         raise UnavailableError(f"{row.name} cannot be made here: {reason}.", hint=backend(row.backend).hint())
 
     def make(folder: Path) -> Draft:
-        module, _, name = row.maker.partition(":")
-        made: MadeCandidate = getattr(importlib.import_module(module), name)(parent, folder, settings)
+        made = row.maker(parent, folder, settings)
         shutil.copy(parent.directory / "tokenizer.json", folder / "tokenizer.json")
         draft = Draft(
             **{
