@@ -16,13 +16,13 @@ from peer_probe import PeerProbe
 from peer_probe import prepare as prepare_peer
 from table import HERE, ROOT, Peer
 
-from trimaran.benchmarks.measure.runner import Effort, Entry, Measured, measure
+from trimaran.benchmarks.measure.runner import Effort, Measured, RaceEntry, measure
 from trimaran.core.environment import version_of as installed_version
 from trimaran.core.errors import TrimaranError, UnavailableError
 from trimaran.core.isolation import Worker, first_restriction_that_runs
-from trimaran.core.parity import embedding_change, embedding_fidelity
 from trimaran.core.progress import Step
 from trimaran.core.samples import Round, Shape
+from trimaran.core.tasks.embedding import TASK as EMBEDDING
 from trimaran.judging.invariance import TEXTS
 from trimaran.judging.probe_process import REST_LIMIT_S, thread_environment
 
@@ -158,8 +158,8 @@ def judge(peer: Peer, race: Race, reference: np.ndarray | None) -> tuple[np.ndar
 
     (alone, together), _ = first_restriction_that_runs(attempt)
     base = alone if reference is None else reference
-    metrics = embedding_fidelity({"embedding": base}, {"embedding": alone})
-    metrics["batch_change"] = embedding_change({"embedding": alone[sample]}, {"embedding": together})
+    metrics = EMBEDDING.fidelity({"embedding": base}, {"embedding": alone})
+    metrics["batch_change"] = EMBEDDING.change.value({"embedding": alone[sample]}, {"embedding": together})
     return alone, metrics
 
 
@@ -183,7 +183,7 @@ def cold_starts(peer: Peer, race: Race, reference: np.ndarray, *, times: int) ->
 def timed(peers: Sequence[Peer], race: Race, *, effort: Effort, step: Step | None = None) -> Measured:
     """All peers in one interleaved run."""
     table = {peer.name: peer for peer in peers}
-    entries = [Entry(peer.name, _Named(peer.name)) for peer in peers]  # type: ignore[arg-type]
+    entries = [RaceEntry(peer.name, _Named(peer.name)) for peer in peers]  # type: ignore[arg-type]
     return measure(
         entries,
         tuple(race.texts),

@@ -10,14 +10,14 @@ from race import PeerProcess, Race, opened
 from table import Peer
 
 from trimaran.benchmarks.scenarios.results import ClosedLoop
-from trimaran.benchmarks.scenarios.scenarios import AskedClosedLoop, Unit
+from trimaran.benchmarks.scenarios.settings import ClosedLoopSettings, SuiteUnit
 from trimaran.core.errors import TrimaranError
 from trimaran.core.progress import Step
 from trimaran.pipeline.suite.served import ServedTarget, run_served
 
 
 def loads(
-    peers: Sequence[Peer], race: Race, *, asked: AskedClosedLoop, turns: int, step: Step | None = None
+    peers: Sequence[Peer], race: Race, *, asked: ClosedLoopSettings, turns: int, step: Step | None = None
 ) -> tuple[ClosedLoop, ...]:
     """A sweep of callers a turn and server, in random order; a peer that is no server has none.
 
@@ -51,8 +51,8 @@ def _target(place: dict[str, str]) -> ServedTarget:
     return ServedTarget(kind=place["kind"], model=place["model"], task="embedding", urls={place["wire"]: place["url"]})  # type: ignore[arg-type,dict-item]
 
 
-def _sweep(peer: Peer, race: Race, target: ServedTarget, asked: AskedClosedLoop) -> ClosedLoop:
-    unit = Unit(asked=asked, at="served", wire=next(iter(target.urls)))
+def _sweep(peer: Peer, race: Race, target: ServedTarget, asked: ClosedLoopSettings) -> ClosedLoop:
+    unit = SuiteUnit(asked=asked, at="served", wire=next(iter(target.urls)))
     head = {"candidate": peer.name, "threads": race.threads}
     result = run_served(unit, target=target, head=head, texts=race.callers_texts, used=None)
     assert isinstance(result, ClosedLoop)

@@ -167,9 +167,9 @@ def test_a_meter_tells_rows_rates_and_the_time_left() -> None:
         left_s = meter.left_s()
         assert left_s is not None
         assert left_s == pytest.approx(4 * meter.elapsed_s, rel=0.5)
-        assert meter.words().endswith(f"{duration(left_s)} left")
-        assert "rows/s" in meter.words()
-        assert "tokens/s" in meter.words()
+        assert meter.summary().endswith(f"{duration(left_s)} left")
+        assert "rows/s" in meter.summary()
+        assert "tokens/s" in meter.summary()
     assert Meter(step, total_bytes=0).left_s() is None
     assert (duration(5), duration(125), duration(7300)) == ("5 s", "2 min 5 s", "2 h 1 min")
 

@@ -9,7 +9,7 @@ import pytest
 from tests.benchmarks.fakes import row
 from tests.tiny import tiny_artifact
 from trimaran.benchmarks.measure.baselines import attention_of, baseline_row, baselines, no_compiler
-from trimaran.benchmarks.measure.runner import Measured, Outcome
+from trimaran.benchmarks.measure.runner import ContenderOutcome, Measured
 from trimaran.core.errors import ToolError, UsageError
 from trimaran.core.tasks import gates_for
 from trimaran.pipeline.outcomes import CandidateOutcome, Failed, judged
@@ -53,7 +53,7 @@ def test_when_memory_is_short_those_that_nothing_is_decided_on_stay_out(
 
 def test_the_report_says_who_was_stopped_early_and_why() -> None:
     timings = [
-        Outcome(candidate=name, failure=None, peak_memory_bytes=1, load_s=0.1, stopped=why)
+        ContenderOutcome(candidate=name, failure=None, peak_memory_bytes=1, load_s=0.1, stopped=why)
         for name, why in {"a": "", "b": "after 2 rounds, at least 1.50 times slower than a (at 1x16)"}.items()
     ]
     (said,) = stopped_notes(Measured(measurements=(), outcomes=tuple(timings)))

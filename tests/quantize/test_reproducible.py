@@ -11,7 +11,7 @@ from trimaran.core.artifact import sha256_of
 from trimaran.core.progress import SilentProgress
 from trimaran.quantize.candidates import candidate
 from trimaran.quantize.optimize import optimize
-from trimaran.quantize.settings import Settings
+from trimaran.quantize.settings import MakerSettings
 
 
 @pytest.mark.parametrize(
@@ -33,6 +33,6 @@ def test_the_same_recipe_gives_the_same_graph(world: World, tmp_path: Path, name
     for turn in ("first", "second"):
         folder = tmp_path / turn
         folder.mkdir()
-        row.maker(parent, folder, Settings(calibration=CALIBRATION))
+        row.maker(parent, folder, MakerSettings(calibration=CALIBRATION))
         digests.append({path.name: sha256_of(path) for path in folder.iterdir()})
     assert digests[0] == digests[1]

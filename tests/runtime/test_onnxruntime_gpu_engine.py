@@ -11,7 +11,7 @@ from trimaran.core.corpus import encoder_of
 from trimaran.core.environment import version_of
 from trimaran.core.errors import UnavailableError
 from trimaran.quantize.candidates import candidate
-from trimaran.quantize.settings import Settings
+from trimaran.quantize.settings import MakerSettings
 from trimaran.quantize.stage import to_precision
 from trimaran.runtime.onnxruntime_gpu_engine import NO_FALLBACK, CudaEngine, TensorrtEngine
 
@@ -94,6 +94,10 @@ def test_a_gpu_candidate_is_proven_on_a_real_gpu(world: World, name: str) -> Non
     if not driver_present() or version_of("onnxruntime-gpu") is None:
         pytest.skip("no NVIDIA driver, or no onnxruntime-gpu")
     artifact = to_precision(
-        world.exported("bert"), candidate(name), Settings(calibration=CALIBRATION), store=world.store, progress=QUIET
+        world.exported("bert"),
+        candidate(name),
+        MakerSettings(calibration=CALIBRATION),
+        store=world.store,
+        progress=QUIET,
     )
     assert encoder_of(artifact) and artifact.checks[-1].holds

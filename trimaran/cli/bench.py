@@ -36,7 +36,7 @@ from trimaran.cli.output import emit, print_summary
 from trimaran.core.config import Objective, deploy_config
 
 if TYPE_CHECKING:
-    from trimaran.benchmarks.scenarios.results import Result
+    from trimaran.benchmarks.scenarios.results import ScenarioResult
     from trimaran.pipeline.suite.served import ServedTarget
 
 KEY_VARIABLE = "TRIMARAN_API_KEY"
@@ -131,11 +131,11 @@ def bench(
     typer.echo(f"Report: {paths['html']}", err=True)
 
 
-def _plain(result: Result) -> dict[str, Any]:
+def _plain(result: ScenarioResult) -> dict[str, Any]:
     """One result for scripts: what was measured, at which level, and its figures, the final one first."""
-    from trimaran.benchmarks.scenarios.finals import figures_of, scenario_of
+    from trimaran.benchmarks.scenarios.finals import figures_of
 
-    head = {"scenario": scenario_of(result), "candidate": result.candidate, "at": result.at, "wire": result.wire}
+    head = {"scenario": result.scenario, "candidate": result.candidate, "at": result.at, "wire": result.wire}
     return {**head, "cut": result.cut, "figures": [figure._asdict() for figure in figures_of(result)]}
 
 

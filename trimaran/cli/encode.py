@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trimaran.bulk.part_files import DType, Format
+from trimaran.bulk.part_files import PartFormat, VectorDType
 from trimaran.bulk.run import EngineName
-from trimaran.bulk.sources import Kind
+from trimaran.bulk.sources import InputKind
 from trimaran.cli.app import app
 from trimaran.cli.options import (
     REPOSITORY,
@@ -51,7 +51,7 @@ def encode_command(
         str | None, typer.Option("--id", help="Where the id is; by default the row's number in the whole input.")
     ] = None,
     input_format: Annotated[
-        Kind | None, typer.Option("--input-format", help="What the input is, where names do not say it.")
+        InputKind | None, typer.Option("--input-format", help="What the input is, where names do not say it.")
     ] = None,
     engine: Annotated[
         EngineName, typer.Option("--engine", help="`local` takes this machine's cores, `ray` Ray Data actors.")
@@ -66,9 +66,9 @@ def encode_command(
     threads: Annotated[
         int | None, typer.Option("--threads", min=1, help="Cores of each worker; by default all of its share.")
     ] = None,
-    format_: Annotated[Format, typer.Option("--format", help="What the parts are.")] = "parquet",
+    format_: Annotated[PartFormat, typer.Option("--format", help="What the parts are.")] = "parquet",
     dtype: Annotated[
-        DType, typer.Option("--dtype", help="Numbers of a vector; int8 keeps a scale with each.")
+        VectorDType, typer.Option("--dtype", help="Numbers of a vector; int8 keeps a scale with each.")
     ] = "fp32",
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on in the folder: redo only missing, damaged or changed parts.")
@@ -81,7 +81,7 @@ def encode_command(
         int, typer.Option("--longest-bytes", min=1, help="Texts and lines beyond this are rejected as too long.")
     ] = 1 << 20,
     rows: Annotated[
-        Rows | None, typer.Option("--rows", help="How rows may share a call; by default as it was proven.")
+        Rows | None, typer.Option("--rows", help="EncodeOptions rows may share a call; by default as it was proven.")
     ] = None,
     part_rows: Annotated[
         int | None, typer.Option("--part-rows", min=1, help="Input rows of each part.", show_default="2048")
@@ -105,24 +105,24 @@ def encode_command(
 
     Example: `trimaran encode minilm --input 'texts/*.parquet' --column text --id id --output vectors/`
     """
-    from trimaran.bulk.readers import Columns
-    from trimaran.bulk.run import Work, encode, settings_for
+    from trimaran.bulk.readers import InputColumns
+    from trimaran.bulk.run import WorkerOptions, encode, settings_for
     from trimaran.bulk.sources import sources_from
-    from trimaran.bulk.worker import How
+    from trimaran.bulk.worker import EncodeOptions
     from trimaran.pipeline.artifact_lookup import find_artifact
 
     if address is not None and engine != "ray":
         raise UsageError("--address is for --engine ray.", hint="Add --engine ray.")
     known, progress = find_artifact(model, store=open_store(store), repository=repository), progress_on_stderr()
     ask = {**_keywords(ask_for or []), **({"prompt": prompt} if prompt is not None else {})}
-    how = How(rows=rows or known.rows, cut_long=not reject_long, ask=ask)
+    how = EncodeOptions(rows=rows or known.rows, cut_long=not reject_long, ask=ask)
     progress.note(
         f"{known.artifact.directory.name} ({known.artifact.digest[:12]}): rows {how.rows}, "
         f"{'as asked' if rows else known.why}."
     )
     settings = settings_for(
         known.artifact,
-        columns=Columns(text=column, pair=pair, id=identity, longest_bytes=longest_bytes),
+        columns=InputColumns(text=column, pair=pair, id=identity, longest_bytes=longest_bytes),
         how=how,
         format_=format_,
         dtype=dtype,
@@ -133,7 +133,7 @@ def encode_command(
         sources_from(inputs, kind=input_format, outside=output),
         output,
         settings,
-        Work(engine=engine, workers=workers, threads=threads, address=address),
+        WorkerOptions(engine=engine, workers=workers, threads=threads, address=address),
         progress=progress,
         resume=resume,
         strict=strict,

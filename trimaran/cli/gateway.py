@@ -71,24 +71,24 @@ def gateway(
     if context.invoked_subcommand is not None:
         return
     from trimaran.serving.gateway.server import serve
-    from trimaran.serving.gateway.settings import Limits, Patience, Rate, Settings
+    from trimaran.serving.gateway.settings import GatewaySettings, RateLimit, RequestLimits, Timeouts
 
-    settings = Settings(
+    settings = GatewaySettings(
         repository=repository.absolute(),
         triton_url=url or _running_url(repository, protocol),
         triton_protocol=protocol,
         host=host,
         port=port,
         keys=None if no_auth else _key_file(keys),
-        limits=Limits(
+        limits=RequestLimits(
             body_bytes=max_body,
             texts=max_texts,
             characters=max_characters,
             tokens=max_tokens,
             connections=max_connections,
         ),
-        patience=Patience(queue_s=queue_timeout, answer_s=timeout),
-        rate=Rate(per_s=rate, burst=burst) if rate else None,
+        timeouts=Timeouts(queue_s=queue_timeout, answer_s=timeout),
+        rate=RateLimit(per_s=rate, burst=burst) if rate else None,
         in_flight=in_flight,
         queue=queue,
         canary_s=canary_interval,
@@ -126,9 +126,9 @@ def add(
     Example: `trimaran gateway key add search-team --rate 20`
     """
     from trimaran.serving.gateway.keys import add_key
-    from trimaran.serving.gateway.settings import Rate
+    from trimaran.serving.gateway.settings import RateLimit
 
-    made = add_key(_keys(keys), name, rate=Rate(per_s=rate, burst=burst) if rate else None)
+    made = add_key(_keys(keys), name, rate=RateLimit(per_s=rate, burst=burst) if rate else None)
     if as_json:
         emit({"name": name, "key": made})
     else:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from trimaran.bulk.exports import Target
+from trimaran.bulk.exports import ExportTarget
 from trimaran.cli.app import app
 from trimaran.cli.encode import LookupOption
 from trimaran.cli.options import (
@@ -54,7 +54,7 @@ def build_command(
     facts = build(
         vectors,
         output,
-        wanted=None if type_ == "auto" else type_,
+        kind=None if type_ == "auto" else type_,
         least_recall=recall,
         memory_bytes=int(memory_gb * 1e9) if memory_gb else capture().memory_bytes,
         progress=progress_on_stderr(),
@@ -90,10 +90,10 @@ def search_command(
 
     Example: `trimaran index search titles.faiss minilm "boats with three hulls" -k 5`
     """
-    from trimaran.bulk.search import Index
+    from trimaran.bulk.search import SavedIndex
     from trimaran.pipeline.index_search import vectors_by_name, vectors_from_server
 
-    opened = Index(index)
+    opened = SavedIndex(index)
     if url is not None:
         asked = vectors_from_server(url, model, texts, protocol=protocol, prompt=prompt)
     else:
@@ -125,7 +125,7 @@ def search_command(
 @index_app.command("export")
 def export_command(
     vectors: VectorsArgument,
-    target: Annotated[Target, typer.Option("--to", help="Whose bulk files to write.")],
+    target: Annotated[ExportTarget, typer.Option("--to", help="Whose bulk files to write.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="A folder that is not there yet.")],
     name: Annotated[str, typer.Option("--name", help="The collection, or the index, to import into.")] = "vectors",
     as_json: JsonOption = False,

@@ -123,19 +123,22 @@ def build_engine_command(
     Example: `trimaran build-engine onnx-fp16-9ac4 --runtime tensorrt-rtx --compute-capability 8.9`
     """
     from trimaran.quantize.tensorrt.engine import build_engine, short_and_long
+    from trimaran.quantize.tensorrt.engine_process import EngineOptions
 
     artifacts = open_store(store, force=force)
     parent = artifacts.open(artifact)
     built = build_engine(
         parent,
+        EngineOptions(
+            compute_capabilities=tuple(part.strip() for part in compute_capability.split(",") if part.strip()),
+            weight_streaming=weight_streaming,
+            workspace_bytes=workspace_mb << 20 if workspace_mb else None,
+            version_compatible=version_compatible,
+            hardware_compatible=hardware_compatible,
+        ),
         runtime="tensorrt" if runtime == "tensorrt" else "tensorrt_rtx",
-        compute_capabilities=tuple(part.strip() for part in compute_capability.split(",") if part.strip()),
         profiles=short_and_long(parent.profile, split=split) if split else (),
         timing_cache=timing_cache,
-        weight_streaming=weight_streaming,
-        workspace_bytes=workspace_mb << 20 if workspace_mb else None,
-        version_compatible=version_compatible,
-        hardware_compatible=hardware_compatible,
         allow_shortfall=allow_shortfall,
         store=artifacts,
         progress=progress_on_stderr(),

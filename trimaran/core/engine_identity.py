@@ -1,4 +1,4 @@
-"""What machine an engine belongs to, and the refusal to open it on another one."""
+"""Which machine an engine belongs to; opening it on another one is refused."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ _DISTRIBUTIONS = {"tensorrt": ("tensorrt", "tensorrt-cu13", "tensorrt-cu12"), "t
 
 
 class EngineIdentity(Frozen):
-    """`compute_capabilities` are those that the plan was built for; `gpu`, `cuda` and `driver` the building machine's,
-    None where the plan does not depend on it (tensorrt_rtx compiles its kernels on the machine that opens it).
-    """
+    """What a machine must have to open an engine."""
 
     runtime: str
     version: str
+    # Those that the plan was built for.
     compute_capabilities: tuple[str, ...] = ()
+    # Of the machine that built it. None if the plan does not depend on it: tensorrt_rtx compiles its kernels on the
+    # machine that opens the plan.
     gpu: str | None = None
     cuda: str | None = None
     driver: str | None = None
@@ -32,7 +33,7 @@ def installed_version(runtime: str) -> str | None:
 
 
 def machine_identity(runtime: str) -> EngineIdentity:
-    """This machine as an engine built here would name it. Asks the driver only, never TensorRT."""
+    """Return this machine as an engine built here would name it. Only the driver is asked, never TensorRT."""
     facts = machine_facts(installed_version(runtime) or "none", _driver())
     capability = facts["compute_capability"]
     return EngineIdentity(
@@ -46,14 +47,14 @@ def machine_identity(runtime: str) -> EngineIdentity:
 
 
 def refuse_foreign(artifact: Artifact, here: EngineIdentity | None = None) -> None:
-    """Raises IntegrityError where the engine's manifest names another TensorRT, GPU or CUDA than this machine has."""
-    found = artifact.engine_options.get("identity")
-    if found is None:
+    """Raise IntegrityError if the engine's manifest names another TensorRT, GPU or CUDA than this machine has."""
+    recorded = artifact.engine_options.get("identity")
+    if recorded is None:
         raise IntegrityError(
             f"{artifact.directory.name} does not say for which machine it was built.",
             hint="Build it again: trimaran build-engine.",
         )
-    built = EngineIdentity.model_validate(found)
+    built = EngineIdentity.model_validate(recorded)
     here = here or machine_identity(built.runtime)
     capability = here.compute_capabilities[0] if here.compute_capabilities else None
     unlike = differences(built.model_dump(), {**here.model_dump(), "compute_capability": capability})
@@ -67,7 +68,7 @@ def refuse_foreign(artifact: Artifact, here: EngineIdentity | None = None) -> No
 
 
 def _driver() -> Driver | None:
-    """None with no driver, and with a driver that finds no GPU."""
+    """Return None without a driver, and with a driver that finds no GPU."""
     if not driver_present():
         return None
     try:

@@ -27,7 +27,7 @@ class Environment(Frozen):
     libraries: dict[str, str] = {}
 
     def differences(self, other: Environment) -> tuple[str, ...]:
-        """Names of the fields that differ; numbers from unlike environments are never put in one table."""
+        """Names of the fields that differ. Numbers from different environments never share a table."""
         mine, theirs = self.model_dump(), other.model_dump()
         return tuple(name for name in mine if mine[name] != theirs[name])
 
@@ -70,7 +70,7 @@ def driver_present() -> bool:
 
 
 def cpu_flags() -> frozenset[str]:
-    """Instruction sets the CPU advertises. Advertised is not executable: see `instructions.probe`."""
+    """Instruction sets that the CPU advertises. Not all of them may run: see `instructions.probe`."""
     return frozenset(_cpuinfo().get("flags", "").split())
 
 

@@ -1,190 +1,130 @@
-"""What export and optimisation both do to an ONNX graph: share equal weights, write it, look at its hygiene."""
+"""What export and quantisation both do to an ONNX graph: share equal weights, check it, describe it."""
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-from trimaran.core.onnx_write import EXTERNAL_ABOVE_BYTES, Array, Weight, weights_from_tensors, write_graph
+import numpy as np
 
-_LARGE_BYTES = 4096
+from trimaran.runtime.text import Array
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 
-def load_graph(path: Path) -> tuple[Any, dict[str, Any]]:
-    """A graph with its weights, and the tables beside it that it only looks things up in, as entries without numbers.
+def add_weight(graph: ir.Graph, name: str, array: Any) -> ir.Value:
+    """Give the graph one more weight; return the value that nodes read it by."""
+    import onnx_ir as ir
 
-    No fusion computes with such a table, and they are most of a large model: in the graph each is one row of zeros,
-    until `put_back` gives it its entry again.
+    tensor = ir.Tensor(np.asarray(array), name=name)
+    value = ir.Value(name=name, shape=tensor.shape, type=ir.TensorType(tensor.dtype), const_value=tensor)
+    graph.register_initializer(value)
+    return value
+
+
+def new_node(operator: str, inputs: Sequence[ir.Value | None], name: str, **attributes: Any) -> ir.Node:
+    """Return a node, not yet in a graph, with one output. Both have the name."""
+    import onnx_ir as ir
+
+    return ir.node(operator, inputs, attributes, name=name, outputs=[ir.Value(name=name)])
+
+
+def is_weight(value: ir.Value | None, *, rank: int | None = None) -> bool:
+    """Whether this is a weight of the graph, and, where `rank` is given, one with so many dimensions."""
+    if value is None or not value.is_initializer():
+        return False
+    return rank is None or len(value.const_value.shape) == rank
+
+
+def array_of(value: ir.Value) -> Array:
+    """Return a weight's numbers; they are not to be changed in place."""
+    return np.asarray(value.const_value.numpy())
+
+
+def has_subgraph(node: ir.Node) -> bool:
+    import onnx_ir as ir
+
+    graphs = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
+    return any(attribute.type in graphs for attribute in node.attributes.values())
+
+
+def drop_identities(model: ir.Model) -> None:
+    """Take away the Identity nodes between a weight and the nodes that read it.
+
+    torch's TorchScript exporter shares a weight by Identity nodes, which hide it from every pattern that looks for one.
+    onnx_ir's pass for this fails on an Identity inside an If (DeBERTa has such).
     """
-    import numpy as np
-    import onnx
-
-    model = onnx.load(str(path), load_external_data=False)
-    computed = {name for node in all_nodes(model.graph) if node.op_type != "Gather" for name in node.input}
-    tables = {}
-    for tensor in model.graph.initializer:
-        if not tensor.external_data:
-            continue
-        if tensor.name in computed:
-            onnx.external_data_helper.load_external_data_for_tensor(tensor, str(path.parent))
-            tensor.ClearField("data_location")
-            del tensor.external_data[:]
-        else:
-            tables[tensor.name] = onnx.TensorProto.FromString(tensor.SerializeToString())
-            row = np.zeros((1, *tensor.dims[1:]), onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type))
-            tensor.CopyFrom(onnx.numpy_helper.from_array(row, tensor.name))
-    return model, tables
+    for node in model.graph:
+        if node.op_type == "Identity" and is_weight(node.inputs[0]) and not node.outputs[0].is_graph_output():
+            node.outputs[0].replace_all_uses_with(node.inputs[0])
+            model.graph.remove(node, safe=True)
 
 
-def put_back(model: Any, tables: Mapping[str, Any]) -> None:
-    for tensor in model.graph.initializer:
-        if tensor.name in tables:
-            tensor.CopyFrom(tables[tensor.name])
+def share_equal_weights(model: ir.Model) -> int:
+    """Keep one of each set of equal weights; return the bytes that this saved.
 
-
-def share_equal_weights(model: Any, beside: Path | None = None) -> int:
-    """Keeps one of each set of equal initializers, and no Identity in front of any; returns the bytes that saved.
-
-    ALBERT repeats one layer: constant folding, and the fusion of Q, K and V, write it out once a layer. torch's
-    TorchScript exporter shares by Identity nodes, which hide a weight from every pattern that looks for one.
+    ALBERT repeats one layer. Constant folding, and the fusion of Q, K and V, write its weights once a repetition.
     """
-    graph = model.graph
-    weights = weights_from_tensors(graph.initializer, beside)
-    drop_identities(graph, {weight.name for weight in weights})
-    dropped, saved = merge_equal(graph, weights)
-    # One by one: a list of all the others would copy them.
-    for index in reversed(range(len(graph.initializer))):
-        if graph.initializer[index].name in dropped:
-            del graph.initializer[index]
-    return saved
+    import onnx_ir as ir
+    from onnx_ir.passes.common import DeduplicateHashedInitializersPass
+
+    values = model.graph.initializers.values()
+    for value in values:
+        # The pass reads memory in order. A transposed view is copied when it is read, one at a time.
+        if isinstance(value.const_value, ir.Tensor) and not value.const_value.numpy().flags.c_contiguous:
+            value.const_value = _copied_when_read(value.const_value)
+    before_bytes = sum(value.const_value.nbytes for value in values)
+    DeduplicateHashedInitializersPass()(model)
+    return int(before_bytes - sum(value.const_value.nbytes for value in values))
 
 
-def drop_identities(graph: Any, weights: set[str]) -> None:
-    """Takes away the Identity nodes between a weight and those who read it."""
-    outputs = {output.name for output in graph.output}
-    renamed: dict[str, str] = {}
-    for node in [node for node in graph.node if node.op_type == "Identity"]:
-        source = renamed.get(node.input[0], node.input[0])
-        if source in weights and node.output[0] not in outputs:
-            renamed[node.output[0]] = source
-            graph.node.remove(node)
-    _rename_inputs(graph, renamed)
+def _copied_when_read(view: ir.Tensor) -> ir.LazyTensor:
+    import onnx_ir as ir
+
+    return ir.LazyTensor(
+        lambda: ir.Tensor(np.ascontiguousarray(view.numpy())), dtype=view.dtype, shape=view.shape, name=view.name
+    )
 
 
-def merge_equal(graph: Any, weights: Iterable[Weight]) -> tuple[set[str], int]:
-    """Makes the nodes read one of each set of equal weights; returns the names of the others, and their bytes."""
-    kept: dict[bytes, str] = {}
-    renamed: dict[str, str] = {}
-    saved = 0
-    outputs = {output.name for output in graph.output}
-    for weight in weights:
-        identity = hashlib.sha256(repr((weight.data_type, list(weight.dims))).encode())
-        identity.update(weight.content())
-        first = kept.setdefault(identity.digest(), weight.name)
-        if first != weight.name and weight.name not in outputs:
-            renamed[weight.name] = first
-            saved += weight.size_bytes
-    _rename_inputs(graph, renamed)
-    return set(renamed), saved
+def check_graph(model: ir.Model) -> None:
+    """Run ONNX's checker with strict shape inference. Neither sees the large weights, which both would copy."""
+    from onnx_ir.passes.common import CheckerPass
+
+    CheckerPass(full_check=True)(model)
 
 
-def rename_outputs(model: Any, prefix: str) -> None:
-    """Takes `prefix` off the names of the outputs; an inner value that has such a name already gives way."""
-    wanted = [output.name.removeprefix(prefix) for output in model.graph.output]
-    renamed = {name: f"inner.{name}" for name in wanted} | {f"{prefix}{name}": name for name in wanted}
-    for node in all_nodes(model.graph):
-        for names in (node.input, node.output):
-            for index, name in enumerate(names):
-                names[index] = renamed.get(name, name)
-    for output, name in zip(model.graph.output, wanted, strict=True):
-        output.name = name
+def infer_types(model: ir.Model) -> None:
+    """Give inner values the types and shapes that ONNX infers. An operator it does not know ends its branch."""
+    from onnx_ir.passes.common import ShapeInferencePass
+
+    ShapeInferencePass(check_type=False, strict_mode=False, data_prop=False)(model)
 
 
-def save_graph(model: Any, path: Path, *, external_above_bytes: int | None = None, beside: Path | None = None) -> bool:
-    """Writes the graph, its weights beside it where one file would be too large; returns whether they are.
+def graph_facts(model: ir.Model) -> dict[str, Any]:
+    """Return the opset, the operators, what constant folding left, and where the graph computes in int64."""
+    import onnx_ir as ir
 
-    `beside` is the folder of weights that `load_graph` left where they were.
-    """
-    limit = EXTERNAL_ABOVE_BYTES if external_above_bytes is None else external_above_bytes
-    weights = weights_from_tensors(model.graph.initializer, beside)
-    return write_graph(model, weights, path, external_above_bytes=limit)
-
-
-def with_stand_ins(model: Any, weights: Mapping[str, Array]) -> Any:
-    """A copy of a graph without weights that has the small ones, and for each large one an input of its shape.
-
-    The checker and shape inference copy a model several times: no large weight comes near them.
-    """
-    import onnx
-
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    for name, array in weights.items():
-        if array.nbytes > _LARGE_BYTES:
-            kind = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
-            copy.graph.input.append(onnx.helper.make_tensor_value_info(name, kind, array.shape))
-        else:
-            copy.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
-    return copy
-
-
-def check_graph(model: Any) -> None:
-    """ONNX's checker with strict shape inference."""
-    import onnx
-
-    onnx.checker.check_model(model, full_check=True)
-
-
-def graph_facts(model: Any, inputs: Iterable[str]) -> dict[str, Any]:
-    """Opset, operators, what constant folding left, and where the graph computes in int64 beyond shapes.
-
-    `inputs` are the caller's; the model's other inputs stand for weights.
-    """
-    graph = model.graph
-    constants = {tensor.name for tensor in graph.initializer} | {value.name for value in graph.input} - set(inputs)
-    foldable = 0
-    for node in graph.node:
+    infer_types(model)
+    constants = set(model.graph.initializers.values())
+    foldable, operators, int64_operators = 0, Counter[str](), Counter[str]()
+    for node in model.graph:
+        operators[node.op_type] += 1
+        # Shapes are int64 vectors. A few operators on ids and masks give int64 tensors with a batch axis, layers none.
+        int64_operators[node.op_type] += any(
+            value.dtype == ir.DataType.INT64 and value.shape is not None and len(value.shape) > 1
+            for value in node.outputs
+            if not value.is_graph_output()
+        )
         if node.op_type == "Constant":
-            constants.update(node.output)
-        elif node.input and all(name in constants or not name for name in node.input):
+            constants.update(node.outputs)
+        elif node.inputs and all(value is None or value in constants for value in node.inputs):
             foldable += 1
-            constants.update(node.output)
+            constants.update(node.outputs)
     return {
-        "opset": next(entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")),
-        "operators": dict(sorted(Counter(node.op_type for node in graph.node).items())),
+        "opset": model.graph.opset_imports[""],
+        "operators": dict(sorted(operators.items())),
         "foldable_nodes": foldable,
-        "int64_operators": _int64_operators(model),
+        "int64_operators": dict(sorted((+int64_operators).items())),
     }
-
-
-def _int64_operators(model: Any) -> dict[str, int]:
-    """Operators that give int64 tensors with a batch axis: a few on ids and masks, none in the layers."""
-    import onnx
-
-    inferred = onnx.shape_inference.infer_shapes(model)
-    large = {
-        value.name
-        for value in inferred.graph.value_info
-        if value.type.tensor_type.elem_type == onnx.TensorProto.INT64 and len(value.type.tensor_type.shape.dim) > 1
-    }
-    found = Counter(node.op_type for node in inferred.graph.node if any(name in large for name in node.output))
-    return dict(sorted(found.items()))
-
-
-def _rename_inputs(graph: Any, renamed: Mapping[str, str]) -> None:
-    for node in all_nodes(graph):
-        for index, name in enumerate(node.input):
-            if name in renamed:
-                node.input[index] = renamed[name]
-
-
-def all_nodes(graph: Any) -> Iterator[Any]:
-    """The nodes of a graph and of the graphs inside them."""
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                yield from all_nodes(attribute.g)

@@ -1,89 +1,83 @@
-"""Computes at export what depends on weights and constants only: transposed weights, scales, offsets."""
+"""Computes, at export, what depends on weights and constants alone: transposed weights, scales, offsets.
+
+onnx_ir has no pass for this. The folding of torch, and that of onnxscript, copy each weight. Here a transposed weight
+is a view of the untransposed one, and is copied only when it is written.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
-from trimaran.core.onnx_graph import all_nodes
+from trimaran.core.onnx_graph import add_weight, has_subgraph
+from trimaran.runtime.text import Array
 
-Array = npt.NDArray[Any]
-# A computed constant may be this much larger than its inputs. An expanded mask would only make the file larger.
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+# How many bytes a constant may have more than what it is computed from. An expanded mask would enlarge the file for
+# nothing.
 GROWTH_BYTES = 1 << 16
 _RANDOM = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial")
 
 
-def fold_constants(model: Any, weights: dict[str, Array]) -> int:
-    """Replaces nodes by their values, which are added to `weights`; returns the number of replaced nodes.
+def fold_constants(model: ir.Model) -> int:
+    """Replace nodes by the weights that they compute, drop what nothing reads; return how many nodes were folded."""
+    from onnx_ir.passes.common import RemoveUnusedNodesPass
 
-    torch's own folding copies all weights at once. Here a transposed weight is a view of the original, and is copied
-    only when it is written.
+    folded, tied = 0, {node for node in model.graph if _reads_tied_table(node)}
+    for node in model.graph:
+        inputs = None if node in tied else _constant_inputs(node)
+        if inputs is None:
+            continue
+        results = _evaluate(node, inputs, model.graph.opset_imports)
+        read_bytes = sum(array.nbytes for array in inputs if array is not None)
+        if not all(_can_be_stored(result) and result.nbytes <= read_bytes + GROWTH_BYTES for result in results):
+            continue
+        for value, result in zip(node.outputs, results, strict=True):
+            value.replace_all_uses_with(add_weight(model.graph, str(value.name), result), replace_graph_outputs=True)
+        model.graph.remove(node, safe=True)
+        folded += 1
+    RemoveUnusedNodesPass()(model)
+    return folded
+
+
+def _reads_tied_table(node: ir.Node) -> bool:
+    """Whether the node transposes a table that is also looked up: folded, the table would be stored twice.
+
+    The head of a masked language model is tied to its embeddings. Runtimes transpose the table once, when they load it.
     """
+    if node.op_type != "Transpose":
+        return False
+    return any(user.op_type == "Gather" and index == 0 for user, index in node.inputs[0].uses())
+
+
+def _constant_inputs(node: ir.Node) -> list[Array | None] | None:
+    """Return the node's inputs if it computes the same each time: known inputs only, no subgraph, no random numbers."""
+    import onnx_ir as ir
+
+    if node.domain != "" or node.op_type in (*_RANDOM, "Constant") or not any(node.inputs) or has_subgraph(node):
+        return None
+    arrays: list[Array | None] = []
+    for value in node.inputs:
+        tensor = None if value is None else ir.convenience.get_const_tensor(value)
+        if value is not None and tensor is None:
+            return None
+        arrays.append(None if tensor is None else tensor.numpy())
+    return arrays
+
+
+def _evaluate(node: ir.Node, inputs: list[Array | None], opsets: dict[str, int]) -> list[Any]:
+    import onnx_ir as ir
     from onnx.reference import ReferenceEvaluator
 
-    graph = model.graph
-    opsets = {entry.domain: entry.version for entry in model.opset_import}
-    known: dict[str, Array] = dict(weights)
-    tied = tied_transposes(graph, weights)
-    folded = []
-    for node in graph.node:
-        if node.op_type == "Constant":
-            known[node.output[0]] = _constant(node)
-        elif node.name not in tied and _depends_on(node, known):
-            values = ReferenceEvaluator(node, opsets=opsets).run(
-                None, {name: known[name] for name in node.input if name}
-            )
-            read = sum(known[name].nbytes for name in node.input if name)
-            if all(_storable(value) and value.nbytes <= read + GROWTH_BYTES for value in values):
-                known.update(zip(node.output, (np.asarray(value) for value in values), strict=True))
-                folded.append(node)
-    for node in folded:
-        graph.node.remove(node)
-    needed = read_names(graph)
-    made = {name for node in folded for name in node.output}
-    for name in [*weights, *made]:
-        if name in needed:
-            weights[name] = known[name]
-        else:
-            weights.pop(name, None)
-    for node in [node for node in graph.node if node.op_type == "Constant" and node.output[0] not in needed]:
-        graph.node.remove(node)
-    return len(folded)
+    feeds = {value.name: array for value, array in zip(node.inputs, inputs, strict=True) if value is not None}
+    return [
+        np.asarray(result) if isinstance(result, np.generic) else result
+        for result in ReferenceEvaluator(ir.to_proto(node), opsets=opsets).run(None, feeds)
+    ]
 
 
-def tied_transposes(graph: Any, weights: Mapping[str, Array]) -> set[str]:
-    """Names of the nodes that transpose an embedding table. Computed here, the table would be stored twice.
-
-    The head of a masked LM is tied to its embeddings. Runtimes transpose the table once, when they load it.
-    """
-    looked_up = {node.input[0] for node in all_nodes(graph) if node.op_type == "Gather"} & set(weights)
-    return {node.name for node in graph.node if node.op_type == "Transpose" and node.input[0] in looked_up}
-
-
-def read_names(graph: Any) -> set[str]:
-    """Names of all values that a node reads or that are outputs of the graph."""
-    return {name for node in all_nodes(graph) for name in node.input} | {output.name for output in graph.output}
-
-
-def _depends_on(node: Any, known: Iterable[str]) -> bool:
-    """Whether the node gives the same value in every call: known inputs only, no subgraph, nothing random."""
-    plain = node.domain in ("", "ai.onnx") and node.op_type not in _RANDOM
-    return (
-        plain
-        and any(node.input)
-        and all(name in known or not name for name in node.input)
-        and not any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute)
-    )
-
-
-def _storable(value: Any) -> bool:
-    return isinstance(value, (np.ndarray, np.generic)) and value.dtype != object
-
-
-def _constant(node: Any) -> Array:
-    from onnx.reference import ReferenceEvaluator
-
-    return np.asarray(ReferenceEvaluator(node).run(None, {})[0])
+def _can_be_stored(result: Any) -> bool:
+    return isinstance(result, np.ndarray) and result.dtype != object

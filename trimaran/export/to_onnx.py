@@ -13,8 +13,8 @@ import numpy as np
 from trimaran.core.artifact import Artifact, Check, Draft, Recipe
 from trimaran.core.environment import tools, usable_cores
 from trimaran.core.families import Exporter, family
-from trimaran.core.onnx_graph import check_graph, graph_facts, with_stand_ins
-from trimaran.core.onnx_write import EXTERNAL_ABOVE_BYTES, weights_from_arrays, write_graph
+from trimaran.core.onnx_graph import check_graph, graph_facts
+from trimaran.core.onnx_write import EXTERNAL_ABOVE_BYTES, write_model
 from trimaran.core.progress import Progress, Step
 from trimaran.core.spec import ModelRef, Signature
 from trimaran.core.store import Store
@@ -97,12 +97,11 @@ def write_traced(
     from trimaran.export.wrappers import complete_module
 
     module = complete_module(ref, attention="eager")
-    model, weights, shared_bytes = trace(module, signature, sample, exporter=exporter, opset=opset)
-    stood_in = with_stand_ins(model, weights)
-    check_graph(stood_in)
-    external = write_graph(model, weights_from_arrays(weights), path, external_above_bytes=external_above_bytes)
+    model, shared_bytes = trace(module, signature, sample, exporter=exporter, opset=opset)
+    check_graph(model)
+    external = write_model(model, path, external_above_bytes=external_above_bytes)
     return {
-        **graph_facts(stood_in, signature.input_names),
+        **graph_facts(model),
         "external_weights": external,
         "shared_weight_bytes": shared_bytes,
         "traced_attention": "eager",

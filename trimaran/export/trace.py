@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
 from trimaran.core.errors import ToolError, first_line
 from trimaran.core.families import EXPORTERS, Exporter
-from trimaran.core.onnx_graph import drop_identities, merge_equal, rename_outputs
-from trimaran.core.onnx_write import weights_from_arrays
+from trimaran.core.onnx_graph import drop_identities, share_equal_weights
 from trimaran.core.spec import Signature
 from trimaran.export.fold import fold_constants
 from trimaran.export.quiet import quiet
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 Array = npt.NDArray[Any]
 # torch's dynamo exporter names inner values `embedding` or `logits`; outputs with these names would collide.
@@ -28,8 +30,8 @@ def trace(
     *,
     exporter: Exporter,
     opset: int,
-) -> tuple[Any, dict[str, Array], int]:
-    """The graph, its weights by name, and the bytes saved because equal weights are stored once.
+) -> tuple[ir.Model, int]:
+    """The graph with its weights, and the bytes saved because equal weights are stored once.
 
     The weights are views into the module, which must stay alive until they are written.
     """
@@ -39,27 +41,25 @@ def trace(
     arguments = tuple(torch.from_numpy(inputs[name]) for name in signature.input_names)
     try:
         with quiet(), torch.inference_mode():
-            model, weights = _EXPORTERS[exporter](module, arguments, signature, opset)
+            model = _EXPORTERS[exporter](module, arguments, signature, opset)
     except (RuntimeError, ValueError, TypeError, IndexError, torch.onnx.errors.OnnxExporterError) as error:
         other = next(name for name in EXPORTERS if name != exporter)
         raise ToolError(
             f"torch's {exporter} exporter failed: {first_line(error)}",
             hint=f"Try the other one: --exporter {other}.",
         ) from error
-    rename_outputs(model, PREFIX)
+    _rename_outputs(model)
     _restore_inputs(model, signature)
     _name_axes(model, signature)
-    drop_identities(model.graph, set(weights))
-    fold_constants(model, weights)
-    dropped, saved = merge_equal(model.graph, weights_from_arrays(weights))
-    return model, {name: array for name, array in weights.items() if name not in dropped}, saved
+    drop_identities(model)
+    fold_constants(model)
+    return model, share_equal_weights(model)
 
 
-def _torchscript(
-    module: Any, arguments: tuple[Any, ...], signature: Signature, opset: int
-) -> tuple[Any, dict[str, Array]]:
+def _torchscript(module: Any, arguments: tuple[Any, ...], signature: Signature, opset: int) -> ir.Model:
     """Exports without parameters and without constant folding, so that no weight is copied: they become inputs."""
     import onnx
+    import onnx_ir as ir
     import torch
 
     stream = io.BytesIO()
@@ -82,15 +82,20 @@ def _torchscript(
             )
         },
     )
-    model = onnx.load_from_string(stream.getvalue())
+    model = ir.from_proto(onnx.load_from_string(stream.getvalue()))
     state = module.state_dict()
-    weights = [value.name for value in model.graph.input if value.name not in signature.input_names]
-    if unknown := [name for name in weights if name not in state]:
+    weights = [value for value in model.graph.inputs if value.name not in signature.input_names]
+    if unknown := [value.name for value in weights if value.name not in state]:
         raise RuntimeError(f"it made a weight of its own, {unknown[0]}, which the module does not have")
-    return model, {name: state[name].cpu().numpy() for name in weights}
+    for value in weights:
+        value.const_value = ir.Tensor(state[value.name].cpu().numpy(), name=value.name)
+        model.graph.inputs.remove(value)
+        model.graph.register_initializer(value)
+    return model
 
 
-def _dynamo(module: Any, arguments: tuple[Any, ...], signature: Signature, opset: int) -> tuple[Any, dict[str, Array]]:
+def _dynamo(module: Any, arguments: tuple[Any, ...], signature: Signature, opset: int) -> ir.Model:
+    import onnx_ir as ir
     import torch
 
     axes = [
@@ -108,13 +113,12 @@ def _dynamo(module: Any, arguments: tuple[Any, ...], signature: Signature, opset
         dynamic_shapes=(tuple(axes),),
         verbose=False,
     )
-    initializers = program.model.graph.initializers
-    weights = {name: value.const_value.numpy() for name, value in initializers.items()}
-    initializers.clear()
-    return program.model_proto, weights
+    for value in program.model.graph.initializers.values():
+        value.const_value = ir.Tensor(value.const_value.numpy(), name=value.name)
+    return program.model
 
 
-_EXPORTERS: dict[Exporter, Callable[..., tuple[Any, dict[str, Array]]]] = {
+_EXPORTERS: dict[Exporter, Callable[..., ir.Model]] = {
     "torchscript": _torchscript,
     "dynamo": _dynamo,
 }
@@ -124,27 +128,31 @@ def _output_names(signature: Signature) -> list[str]:
     return [f"{PREFIX}{name}" for name in signature.output_names]
 
 
-def _restore_inputs(model: Any, signature: Signature) -> None:
+def _rename_outputs(model: ir.Model) -> None:
+    """Take the prefix off the outputs' names; an inner value that has such a name already gets another one."""
+    from onnx_ir.passes.common import NameFixPass
+
+    for value in model.graph.outputs:
+        value.name = value.name.removeprefix(PREFIX)
+    NameFixPass()(model)
+
+
+def _restore_inputs(model: ir.Model, signature: Signature) -> None:
     """Puts back inputs that no node reads, such as unused segment ids: the exporters drop them."""
-    import onnx
+    import onnx_ir as ir
 
-    values = {value.name: value for value in model.graph.input}
-    del model.graph.input[:]
+    values = {value.name: value for value in model.graph.inputs}
+    model.graph.inputs.clear()
     for spec in signature.inputs:
-        unread = onnx.helper.make_tensor_value_info(spec.name, onnx.TensorProto.INT64, spec.dims)
-        model.graph.input.append(values.get(spec.name, unread))
+        unread = ir.val(spec.name, ir.DataType.INT64, list(spec.dims))
+        model.graph.inputs.append(values.get(spec.name, unread))
 
 
-def _name_axes(model: Any, signature: Signature) -> None:
-    """Gives the axes of inputs and outputs the names and sizes of the signature."""
+def _name_axes(model: ir.Model, signature: Signature) -> None:
+    """The exporters name axes as they please; ours are the signature's."""
+    import onnx_ir as ir
+
     specs = {spec.name: spec for spec in (*signature.inputs, *signature.outputs)}
-    for value in (*model.graph.input, *model.graph.output):
-        shape = value.type.tensor_type.shape
-        if value.name not in specs or len(shape.dim) != len(specs[value.name].dims):
-            continue
-        for dim, size in zip(shape.dim, specs[value.name].dims, strict=True):
-            if isinstance(size, str):
-                dim.dim_param = size
-            else:
-                dim.dim_value = size
-    del model.graph.value_info[:]
+    for value in (*model.graph.inputs, *model.graph.outputs):
+        if value.name in specs and value.shape is not None and len(value.shape) == len(specs[value.name].dims):
+            value.shape = ir.Shape(specs[value.name].dims)

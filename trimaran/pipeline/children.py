@@ -14,7 +14,7 @@ from trimaran.export.reference import reference
 from trimaran.export.to_onnx import export
 from trimaran.quantize.candidates import candidate
 from trimaran.quantize.optimize import optimize
-from trimaran.quantize.settings import Settings
+from trimaran.quantize.settings import MakerSettings
 from trimaran.quantize.stage import to_precision
 
 
@@ -57,7 +57,7 @@ def make_candidate(parent: str, name: str, store: str, force: bool, settings: di
     artifact = to_precision(
         load_artifact(Path(parent)),
         candidate(name),
-        Settings.model_validate(settings),
+        MakerSettings.model_validate(settings),
         store=Store(Path(store), force=force),
         progress=SilentProgress(),
     )

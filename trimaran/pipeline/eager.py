@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from trimaran.core.artifact import Artifact
 from trimaran.core.backends import Array
+from trimaran.core.tasks.task import RequestRow, WireTensors
 from trimaran.judging.final_answers import final_answers
-from trimaran.judging.golden import Row, golden_rows
+from trimaran.judging.golden import golden_rows
 from trimaran.judging.labelled import OnData
 from trimaran.judging.quality import reference_answers
-from trimaran.judging.wire_fidelity import Tensors
 from trimaran.pipeline.plan import DeployRun
 from trimaran.runtime.answers import Reader
 
@@ -30,8 +30,8 @@ class EagerAnswers(NamedTuple):
 class GoldenRequests(NamedTuple):
     """Requests that callers might send, and eager PyTorch's final answers to them."""
 
-    rows: tuple[Row, ...]
-    answers: Tensors
+    rows: tuple[RequestRow, ...]
+    answers: WireTensors
 
 
 def eager_answers(run: DeployRun, reference: Artifact, *, threads: int | None = None) -> EagerAnswers:
@@ -50,9 +50,9 @@ def eager_answers(run: DeployRun, reference: Artifact, *, threads: int | None = 
 def golden_requests(run: DeployRun, reference: Artifact) -> GoldenRequests:
     mask = reference.details.get("answers", {}).get("mask_id")
     reader = Reader(str(reference.directory / "tokenizer.json"))
-    mask_token = reader.token(mask) if mask is not None else ""
+    facts = {"mask_token": reader.token(mask) if mask is not None else ""}
     prompts = tuple(reference.tokenizer.prompts)
-    rows = golden_rows(run.plan.ref.task, run.plan.judging, mask_token=mask_token, prompts=prompts)
+    rows = golden_rows(run.plan.ref.task, run.plan.judging, facts, prompts=prompts)
     return GoldenRequests(rows, final_answers(reference, rows, threads=run.plan.lane_threads))
 
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from trimaran.bulk.part_files import Vectors
 from trimaran.bulk.search import vectors_by_artifact
-from trimaran.bulk.vectors import Vectors
-from trimaran.bulk.worker import How
+from trimaran.bulk.worker import EncodeOptions
 from trimaran.core.store import Store
 from trimaran.pipeline.artifact_lookup import find_artifact
 from trimaran.serving.client import Client
@@ -33,5 +33,5 @@ def vectors_by_name(
     name: str, texts: Sequence[str], *, prompt: str | None, store: Store, repository: Path
 ) -> AskedVectors:
     known = find_artifact(name, store=store, repository=repository)
-    how = How(rows=known.rows, ask={} if prompt is None else {"prompt": prompt})
+    how = EncodeOptions(rows=known.rows, ask={} if prompt is None else {"prompt": prompt})
     return AskedVectors(vectors_by_artifact(known.artifact, how, texts), known.artifact.digest)

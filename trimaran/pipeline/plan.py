@@ -124,7 +124,7 @@ def texts_for(task_name: str, part: Part, path: Path | None) -> tuple[Text, ...]
         texts = tuple((question, context) for context, question in pairs) if row.asks else pairs
     if path is not None and part == "calibration":
         require_useful(texts, path)
-    return texts
+    return row.judging(texts) if part == "judging" else texts
 
 
 def labelled_data(config: DeployConfig, ref: ModelRef) -> LabelledData | None:

@@ -11,7 +11,7 @@ from trimaran.core.corpus import digest_of_texts
 from trimaran.core.environment import capture, tools
 from trimaran.core.errors import TrimaranError
 from trimaran.core.isolation import first_restriction_that_runs
-from trimaran.core.parity import METRICS_VERSION
+from trimaran.core.metrics import METRICS_VERSION
 from trimaran.core.progress import Step
 from trimaran.judging.judgement import WIDEST_FIRST, Quality
 from trimaran.judging.quality import assess

@@ -12,8 +12,8 @@ import psutil
 import trimaran
 from trimaran.benchmarks.measure.baselines import Baseline, baseline_entries, baseline_row, runs_as
 from trimaran.benchmarks.measure.quiet import noticed
-from trimaran.benchmarks.measure.runner import Effort, Entry, Measured, measure
-from trimaran.benchmarks.measure.runner import Outcome as Timing
+from trimaran.benchmarks.measure.runner import ContenderOutcome as Timing
+from trimaran.benchmarks.measure.runner import Effort, Measured, RaceEntry, measure
 from trimaran.benchmarks.report.choice import choose, failed_row, judged_row, stopped_row
 from trimaran.benchmarks.report.figures import decisive
 from trimaran.benchmarks.report.report import REFERENCE, CandidateRow, Report
@@ -23,8 +23,8 @@ from trimaran.core.backends import Array
 from trimaran.core.environment import capture, tools
 from trimaran.core.errors import TrimaranError
 from trimaran.core.pinning import cores_for
-from trimaran.core.tail import TAIL_METRICS, too_few_words
-from trimaran.core.tasks import Gate
+from trimaran.core.tail import too_few_words
+from trimaran.core.tasks import TAILS, Gate
 from trimaran.judging.judgement import Quality
 from trimaran.judging.probe_process import ProbeProcess
 from trimaran.judging.quality import assess
@@ -68,9 +68,9 @@ def _assessed(plan: DeployPlan, reference: Artifact, row: Baseline, answers: Map
     return assess(reference, answers, plan.judging, gates=plan.gates, threads=plan.config.threads, open_probe=opened)
 
 
-def entry_of(outcome: Judged) -> Entry:
+def entry_of(outcome: Judged) -> RaceEntry:
     rejected = isinstance(outcome, Rejected)
-    return Entry(
+    return RaceEntry(
         outcome.candidate.name,
         outcome.artifact,
         outcome.quality.rows,
@@ -82,7 +82,7 @@ def entry_of(outcome: Judged) -> Entry:
 
 def race_entries(
     reference: Artifact, outcomes: Sequence[CandidateOutcome], baselines: Sequence[Baseline]
-) -> list[Entry]:
+) -> list[RaceEntry]:
     """Eager PyTorch, its baselines, every proven candidate, and the rejected ones that fit into memory beside them."""
     able = [outcome for outcome in outcomes if isinstance(outcome, Judged)]
     needed = sum(outcome.quality.peak_memory_bytes for outcome in able if isinstance(outcome, Proven))
@@ -93,7 +93,7 @@ def race_entries(
             left -= outcome.quality.peak_memory_bytes
         if isinstance(outcome, Proven) or left > 0:
             measured.append(entry_of(outcome))
-    return [Entry(REFERENCE, reference), *baseline_entries(reference, baselines), *measured]
+    return [RaceEntry(REFERENCE, reference), *baseline_entries(reference, baselines), *measured]
 
 
 def measure_candidates(
@@ -225,7 +225,7 @@ def _memory_notes(outcomes: Sequence[CandidateOutcome], measured: set[str]) -> t
 
 def too_few_texts_notes(gates: Sequence[Gate], texts: int) -> tuple[str, ...]:
     words = too_few_words(texts)
-    tails = [metric_name(gate.metric) for gate in gates if gate.metric in TAIL_METRICS]
+    tails = [metric_name(gate.metric) for gate in gates if gate.metric in TAILS]
     return tuple(f"There are few judging texts: {tail} is {words}." for tail in tails) if words else ()
 
 

@@ -19,11 +19,11 @@ from trimaran.quantize.int8.mixed import onnxruntime_static, openvino_mixed
 from trimaran.quantize.int8.static import openvino_static
 from trimaran.quantize.int8.weights import openvino_dynamic, openvino_weights
 from trimaran.quantize.plain import onnx_copy, openvino_ir
-from trimaran.quantize.settings import Made, Settings
+from trimaran.quantize.settings import MadeCandidate, MakerSettings
 from trimaran.quantize.tensorrt.qdq import tensorrt_int8, tensorrt_int8_attention, tensorrt_int8_full
 
 # Writes a candidate into a folder, from its parent graph.
-Maker = Callable[[Artifact, Path, Settings], Made]
+Maker = Callable[[Artifact, Path, MakerSettings], MadeCandidate]
 
 
 class LowerBound(Protocol):
@@ -48,11 +48,11 @@ class Contestant:
 class Candidate(Contestant):
     format: Format
     maker: Maker
-    # Made from the graph with com.microsoft fusions, which only ONNX Runtime can read.
+    # MadeCandidate from the graph with com.microsoft fusions, which only ONNX Runtime can read.
     fused: bool = False
-    # Made with calibration texts.
+    # MadeCandidate with calibration texts.
     calibrated: bool = False
-    # Made by a search for the layers that must stay in float, which keeps the gates within a budget of time.
+    # MadeCandidate by a search for the layers that must stay in float, which keeps the gates within a budget of time.
     searched: bool = False
     # If the bound shows that a proven candidate is faster, the search is skipped (for float: the judging).
     lower_bound: LowerBound | None = None

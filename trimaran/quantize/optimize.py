@@ -1,4 +1,4 @@
-"""Fuses attention, GELU and layer norms into single kernels, with a receipt: fewer than expected is a failure."""
+"""Fuses attention, GELU and layer norms into single kernels, and fails if fewer were fused than expected."""
 
 from __future__ import annotations
 
@@ -7,22 +7,29 @@ import gc
 import io
 import logging
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from trimaran.core.artifact import Artifact, Check, Draft, Recipe
 from trimaran.core.environment import tools, usable_cores
 from trimaran.core.errors import UsageError, ValidationError
 from trimaran.core.families import family
-from trimaran.core.onnx_graph import load_graph, put_back, save_graph, share_equal_weights
+from trimaran.core.onnx_graph import drop_identities, share_equal_weights
+from trimaran.core.onnx_write import write_model
 from trimaran.core.progress import Progress
 from trimaran.core.store import Store
 from trimaran.quantize.proof import prove_against_parent
 
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
 ENTRY = "model.onnx"
 ATOL = 1e-5
-# The exact form has a fused kernel with its bias, the tanh approximation one of its own; others have none.
+# By the config's name of the activation: the fused kernel for it. Other activations have none.
 _GELU = {
     "gelu": "BiasGelu",
     "gelu_new": "FastGelu",
@@ -39,7 +46,7 @@ def optimize(
     allow_partial: bool = False,
     threads: int | None = None,
 ) -> Artifact:
-    """The graph with com.microsoft fusions, for ONNX Runtime alone: TensorRT and OpenVINO read the plain graph."""
+    """Make the graph with com.microsoft fusions, for ONNX Runtime alone: TensorRT and OpenVINO read the plain graph."""
     if parent.format != "onnx" or parent.precision != "fp32":
         raise UsageError(f"Only an exported fp32 ONNX graph can be fused, not {parent.format} {parent.precision}.")
     recipe = Recipe(
@@ -50,8 +57,8 @@ def optimize(
     )
 
     def make(folder: Path) -> Draft:
-        found = fuse(parent, folder / ENTRY)
-        checks = receipt(expected_fusions(parent), found)
+        fused_nodes = fuse(parent, folder / ENTRY)
+        checks = receipt(expected_fusions(parent), fused_nodes)
         short = [check for check in checks if not check.holds]
         if short and not allow_partial:
             raise ValidationError(
@@ -64,7 +71,7 @@ def optimize(
                 **parent.model_dump(include=set(Draft.model_fields)),
                 "entry": ENTRY,
                 "checks": tuple(checks),
-                "details": {**parent.details, "fused_nodes": found},
+                "details": {**parent.details, "fused_nodes": fused_nodes},
             }
         )
         proof = prove_against_parent(parent, draft, folder, limit=ATOL, threads=threads or usable_cores())
@@ -78,65 +85,89 @@ def optimize(
 
 
 def fuse(parent: Artifact, target: Path) -> dict[str, int]:
-    """Writes the fused graph and returns how many nodes of each fused kind it holds."""
-    import onnx
+    """Write the fused graph; return how many nodes of each fused kind it has."""
+    import onnx_ir as ir
+    from onnx_ir.passes.common import TopologicalSortPass
     from onnxruntime.transformers.fusion_options import FusionOptions
     from onnxruntime.transformers.optimizer import optimize_model
 
     row = family(parent.family)
     heads = int(parent.details.get("heads", 0))
-    graph, tables = load_graph(parent.entry_path)
-    put_attention_first(graph.graph)
+    plain = ir.load(parent.entry_path)
+    tables = _without_tables(plain)
+    put_attention_first(plain)
+    ir.external_data.load_to_model(plain)
+    proto = ir.to_proto(plain)
+    del plain
     with _quiet(), _collecting_often():
         optimizer = optimize_model(
-            graph,
+            proto,
             model_type=row.fusion,
             num_heads=heads,
             hidden_size=int(parent.details.get("hidden", 0)) if heads else 0,
             optimization_options=FusionOptions(row.fusion),
             opt_level=0,
         )
-        optimizer.topological_sort()
-    model = optimizer.model
-    if not any(entry.domain == "com.microsoft" for entry in model.opset_import):
-        model.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
-    put_back(model, tables)
+    model = ir.from_proto(optimizer.model)
+    model.graph.opset_imports.setdefault("com.microsoft", 1)
+    for name, table in tables.items():
+        if name in model.graph.initializers:
+            model.graph.initializers[name].const_value = table
+    TopologicalSortPass()(model)
+    drop_identities(model)
     # Each fused attention packs its own Q, K and V: layers that share weights would each get a copy.
-    beside = parent.directory
-    share_equal_weights(model, beside)
-    limit = 0 if parent.details.get("external_weights") else None
-    save_graph(model, target, external_above_bytes=limit, beside=beside)
-    operators = [node.op_type for node in model.graph.node]
-    found = {name: operators.count(name) for name in expected_fusions(parent)}
-    return found
+    share_equal_weights(model)
+    external = bool(parent.details.get("external_weights"))
+    write_model(model, target, **({"external_above_bytes": 0} if external else {}))
+    operators = Counter(node.op_type for node in model.graph)
+    return {name: operators[name] for name in expected_fusions(parent)}
 
 
-def put_attention_first(graph: Any) -> None:
-    """Swaps the two sides of a residual sum where the projection of embeddings stands before the attention.
+def _without_tables(model: ir.Model) -> dict[str, ir.ExternalTensor]:
+    """Replace tables in the file beside the graph, which are only looked up, by one row of zeros; return the tables.
+
+    They are most of a large model, and no fusion computes with them.
+    """
+    import onnx_ir as ir
+
+    tables = {}
+    for name, value in model.graph.initializers.items():
+        tensor = value.const_value
+        if isinstance(tensor, ir.ExternalTensor) and all(user.op_type == "Gather" for user, _ in value.uses()):
+            tables[name] = tensor
+            row = np.zeros((1, *tensor.shape.numpy()[1:]), tensor.dtype.numpy())
+            value.const_value = ir.Tensor(row, name=name)
+    return tables
+
+
+def put_attention_first(model: ir.Model) -> None:
+    """Swap the two sides of a residual sum where the projection of embeddings stands before the attention.
 
     The optimizer follows the first summand that is itself a sum, and so misses the first layer of ALBERT.
     """
-    producers = {name: node for node in graph.node for name in node.output}
-
-    def chain(name: str, *kinds: str) -> bool:
-        for kind in kinds:
-            node = producers.get(name)
-            if node is None or node.op_type != kind:
-                return False
-            name = next((entry for entry in node.input if entry in producers), "")
-        return True
-
-    for node in graph.node:
-        if node.op_type != "Add" or len(node.input) != 2:
+    attention = ("Add", "MatMul", "Reshape", "Transpose", "MatMul")
+    for node in model.graph:
+        if node.op_type != "Add" or len(node.inputs) != 2:
             continue
-        first, second = node.input
-        attention = ("Add", "MatMul", "Reshape", "Transpose", "MatMul")
-        if chain(first, "Add", "MatMul") and not chain(first, *attention) and chain(second, *attention):
-            node.input[0], node.input[1] = second, first
+        first, second = node.inputs
+        projected = _made_by(first, "Add", "MatMul") and not _made_by(first, *attention)
+        if projected and _made_by(second, *attention):
+            node.replace_input_with(0, second)
+            node.replace_input_with(1, first)
+
+
+def _made_by(value: ir.Value | None, *operators: str) -> bool:
+    """Whether these operators made the value, the last one first, each through its first input that a node made."""
+    for operator in operators:
+        node = None if value is None else value.producer()
+        if node is None or node.op_type != operator:
+            return False
+        value = next((entry for entry in node.inputs if entry is not None and entry.producer() is not None), None)
+    return True
 
 
 def expected_fusions(artifact: Artifact) -> dict[str, int]:
-    """The row's counts for this many layers, the GELU by the form that the config names."""
+    """Return how many nodes of each kind the family's row promises for this many layers and this activation."""
     layers = int(artifact.details["layers"])
     fused = dict(family(artifact.family).fused)
     gelu = _GELU.get(str(artifact.details.get("hidden_act", "gelu")))
@@ -147,16 +178,16 @@ def expected_fusions(artifact: Artifact) -> dict[str, int]:
     return {name: once + layers * each for name, (once, each) in fused.items()}
 
 
-def receipt(expected: dict[str, int], found: dict[str, Any]) -> list[Check]:
+def receipt(expected: dict[str, int], fused_nodes: dict[str, Any]) -> list[Check]:
     return [
-        Check(name=f"fused {name} nodes", observed=found.get(name, 0), limit=count, comparison=">=")
+        Check(name=f"fused {name} nodes", observed=fused_nodes.get(name, 0), limit=count, comparison=">=")
         for name, count in expected.items()
     ]
 
 
 @contextlib.contextmanager
 def _collecting_often() -> Iterator[None]:
-    """Each fusion infers shapes on a copy of the whole model, and leaves it in a ring of references."""
+    """Collect garbage often: each fusion leaves a copy of the whole model in a cycle of references."""
     before = gc.get_threshold()
     gc.freeze()
     gc.set_threshold(500, 2, 2)
@@ -169,7 +200,7 @@ def _collecting_often() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """The optimizer prints and warns about every pattern that it tries."""
+    """Silence the optimizer, which prints and warns about every pattern that it tries."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

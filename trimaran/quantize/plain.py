@@ -7,17 +7,17 @@ from pathlib import Path
 
 from trimaran.core.artifact import Artifact
 from trimaran.quantize.int8.openvino_graph import save_openvino
-from trimaran.quantize.settings import Made, Settings
+from trimaran.quantize.settings import MadeCandidate, MakerSettings
 
 
-def onnx_copy(parent: Artifact, folder: Path, settings: Settings) -> Made:
-    """Weights of more than 2 GB lie in a file beside the graph, which refers to it by name."""
+def onnx_copy(parent: Artifact, folder: Path, settings: MakerSettings) -> MadeCandidate:
+    """Copy the graph, and the file beside it that holds weights of more than 2 GB."""
     for path in parent.directory.glob(f"{parent.entry}*"):
         shutil.copy(path, folder / path.name)
-    return Made(entry=parent.entry)
+    return MadeCandidate(entry=parent.entry)
 
 
-def openvino_ir(parent: Artifact, folder: Path, settings: Settings) -> Made:
+def openvino_ir(parent: Artifact, folder: Path, settings: MakerSettings) -> MadeCandidate:
     import openvino as ov
 
-    return Made(entry=save_openvino(ov.convert_model(str(parent.entry_path)), folder))
+    return MadeCandidate(entry=save_openvino(ov.convert_model(str(parent.entry_path)), folder))

@@ -11,20 +11,20 @@ from trimaran.core.tasks import Gate
 from trimaran.runtime.text import Text
 
 
-class Settings(Frozen):
-    """`calibration` is empty for candidates that need none, so that their recipes do not depend on it.
+class MakerSettings(Frozen):
+    """How to make a candidate. It crosses a process border as JSON."""
 
-    For candidates that are searched: the `gates` to keep as (metric, comparison, limit), and seconds to search in.
-    `weight_levels` is the largest whole number of a weight: 63 where this CPU's products would saturate. With
-    `half_outputs`, an FP16 graph gives its answers in FP16, too.
-    """
-
+    # Empty for candidates that need no texts, so that their recipes do not depend on them.
     calibration: tuple[Text, ...] = ()
     threads: int = 1
+    # Variables that the candidate's process needs, such as a limit on the CPU's instructions.
     execution_environment: dict[str, str] = {}
+    # For searched candidates: the gates to keep, as (metric, comparison, limit), and how long to search.
     gates: tuple[tuple[str, Literal["<=", ">="], float], ...] = ()
     budget_s: float = BUDGET_S
+    # The largest whole number of a weight: 63 where this CPU's products would saturate with 127.
     weight_levels: int = 127
+    # Of an FP16 graph: give the answers in FP16, too.
     half_outputs: bool = False
 
     @property
@@ -32,10 +32,12 @@ class Settings(Frozen):
         return tuple(Gate(*gate) for gate in self.gates)
 
 
-class Made(Frozen):
-    """`output_types` are those of outputs whose type is another than the parent's."""
+class MadeCandidate(Frozen):
+    """What a maker wrote into its folder."""
 
+    # The file that an engine opens.
     entry: str
     checks: tuple[Check, ...] = ()
     details: dict[str, Any] = {}
+    # Only of outputs whose type is not the parent's.
     output_types: dict[str, DType] = {}

@@ -9,15 +9,15 @@ import pytest
 from tests.serving.gateway.worlds import gateway
 from tests.serving.worlds import TEXTS, tiny_repository
 from trimaran.benchmarks.scenarios import results
-from trimaran.benchmarks.scenarios.scenarios import AskedSingleStream, Unit
+from trimaran.benchmarks.scenarios.settings import SingleStreamSettings, SuiteUnit
 from trimaran.core.errors import UsageError
 from trimaran.core.store import HOME_VARIABLE
 from trimaran.pipeline.suite.served import ServedTarget, run_served
 from trimaran.serving.triton import installation
 from trimaran.serving.triton.server import launch
 
-ASKED = AskedSingleStream(scenario="single-stream", samples=14, time_s=0.0, rounds=1, warmup=2)
-UNIT = Unit(asked=ASKED, at="served", wire="http")
+ASKED = SingleStreamSettings(scenario="single-stream", samples=14, time_s=0.0, rounds=1, warmup=2)
+UNIT = SuiteUnit(asked=ASKED, at="served", wire="http")
 HEAD = {"candidate": "tiny", "threads": 1}
 
 

@@ -22,8 +22,8 @@ from trimaran.benchmarks.report.limits import shares
 from trimaran.benchmarks.report.report import Report
 from trimaran.benchmarks.report.report_files import read_report
 from trimaran.benchmarks.scenarios import loadgen, suite_board
-from trimaran.benchmarks.scenarios.finals import READINGS, final, scenario_of
-from trimaran.benchmarks.scenarios.scenarios import Unit
+from trimaran.benchmarks.scenarios.finals import READINGS, final
+from trimaran.benchmarks.scenarios.settings import SuiteUnit
 from trimaran.benchmarks.scenarios.suite import Suite, suite_from_data
 from trimaran.benchmarks.scenarios.suite_state import FILE
 from trimaran.benchmarks.scenarios.time_parts import time_splits
@@ -118,8 +118,8 @@ def whole(model: Path, home: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 def test_every_scenario_ends_in_its_number(whole: Report) -> None:
     assert whole.suite is not None and whole.suite.cut is None
-    assert {scenario_of(result) for result in whole.scenarios} == set(READINGS)
-    nothing = [scenario_of(result) for result in whole.scenarios if final(result) is None]
+    assert {result.scenario for result in whole.scenarios} == set(READINGS)
+    nothing = [result.scenario for result in whole.scenarios if final(result) is None]
     assert set(nothing) <= {"energy"}
     assert [result.cut for result in whole.scenarios] == [None] * len(whole.scenarios)
     assert whole.cores, "every contender was pinned to the same cores"
@@ -127,7 +127,7 @@ def test_every_scenario_ends_in_its_number(whole: Report) -> None:
 
 
 def test_the_same_texts_are_asked_at_all_three_levels(whole: Report) -> None:
-    streams = [result for result in whole.scenarios if scenario_of(result) == "single-stream"]
+    streams = [result for result in whole.scenarios if result.scenario == "single-stream"]
     assert {result.at for result in streams} == {"engine", "pipeline", "served"}
     assert len({result.texts.digest for result in streams if result.texts}) == 1
     (split,) = [found for found in time_splits(whole.scenarios) if found.wire]
@@ -141,7 +141,7 @@ def test_baselines_and_the_attention_setting_are_stated(whole: Report) -> None:
     assert whole.reference.runs_as == "eager, fp32, attention sdpa"
     assert whole.row("eager-bf16") == baseline
     assert any(measured.candidate == "eager-bf16" for measured in whole.measurements)
-    mixed = [result.candidate for result in whole.scenarios if scenario_of(result) == "mixed-lengths"]
+    mixed = [result.candidate for result in whole.scenarios if result.scenario == "mixed-lengths"]
     assert mixed == ["eager", "eager-bf16", "onnxruntime-fp32"]
 
 
@@ -174,13 +174,13 @@ def test_a_suite_that_was_interrupted_is_taken_up_where_it_was(
         run(model, suite, home, tmp_path)
     partial = read_report(tmp_path)
     assert partial.suite is not None and partial.suite.cut == "It ended during offline, pipeline: KeyboardInterrupt"
-    assert {scenario_of(result) for result in partial.scenarios} == {"size"}, "what was found is kept and marked"
+    assert {result.scenario for result in partial.scenarios} == {"size"}, "what was found is kept and marked"
 
-    def noted(unit: Unit, *arguments: Any, **options: Any) -> Any:
+    def noted(unit: SuiteUnit, *arguments: Any, **options: Any) -> Any:
         ran.append(unit.asked.scenario)
         return in_process(unit, *arguments, **options)
 
-    def footprint(unit: Unit, *arguments: Any, **options: Any) -> Any:
+    def footprint(unit: SuiteUnit, *arguments: Any, **options: Any) -> Any:
         ran.append(unit.asked.scenario)
         return footprints(unit, *arguments, **options)
 
@@ -190,7 +190,7 @@ def test_a_suite_that_was_interrupted_is_taken_up_where_it_was(
     taken_up = run(model, suite, home, tmp_path, SuiteOptions(resume=True))
     assert ran == ["offline", "memory"], "the size was found before"
     assert taken_up.suite is not None and (taken_up.suite.cut, taken_up.suite.resumed) == (None, 1)
-    assert {scenario_of(result) for result in taken_up.scenarios} == {"size", "offline", "memory"}
+    assert {result.scenario for result in taken_up.scenarios} == {"size", "offline", "memory"}
     assert not (tmp_path / FILE).exists()
     with pytest.raises(UsageError, match="nothing to take up"):
         run(model, suite, home, tmp_path, SuiteOptions(resume=True))
@@ -207,7 +207,7 @@ def test_a_scenario_that_never_reaches_its_samples_ends_with_an_error_and_keeps_
     assert "--resume" in str(ended.value)
     partial = read_report(tmp_path)
     assert partial.suite is not None and partial.suite.cut
-    assert {scenario_of(result) for result in partial.scenarios} == {"single-stream", "size"}
+    assert {result.scenario for result in partial.scenarios} == {"single-stream", "size"}
     assert (tmp_path / FILE).exists()
 
 
@@ -218,7 +218,7 @@ def test_a_server_that_dies_in_the_middle_ends_with_an_error_and_keeps_the_rest(
         pytest.skip(reason)
     serve = suite_walk.run_served
 
-    def killing(unit: Unit, *, target: Any, **options: Any) -> Any:
+    def killing(unit: SuiteUnit, *, target: Any, **options: Any) -> Any:
         if unit.asked.scenario == "closed-loop":
             for pid in processes_with(f"--http-port\0{target.urls['http'].rpartition(':')[2]}"):
                 if Path(f"/proc/{pid}/comm").read_text().startswith("tritonserver"):
@@ -235,7 +235,7 @@ def test_a_server_that_dies_in_the_middle_ends_with_an_error_and_keeps_the_rest(
         run(model, suite, home, tmp_path)
     assert ended.value.exit_code == 7
     partial = read_report(tmp_path)
-    found = {scenario_of(result): result.cut_by for result in partial.scenarios}
+    found = {result.scenario: result.cut_by for result in partial.scenarios}
     assert found == {"single-stream": None, "closed-loop": "server"}, "nothing is asked of a dead server"
 
 
@@ -259,7 +259,7 @@ def test_a_server_that_is_there_is_asked_when_it_serves_this_candidate(
         with pytest.raises(ValidationError, match="does not serve onnxruntime-fp32"):
             run(model, suite, home, tmp_path / "again", SuiteOptions(target=target))
     partial = read_report(tmp_path / "again")
-    assert {scenario_of(result) for result in partial.scenarios} == {"size"}, "what was found is kept"
+    assert {result.scenario for result in partial.scenarios} == {"size"}, "what was found is kept"
 
 
 def test_texts_longer_than_the_profile_are_refused_unless_they_may_be_cut(
@@ -320,7 +320,7 @@ class Terminal(io.StringIO):
 
 
 def results_of(report: Report, scenario: str) -> Sequence[Any]:
-    return [result for result in report.scenarios if scenario_of(result) == scenario]
+    return [result for result in report.scenarios if result.scenario == scenario]
 
 
 def test_the_board_is_a_table_on_a_terminal_and_lines_in_a_log(whole: Report) -> None:

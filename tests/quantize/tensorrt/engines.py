@@ -16,9 +16,10 @@ from trimaran.export.locate import locate
 from trimaran.export.reference import reference
 from trimaran.export.to_onnx import export
 from trimaran.quantize.candidates import candidate
-from trimaran.quantize.settings import Settings
+from trimaran.quantize.settings import MakerSettings
 from trimaran.quantize.stage import to_precision
 from trimaran.quantize.tensorrt.engine import build_engine
+from trimaran.quantize.tensorrt.engine_process import EngineOptions
 
 QUIET = SilentProgress()
 CALIBRATION = shipped_texts("calibration")[:24]
@@ -56,13 +57,15 @@ class World:
         return export(eager, store=self.store, progress=QUIET)
 
     def _graph(self, family: str, name: str) -> Artifact:
-        settings = Settings(calibration=CALIBRATION)
+        settings = MakerSettings(calibration=CALIBRATION)
         return to_precision(self.exported(family), candidate(name), settings, store=self.store, progress=QUIET)
 
     def _engine(self, family: str, name: str) -> Artifact:
         return self.build(self.graph(family, name))
 
-    def build(self, parent: Artifact, **options: Any) -> Artifact:
-        """For three compute capabilities unless told otherwise."""
-        options.setdefault("compute_capabilities", CAPABILITIES)
-        return build_engine(parent, runtime="tensorrt_rtx", store=self.store, progress=QUIET, **options)
+    def build(self, parent: Artifact, *, arguments: dict[str, Any] | None = None, **options: Any) -> Artifact:
+        """For three compute capabilities unless told otherwise. `arguments` are build_engine's own."""
+        asked = EngineOptions(**{"compute_capabilities": CAPABILITIES, **options})
+        return build_engine(
+            parent, asked, runtime="tensorrt_rtx", store=self.store, progress=QUIET, **(arguments or {})
+        )

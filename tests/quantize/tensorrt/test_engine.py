@@ -19,7 +19,7 @@ from trimaran.export.locate import locate
 from trimaran.export.reference import reference
 from trimaran.export.to_onnx import export
 from trimaran.quantize.candidates import candidate
-from trimaran.quantize.settings import Settings
+from trimaran.quantize.settings import MakerSettings
 from trimaran.quantize.stage import to_precision
 from trimaran.quantize.tensorrt.engine import _watching, build_engine, profile_shapes, short_and_long
 
@@ -85,8 +85,7 @@ def test_short_and_long_profiles_in_one_engine(world: World, tmp_path: Path) -> 
     cache = tmp_path / "timing.cache"
     engine = world.build(
         parent,
-        profiles=short_and_long(parent.profile, split=16),
-        timing_cache=cache,
+        arguments={"profiles": short_and_long(parent.profile, split=16), "timing_cache": cache},
         weight_streaming=True,
         workspace_bytes=1 << 28,
         compute_capabilities=("8.9",),
@@ -134,7 +133,7 @@ def test_a_gap_between_profiles_is_refused(world: World) -> None:
     low = PROFILE.model_copy(update={"sequence": Range(minimum=1, typical=4, maximum=8)})
     high = PROFILE.model_copy(update={"sequence": Range(minimum=20, typical=32, maximum=48)})
     with pytest.raises(UsageError, match="leave no gap"):
-        world.build(world.graph("bert", "onnx-fp16"), profiles=(low, high))
+        world.build(world.graph("bert", "onnx-fp16"), arguments={"profiles": (low, high)})
 
 
 def test_no_gpu_and_no_capability_is_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,7 +195,7 @@ def bert_base(world: World) -> Artifact:
     ("name", "kind", "limit_bytes"), [("onnx-fp16", "Half", 2.4e8), ("onnx-int8-qdq", "Int8", 1.6e8)]
 )
 def test_bert_base_builds(world: World, bert_base: Artifact, name: str, kind: str, limit_bytes: float) -> None:
-    settings = Settings(calibration=CALIBRATION[:16])
+    settings = MakerSettings(calibration=CALIBRATION[:16])
     graph = to_precision(bert_base, candidate(name), settings, store=world.store, progress=QUIET)
     engine = world.build(graph)
     found = observed(engine)

@@ -18,7 +18,7 @@ from trimaran.core.errors import ChildError, ToolError, UsageError, ValidationEr
 from trimaran.core.isolation import Worker
 from trimaran.quantize.candidates import candidate
 from trimaran.quantize.optimize import optimize
-from trimaran.quantize.settings import Settings
+from trimaran.quantize.settings import MakerSettings
 from trimaran.quantize.stage import to_precision
 from trimaran.quantize.tensorrt import engine as engine_module
 from trimaran.quantize.tensorrt.engine_process import build_plan
@@ -37,7 +37,7 @@ def build(path: Path, *, profiles: list[Any] = SHAPES, capability: str = "8.6") 
             plan=str(path.with_suffix(".plan")),
             runtime="tensorrt_rtx",
             profiles=profiles,
-            compute_capabilities=[capability],
+            options={"compute_capabilities": [capability]},
         )
 
 
@@ -106,7 +106,7 @@ def fused(world: World, name: str | None = None) -> Artifact:
     graph = optimize(world.exported("bert"), store=world.store, progress=QUIET)
     if name is None:
         return graph
-    return to_precision(graph, candidate(name), Settings(), store=world.store, progress=QUIET)
+    return to_precision(graph, candidate(name), MakerSettings(), store=world.store, progress=QUIET)
 
 
 def test_fp32_on_turing_is_refused_in_the_builders_words(world: World) -> None:
@@ -140,5 +140,5 @@ def test_a_shortfall_fails_and_is_recorded_when_allowed(world: World) -> None:
     lying = world.exported("bert").model_copy(update={"precision": "fp16"})
     with pytest.raises(ValidationError, match=r"attentions in one Half kernel 0 ≥ 2"):
         world.build(lying, compute_capabilities=("8.6",))
-    engine = world.build(lying, compute_capabilities=("8.6",), allow_shortfall=True)
+    engine = world.build(lying, compute_capabilities=("8.6",), arguments={"allow_shortfall": True})
     assert not all(check.holds for check in engine.checks)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trimaran.benchmarks.measure.baselines import BASELINES, baseline_entries, baselines
-from trimaran.benchmarks.measure.runner import Entry
+from trimaran.benchmarks.measure.runner import RaceEntry
 from trimaran.benchmarks.report.report import REFERENCE, Report
 from trimaran.benchmarks.scenarios.loadgen import driver
 from trimaran.benchmarks.scenarios.suite import Suite
@@ -113,13 +113,13 @@ def suite_texts(
 
 def entries_of(
     reference: Artifact, outcomes: Sequence[CandidateOutcome], report: Report, suite: Suite
-) -> dict[str, list[Entry]]:
+) -> dict[str, list[RaceEntry]]:
     """The contenders by each name that a scenario may ask for, groups included."""
     made = {outcome.candidate.name: entry_of(outcome) for outcome in outcomes if isinstance(outcome, Judged)}
     running = [entry for entry in baseline_entries(reference, baselines(suite.baselines)) if _ran(report, entry.name)]
     verdicts = {row.name: row.verdict for row in report.candidates}
     return {
-        REFERENCE: [Entry(REFERENCE, reference)],
+        REFERENCE: [RaceEntry(REFERENCE, reference)],
         "baselines": running,
         **{entry.name: [entry] for entry in running},
         **{name: [entry] for name, entry in made.items()},

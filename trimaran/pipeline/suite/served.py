@@ -14,13 +14,13 @@ from typing import Any, Concatenate, Literal, ParamSpec
 from trimaran.benchmarks.scenarios import results
 from trimaran.benchmarks.scenarios.finals import highest_rate, holds
 from trimaran.benchmarks.scenarios.loadgen import Load, driver
-from trimaran.benchmarks.scenarios.results import ClosedPoint, OpenPoint, Result, ServerTime, TextsUsed, Wire
-from trimaran.benchmarks.scenarios.scenarios import (
-    AskedClosedLoop,
-    AskedOffline,
-    AskedOpenLoop,
-    AskedSingleStream,
-    Unit,
+from trimaran.benchmarks.scenarios.results import ClosedPoint, OpenPoint, ScenarioResult, ServerTime, TextsUsed, Wire
+from trimaran.benchmarks.scenarios.settings import (
+    ClosedLoopSettings,
+    OfflineSettings,
+    OpenLoopSettings,
+    SingleStreamSettings,
+    SuiteUnit,
 )
 from trimaran.core.errors import TrimaranError, UsageError
 from trimaran.core.isolation import Worker
@@ -106,14 +106,14 @@ class Driver:
 
 
 def run_served(
-    unit: Unit,
+    unit: SuiteUnit,
     *,
     target: ServedTarget,
     head: Mapping[str, Any],
     texts: Sequence[Text],
     used: TextsUsed | None,
     step: Step | None = None,
-) -> Result:
+) -> ScenarioResult:
     """One result; a server that dies in the middle leaves what it had answered, and `cut` says so."""
     assert unit.wire is not None
     facts = {**head, "at": "served", "wire": unit.wire, "target": target.kind, "texts": used}
@@ -171,8 +171,8 @@ def cut_of(found: Load, samples: int, limit_s: float, where: str) -> Head:
 
 
 def _single_stream(
-    asked: AskedSingleStream, facts: Head, load: Driver, target: ServedTarget, texts: int, say: Say
-) -> Result:
+    asked: SingleStreamSettings, facts: Head, load: Driver, target: ServedTarget, texts: int, say: Say
+) -> ScenarioResult:
     rounds: list[Round] = []
     cut: Head = {}
     warmup = load.load(ServerCallers.warm_up, asked.limit_s, calls=asked.warmup)
@@ -192,9 +192,11 @@ def _single_stream(
     return results.SingleStream(**facts, driver=driver(), rounds=tuple(rounds), server=server, **cut)
 
 
-def _offline(asked: AskedOffline, facts: Head, load: Driver, target: ServedTarget, texts: int, say: Say) -> Result:
+def _offline(
+    asked: OfflineSettings, facts: Head, load: Driver, target: ServedTarget, texts: int, say: Say
+) -> ScenarioResult:
     used: TextsUsed | None = facts["texts"]
-    passes: list[results.Pass] = []
+    passes: list[results.OfflinePass] = []
     cut: Head = {}
     load.load(ServerCallers.warm_up, asked.limit_s, calls=texts)
     for number in range(asked.rounds):
@@ -204,13 +206,13 @@ def _offline(asked: AskedOffline, facts: Head, load: Driver, target: ServedTarge
             break
         answered = len(found.latencies_ns)
         tokens = round(used.tokens * answered / texts) if used else 0
-        passes.append(results.Pass(elapsed_ns=found.elapsed_ns, texts=answered, tokens=tokens))
+        passes.append(results.OfflinePass(elapsed_ns=found.elapsed_ns, texts=answered, tokens=tokens))
     return results.Offline(**facts, driver=driver(), passes=tuple(passes), **cut)
 
 
 def _closed_loop(
-    asked: AskedClosedLoop, facts: Head, load: Driver, target: ServedTarget, texts: int, say: Say
-) -> Result:
+    asked: ClosedLoopSettings, facts: Head, load: Driver, target: ServedTarget, texts: int, say: Say
+) -> ScenarioResult:
     points: list[ClosedPoint] = []
     cut: Head = {}
     load.load(ServerCallers.warm_up, asked.limit_s, calls=texts)
@@ -238,7 +240,9 @@ def _closed_loop(
     return results.ClosedLoop(**facts, points=tuple(points), **cut)
 
 
-def _open_loop(asked: AskedOpenLoop, facts: Head, load: Driver, target: ServedTarget, texts: int, say: Say) -> Result:
+def _open_loop(
+    asked: OpenLoopSettings, facts: Head, load: Driver, target: ServedTarget, texts: int, say: Say
+) -> ScenarioResult:
     alone = load.load(ServerCallers.warm_up, asked.limit_s, calls=texts)
     result = results.OpenLoop(**facts, driver=driver(), budget_ms=asked.budget_ms, share=asked.share, points=())
     if alone.dead or not alone.latencies_ns:
@@ -288,7 +292,7 @@ def between_rates(result: results.OpenLoop) -> float | None:
     return None if broken is None else ((held.rate_per_s if held else 0.0) + broken) / 2
 
 
-WAYS: dict[str, Callable[[Any, Head, Driver, ServedTarget, int, Say], Result]] = {
+WAYS: dict[str, Callable[[Any, Head, Driver, ServedTarget, int, Say], ScenarioResult]] = {
     "single-stream": _single_stream,
     "offline": _offline,
     "closed-loop": _closed_loop,
@@ -296,9 +300,9 @@ WAYS: dict[str, Callable[[Any, Head, Driver, ServedTarget, int, Say], Result]] =
 }
 
 
-def unreached(error: TrimaranError, unit: Unit, facts: Mapping[str, Any], target: ServedTarget) -> Result:
+def unreached(error: TrimaranError, unit: SuiteUnit, facts: Mapping[str, Any], target: ServedTarget) -> ScenarioResult:
     """An empty result for a server that could not be asked at all."""
-    kinds: dict[str, Callable[..., Result]] = {
+    kinds: dict[str, Callable[..., ScenarioResult]] = {
         "single-stream": lambda **head: results.SingleStream(**head, rounds=()),
         "offline": lambda **head: results.Offline(**head, passes=()),
         "closed-loop": lambda **head: results.ClosedLoop(**head, points=()),

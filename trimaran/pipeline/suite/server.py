@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from trimaran.benchmarks.measure.runner import Entry
+from trimaran.benchmarks.measure.runner import RaceEntry
 from trimaran.benchmarks.scenarios import results
 from trimaran.benchmarks.scenarios.footprint import SAME_ANSWER, distance, one_text
-from trimaran.benchmarks.scenarios.results import ColdStart, Start, TextsUsed
-from trimaran.benchmarks.scenarios.scenarios import AskedColdStart, Unit
+from trimaran.benchmarks.scenarios.results import ColdStart, ProcessStart, TextsUsed
+from trimaran.benchmarks.scenarios.settings import ColdStartSettings, SuiteUnit
 from trimaran.core.backends import Array
 from trimaran.core.errors import ServerError, ToolError, ValidationError
 from trimaran.model_repository.layout import lay_out
@@ -36,7 +36,7 @@ class SuiteServer:
         self._running: tuple[str, Server] | None = None
         self._recognised: set[str] = set()
 
-    def target(self, entry: Entry, expected: Mapping[str, Array], text: Text) -> ServedTarget:
+    def target(self, entry: RaceEntry, expected: Mapping[str, Array], text: Text) -> ServedTarget:
         """Raises UnavailableError where there is no Triton, ToolError where it does not start, ValidationError where
         the user's own answers otherwise than this candidate: its figures would stand under the wrong name.
         """
@@ -59,8 +59,8 @@ class SuiteServer:
 
     def cold_starts(
         self,
-        unit: Unit,
-        entry: Entry,
+        unit: SuiteUnit,
+        entry: RaceEntry,
         head: Mapping[str, Any],
         used: TextsUsed,
         expected: Mapping[str, Array],
@@ -70,8 +70,8 @@ class SuiteServer:
         if self._given:
             return None
         self.stop()
-        assert isinstance(unit.asked, AskedColdStart)
-        starts: list[Start] = []
+        assert isinstance(unit.asked, ColdStartSettings)
+        starts: list[ProcessStart] = []
         cut = None
         wanted = expected
         try:
@@ -87,7 +87,7 @@ class SuiteServer:
                 apart = distance(wanted, found)
                 parts = {"server and model": ready_ns - begun_ns, "first answer": elapsed_ns - (ready_ns - begun_ns)}
                 starts.append(
-                    Start(elapsed_ns=elapsed_ns, parts_ns=parts, correct=apart <= SAME_ANSWER, distance=apart)
+                    ProcessStart(elapsed_ns=elapsed_ns, parts_ns=parts, correct=apart <= SAME_ANSWER, distance=apart)
                 )
         except (ServerError, ToolError) as error:
             cut = str(error)
@@ -111,7 +111,7 @@ class SuiteServer:
         self.stop()
         self._folder.cleanup()
 
-    def _repository(self, entry: Entry) -> Path:
+    def _repository(self, entry: RaceEntry) -> Path:
         repository = Path(self._folder.name) / entry.name
         if not repository.exists():
             lay_out(

@@ -4,29 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from trimaran.core.errors import ToolError
-from trimaran.quantize.activations import float_tensors
+from trimaran.core.onnx_graph import add_weight, array_of, has_subgraph, infer_types, is_weight, new_node
+from trimaran.runtime.text import Array
 
-Array = npt.NDArray[Any]
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
 Half = Literal["fp16", "bf16"]
 
 
 @dataclass(frozen=True)
 class HalfType:
-    """`largest` and `smallest` finite magnitudes; constants beyond become `substitute`, with their sign."""
+    """A 16-bit float type."""
 
     name: Half
+    # Its names in ONNX: as a tensor's type, and in the schemas of operators.
     onnx: str
     schema: str
+    # The largest and the smallest positive number.
     largest: float
     smallest: float
-    # Masks add the most negative fp32 to scores. This is as good as minus infinity to a softmax, and two of them
-    # can be added without overflow.
+    # What constants beyond the largest become, with their sign. Masks add the most negative fp32 to scores. For a
+    # softmax this number is as good as minus infinity, and two of them can be added without overflow.
     substitute: float = 4096.0
 
 
@@ -39,186 +43,159 @@ HALF_TYPES: dict[Half, HalfType] = {
 }
 
 
-def constants_to_initializers(model: Any) -> None:
-    """In place: `Constant` nodes become initializers, so that one loop sees every constant."""
-    import onnx
+def constants_to_weights(model: ir.Model) -> None:
+    """Make weights of `Constant` nodes, in place, so that one loop sees every constant."""
+    from onnx_ir.passes.common import LiftConstantsToInitializersPass
 
-    graph = model.graph
-    kept = []
-    for node in graph.node:
-        values = {attribute.name: attribute for attribute in node.attribute}
-        if any(attribute.HasField("g") for attribute in node.attribute):
+    for node in model.graph:
+        if has_subgraph(node):
             raise ToolError(f"{node.op_type} {node.name} has a graph of its own, which cannot be converted.")
-        if node.op_type != "Constant":
-            kept.append(node)
-        elif "value" in values:
-            tensor = graph.initializer.add()
-            tensor.CopyFrom(values["value"].t)
-            tensor.name = node.output[0]
-        else:
-            value = onnx.helper.get_attribute_value(next(iter(values.values())))
-            array = np.asarray(value, np.float32 if "float" in next(iter(values)) else np.int64)
-            graph.initializer.append(onnx.numpy_helper.from_array(array, node.output[0]))
-    del graph.node[:]
-    graph.node.extend(kept)
+    LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
 
 
-def clip_constants(model: Any, half: HalfType) -> list[str]:
-    """In place: finite constants that the half type cannot hold get its substitute; returns their names."""
-    import onnx
+def float_values(model: ir.Model) -> set[ir.Value]:
+    """Return all fp32 tensors, weights included, by ONNX's own type inference."""
+    import onnx_ir as ir
+
+    infer_types(model)
+    values = ir.convenience.create_value_mapping(model.graph).values()
+    return {value for value in values if value.dtype == ir.DataType.FLOAT}
+
+
+def clip_constants(model: ir.Model, half: HalfType) -> list[str]:
+    """Replace finite constants that the half type cannot hold by its substitute, in place; return their names."""
+    import onnx_ir as ir
 
     clipped = []
-    tensors = [*model.graph.initializer, *_constant_of_shape(model)]
-    for tensor in tensors:
-        if tensor.data_type != onnx.TensorProto.FLOAT:
-            continue
-        array = onnx.numpy_helper.to_array(tensor)
-        beyond = np.isfinite(array) & (np.abs(array) > half.largest)
-        if beyond.any():
-            fixed = np.where(beyond, np.copysign(np.float32(half.substitute), array), array).astype(np.float32)
-            name = tensor.name
-            tensor.CopyFrom(onnx.numpy_helper.from_array(fixed, name))
+    for name, value in model.graph.initializers.items():
+        if value.const_value.dtype == ir.DataType.FLOAT and (array := _clipped(array_of(value), half)) is not None:
+            value.const_value = ir.Tensor(array, name=name)
             clipped.append(name)
+    for node in model.graph:
+        if node.op_type == "ConstantOfShape" and "value" in node.attributes:
+            tensor = node.attributes["value"].as_tensor()
+            if tensor.dtype == ir.DataType.FLOAT and (array := _clipped(tensor.numpy(), half)) is not None:
+                node.attributes["value"] = ir.AttrTensor("value", ir.Tensor(array, name=tensor.name))
+                clipped.append(str(tensor.name))
     return clipped
 
 
-def nodes_that_cannot(model: Any, half: HalfType, floats: Collection[str]) -> dict[str, str]:
-    """Nodes that must stay in fp32 whatever their ranges: first output -> why."""
+def _clipped(array: Array, half: HalfType) -> Array | None:
+    beyond = np.isfinite(array) & (np.abs(array) > half.largest)
+    if not beyond.any():
+        return None
+    return np.where(beyond, np.copysign(np.float32(half.substitute), array), array).astype(np.float32)
+
+
+def nodes_that_cannot(model: ir.Model, half: HalfType, floats: Collection[ir.Value]) -> dict[str, str]:
+    """Return the nodes that must stay in fp32 whatever their numbers: first output to the reason."""
     import onnx
 
-    opset = next(entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
-    vanishing = {
-        tensor.name
-        for tensor in model.graph.initializer
-        if tensor.data_type == onnx.TensorProto.FLOAT
-        and int(np.prod(tensor.dims)) == 1
-        and 0 < abs(float(onnx.numpy_helper.to_array(tensor).item())) < half.smallest
-    }
-    found: dict[str, str] = {}
-    for node in model.graph.node:
-        if node.domain not in ("", "ai.onnx"):
+    reasons: dict[str, str] = {}
+    for node in model.graph:
+        if node.domain != "":
             raise ToolError(
                 f"{node.op_type} is of the domain {node.domain}; only plain ONNX operators can be converted.",
                 hint="Give the exported graph, not the fused one.",
             )
-        if tiny := sorted(vanishing & set(node.input)):
-            found[node.output[0]] = f"its constant {tiny[0]} is zero in {half.name}"
-        elif not _takes(onnx.defs.get_schema(node.op_type, opset), node, half, floats):
-            found[node.output[0]] = f"{node.op_type} does not exist in {half.name}"
-    return found
+        vanishing = sorted(str(value.name) for value in node.inputs if _vanishes(value, half))
+        if vanishing:
+            reasons[node.outputs[0].name] = f"its constant {vanishing[0]} is zero in {half.name}"
+        elif not _takes(onnx.defs.get_schema(node.op_type, model.graph.opset_imports[""]), node, half, floats):
+            reasons[node.outputs[0].name] = f"{node.op_type} does not exist in {half.name}"
+    return reasons
 
 
-def to_half(model: Any, half: HalfType, *, keep: Collection[str], half_outputs: bool = False) -> None:
-    """In place. `keep` names nodes by their first output. Graph outputs stay fp32 unless `half_outputs`."""
-    import onnx
+def _vanishes(value: ir.Value | None, half: HalfType) -> bool:
+    """Whether this is a single number that becomes zero in the half type."""
+    import onnx_ir as ir
 
-    graph, wide, narrow = model.graph, onnx.TensorProto.FLOAT, getattr(onnx.TensorProto, half.onnx)
-    floats = float_tensors(model)
-    weights = {tensor.name: tensor for tensor in graph.initializer if tensor.data_type == wide}
-    outputs = {output.name for output in graph.output if output.name in floats}
-    # The type that each fp32 tensor of the old graph has in the new one, by who makes it.
-    kinds = dict.fromkeys(floats & {value.name for value in graph.input}, wide)
-    for node in graph.node:
-        kinds.update({name: wide if node.output[0] in keep else narrow for name in node.output if name in floats})
-    nodes: list[Any] = []
-    made: set[str] = set()
-    used_wide: set[str] = set()
-
-    def typed(name: str, kind: int) -> str:
-        """The tensor in this type; a cast is made once and shared."""
-        if name in weights:
-            if kind == wide:
-                used_wide.add(name)
-                return name
-            return f"{name}_{half.name}"
-        if kinds[name] == kind:
-            return inner(name)
-        cast = f"{name}_as_{half.name if kind == narrow else 'fp32'}"
-        if cast not in made:
-            made.add(cast)
-            nodes.append(onnx.helper.make_node("Cast", [inner(name)], [cast], name=cast, to=kind))
-        return cast
-
-    def inner(name: str) -> str:
-        return f"{name}_inner" if name in outputs and kinds[name] == narrow and not half_outputs else name
-
-    for node in graph.node:
-        kind = wide if node.output[0] in keep else narrow
-        # A cast from float takes what there is; its result has the type that it names.
-        for index, name in enumerate(node.input):
-            if name in floats:
-                node.input[index] = typed(name, kinds.get(name, wide) if node.op_type == "Cast" else kind)
-        for index, name in enumerate(node.output):
-            if name in floats:
-                node.output[index] = inner(name)
-        if kind == narrow:
-            _retype_attributes(node, wide, narrow)
-        nodes.append(node)
-    for output in graph.output:
-        if output.name not in outputs:
-            continue
-        if half_outputs and kinds[output.name] == narrow:
-            output.type.tensor_type.elem_type = narrow
-        elif kinds[output.name] == narrow:
-            nodes.append(onnx.helper.make_node("Cast", [inner(output.name)], [output.name], name=output.name, to=wide))
-    del graph.node[:]
-    graph.node.extend(nodes)
-    del graph.value_info[:]
-    _retype_weights(graph, weights, narrow, half, used_wide)
+    if (
+        value is None
+        or not is_weight(value)
+        or value.const_value.dtype != ir.DataType.FLOAT
+        or value.const_value.size != 1
+    ):
+        return False
+    return 0 < abs(float(array_of(value).item())) < half.smallest
 
 
-def _retype_weights(graph: Any, weights: dict[str, Any], narrow: int, half: HalfType, used_wide: set[str]) -> None:
-    used = {name for node in graph.node for name in node.input}
-    kept = [tensor for tensor in graph.initializer if tensor.name not in weights or tensor.name in used_wide]
-    converted = [
-        _as_half(tensor, narrow, f"{name}_{half.name}")
-        for name, tensor in weights.items()
-        if f"{name}_{half.name}" in used
-    ]
-    kept = [tensor for tensor in kept if tensor.name in used]
-    merged = [*kept, *converted]
-    del graph.initializer[:]
-    graph.initializer.extend(merged)
-
-
-def _as_half(tensor: Any, narrow: int, name: str) -> Any:
-    import ml_dtypes
-    import onnx
-
-    array = onnx.numpy_helper.to_array(tensor)
-    if narrow == onnx.TensorProto.FLOAT16:
-        return onnx.numpy_helper.from_array(array.astype(np.float16), name)
-    bits = array.astype(ml_dtypes.bfloat16).view(np.uint16)
-    return onnx.TensorProto(name=name, data_type=narrow, dims=array.shape, raw_data=bits.tobytes())
-
-
-def _retype_attributes(node: Any, wide: int, narrow: int) -> None:
-    """`Cast(to=FLOAT)` and its like give the half type; a ConstantOfShape's value is converted."""
-    for attribute in node.attribute:
-        if attribute.name in ("to", "dtype", "output_dtype") and attribute.i == wide:
-            attribute.i = narrow
-        elif attribute.HasField("t") and attribute.t.data_type == wide:
-            attribute.t.CopyFrom(_as_half(attribute.t, narrow, attribute.t.name))
-
-
-def _constant_of_shape(model: Any) -> list[Any]:
-    return [
-        attribute.t
-        for node in model.graph.node
-        if node.op_type == "ConstantOfShape"
-        for attribute in node.attribute
-        if attribute.name == "value"
-    ]
-
-
-def _takes(schema: Any, node: Any, half: HalfType, floats: Collection[str]) -> bool:
+def _takes(schema: Any, node: ir.Node, half: HalfType, floats: Collection[ir.Value]) -> bool:
     """Whether every fp32 input and output of the node may have the half type, by the operator's own schema."""
     allowed = {constraint.type_param_str: constraint.allowed_type_strs for constraint in schema.type_constraints}
-    for names, parameters in ((node.input, schema.inputs), (node.output, schema.outputs)):
-        for index, name in enumerate(names):
-            if name not in floats:
+    for values, parameters in ((node.inputs, schema.inputs), (node.outputs, schema.outputs)):
+        for index, value in enumerate(values):
+            if value not in floats:
                 continue
             parameter = parameters[min(index, len(parameters) - 1)]
             if half.schema not in allowed.get(parameter.type_str, [parameter.type_str]):
                 return False
     return True
+
+
+def to_half(model: ir.Model, half: HalfType, *, keep: Collection[str], half_outputs: bool = False) -> None:
+    """Convert the graph in place, but for the nodes whose first output is in `keep`.
+
+    The graph's outputs stay fp32 unless `half_outputs`.
+    """
+    import onnx_ir as ir
+    from onnx_ir.passes.common import RemoveUnusedNodesPass
+
+    graph, wide, narrow = model.graph, ir.DataType.FLOAT, getattr(ir.DataType, half.onnx)
+    floats = float_values(model)
+    # The type that each node gives its fp32 outputs in the new graph. Weights and inputs are fp32.
+    node_types = {node: wide if node.outputs[0].name in keep else narrow for node in graph}
+    types = dict.fromkeys(floats, wide)
+    types |= {value: dtype for node, dtype in node_types.items() for value in node.outputs if value in floats}
+    converted: dict[tuple[ir.Value, ir.DataType], ir.Value] = {}
+
+    def typed(value: ir.Value, dtype: ir.DataType, reader: ir.Node) -> ir.Value:
+        """Return the value in this type; its conversion is made once and shared."""
+        if types[value] == dtype:
+            return value
+        if (value, dtype) not in converted and is_weight(value):
+            array = array_of(value).astype(dtype.numpy())
+            converted[value, dtype] = add_weight(graph, f"{value.name}_{half.name}", array)
+        elif (value, dtype) not in converted:
+            cast = _cast(value, dtype, f"{value.name}_as_{half.name if dtype == narrow else 'fp32'}")
+            reader.prepend(cast)
+            converted[value, dtype] = cast.outputs[0]
+        return converted[value, dtype]
+
+    for node, node_type in node_types.items():
+        for index, value in enumerate(node.inputs):
+            if value in floats:
+                # A Cast from float reads either type.
+                wanted = types[value] if node.op_type == "Cast" else node_type
+                node.replace_input_with(index, typed(value, wanted, node))
+        if node_type == narrow:
+            _retype_attributes(node, narrow)
+    for value in floats:
+        value.dtype = types[value]
+    for index, output in enumerate(graph.outputs):
+        if output in floats and types[output] == narrow and not half_outputs:
+            name, output.name = output.name, f"{output.name}_inner"
+            cast = _cast(output, wide, name)
+            graph.append(cast)
+            graph.outputs[index] = cast.outputs[0]
+    RemoveUnusedNodesPass()(model)
+
+
+def _cast(value: ir.Value, dtype: ir.DataType, name: str) -> ir.Node:
+    node = new_node("Cast", [value], name, to=dtype.value)
+    node.outputs[0].dtype, node.outputs[0].shape = dtype, value.shape
+    return node
+
+
+def _retype_attributes(node: ir.Node, narrow: ir.DataType) -> None:
+    """Make `Cast(to=FLOAT)` and its like give the half type; convert a ConstantOfShape's value."""
+    import onnx_ir as ir
+
+    for name, attribute in list(node.attributes.items()):
+        if name in ("to", "dtype", "output_dtype") and attribute.as_int() == ir.DataType.FLOAT.value:
+            node.attributes[name] = ir.AttrInt64(name, narrow.value)
+        elif attribute.type == ir.AttributeType.TENSOR and attribute.as_tensor().dtype == ir.DataType.FLOAT:
+            tensor = attribute.as_tensor()
+            node.attributes[name] = ir.AttrTensor(
+                name, ir.Tensor(tensor.numpy().astype(narrow.numpy()), name=tensor.name)
+            )

@@ -1,10 +1,19 @@
-"""Raises a graph's opset to the one that half-precision scales need, by rewriting the operators that changed."""
+"""Raises a graph's opset to the one that half-precision scales need, by rewriting the operators that changed.
+
+ONNX's own converter copies the whole model; onnxscript's begins at opset 18.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from trimaran.core.errors import ToolError
+from trimaran.core.onnx_graph import add_weight
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 # Reductions take their axes as an input from opset 18 on; ReduceSum has since 13.
 _AXES_BECAME_INPUT = (
@@ -16,35 +25,24 @@ OLDEST = 17
 WANTED = 19
 
 
-def raise_opset(model: Any, wanted: int = WANTED) -> int:
-    """In place; a newer opset is kept. Returns the opset that the graph has now."""
-    import onnx
+def raise_opset(model: ir.Model) -> int:
+    """Raise the opset in place; keep a newer one. Return the opset that the graph has now."""
+    import onnx_ir as ir
 
-    entry = next((entry for entry in model.opset_import if entry.domain in ("", "ai.onnx")), None)
-    if entry is None or entry.version < OLDEST:
-        found = entry.version if entry else "none"
-        raise ToolError(f"A graph of opset {OLDEST} or newer is wanted, found {found}.", hint="Export it again.")
-    if entry.version >= wanted:
-        return int(entry.version)
-    if entry.version < 18 <= wanted:
-        for node in model.graph.node:
-            if node.op_type in _AXES_BECAME_INPUT:
-                _axes_to_input(model.graph, node)
-            elif node.op_type == "Split" and len(node.input) < 2:
-                node.attribute.append(onnx.helper.make_attribute("num_outputs", len(node.output)))
-    entry.version = wanted
-    model.ir_version = max(model.ir_version, 9)
-    return wanted
-
-
-def _axes_to_input(graph: Any, node: Any) -> None:
-    import numpy as np
-    import onnx
-
-    axes = next((attribute for attribute in node.attribute if attribute.name == "axes"), None)
-    if axes is None:
-        return
-    name = f"{node.output[0]}_axes"
-    graph.initializer.append(onnx.numpy_helper.from_array(np.array(list(axes.ints), np.int64), name))
-    node.attribute.remove(axes)
-    node.input.append(name)
+    opset = int(model.graph.opset_imports.get("", 0))
+    if opset < OLDEST:
+        raise ToolError(
+            f"A graph of opset {OLDEST} or newer is wanted, found {opset or 'none'}.", hint="Export it again."
+        )
+    if opset < 18:
+        for node in model.graph:
+            if node.op_type in _AXES_BECAME_INPUT and "axes" in node.attributes:
+                axes = np.array(node.attributes.pop("axes").as_ints(), np.int64)
+                node.resize_inputs(2)
+                node.replace_input_with(1, add_weight(model.graph, f"{node.outputs[0].name}_axes", axes))
+            elif node.op_type == "Split" and len(node.inputs) < 2:
+                node.attributes["num_outputs"] = ir.AttrInt64("num_outputs", len(node.outputs))
+    if opset < WANTED:
+        model.graph.opset_imports[""] = WANTED
+        model.ir_version = max(model.ir_version, 9)
+    return max(opset, WANTED)

@@ -6,18 +6,18 @@ from collections import Counter
 from pathlib import Path
 
 from trimaran.core.artifact import Artifact, Check
-from trimaran.quantize.settings import Made, Settings
+from trimaran.quantize.settings import MadeCandidate, MakerSettings
 
 _INTEGER = ("QAttention", "DynamicQuantizeMatMul", "MatMulIntegerToFloat", "MatMulInteger", "DynamicQuantizeLSTM")
 
 
-def onnxruntime_dynamic(parent: Artifact, folder: Path, settings: Settings) -> Made:
-    """Per-channel symmetric weights; the activations' scale is taken over the whole tensor of a batch."""
+def onnxruntime_dynamic(parent: Artifact, folder: Path, settings: MakerSettings) -> MadeCandidate:
+    """Weights are symmetric, with a scale for each channel; an activation has one scale for a whole batch."""
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    # The fused graph has com.microsoft operators, whose output types shape inference does not know:
-    # DefaultTensorType tells the quantizer that they are float.
+    # The fused graph has com.microsoft operators, whose output types ONNX does not infer. DefaultTensorType tells the
+    # quantizer that they are float.
     quantize_dynamic(
         str(parent.entry_path),
         str(folder / "model.onnx"),
@@ -32,4 +32,4 @@ def onnxruntime_dynamic(parent: Artifact, folder: Path, settings: Settings) -> M
     )
     integer = sum(operators[name] for name in _INTEGER)
     check = Check(name="integer matrix products", observed=integer, limit=1, comparison=">=")
-    return Made(entry="model.onnx", checks=(check,), details={"operators": dict(sorted(operators.items()))})
+    return MadeCandidate(entry="model.onnx", checks=(check,), details={"operators": dict(sorted(operators.items()))})

@@ -1,26 +1,40 @@
-"""Writes chosen encodings into a graph: as Q/DQ pairs that any engine reads, or as ONNX Runtime's integer operators."""
+"""Writes chosen encodings into a graph: as Q/DQ pairs that any engine reads, or as ONNX Runtime's integer operators.
+
+A linear layer `y = x @ W + b` becomes integers in three steps, whose numbers `encodings` chooses. The activation is
+multiplied by a factor and shifted by an offset for each channel, then rounded to 0 to 255. The weights are whole
+numbers with a scale for each output channel. The bias takes up a correction for the offsets. In the style `qdq`:
+
+    x -> Mul factors -> Add offsets -> QuantizeLinear -> DequantizeLinear -> MatMul -> Add corrected bias
+                                          int8 weights -> DequantizeLinear ----^
+
+In the style `onnxruntime`, MatMulIntegerToFloat (or QAttention) reads the result of QuantizeLinear. Where another layer
+makes the activation, factors and offsets go into that layer instead, and copies of a channel are made there.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from trimaran.quantize.int8.encodings import Integers
+from trimaran.core.onnx_graph import add_weight, array_of, new_node
+from trimaran.quantize.int8.encodings import Encoding
 from trimaran.quantize.linear_layers import Layer, Product
+from trimaran.runtime.text import Array
 
-Array = npt.NDArray[Any]
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
 Style = Literal["qdq", "onnxruntime"]
 ZERO, ZERO_SIGNED = "zero_u8", "zero_s8"
 
 
-def name_nodes(model: Any) -> Any:
-    """In place: every node gets a name of its own, by which layers refer to it."""
+def name_nodes(model: ir.Model) -> ir.Model:
+    """Give every node a name of its own, in place: layers refer to nodes by name."""
     taken: set[str] = set()
-    for index, node in enumerate(model.graph.node):
+    for index, node in enumerate(model.graph):
         if not node.name or node.name in taken:
             node.name = f"{node.op_type}.{index}"
         taken.add(node.name)
@@ -28,220 +42,187 @@ def name_nodes(model: Any) -> Any:
 
 
 def integer_graph(
-    model: Any,
+    model: ir.Model,
     layers: Sequence[Layer],
-    encodings: Mapping[str, Integers],
+    encodings: Mapping[str, Encoding],
     *,
     kept: Collection[str],
     style: Style,
     steps: Mapping[str, float] | None = None,
-) -> Any:
-    """A copy of the graph in which all layers but the `kept` ones run on whole numbers.
+) -> ir.Model:
+    """Return a copy of the graph in which all layers but the `kept` ones run on whole numbers.
 
-    `steps` are those of other activations that get a Q/DQ pair of their own, symmetric around zero.
+    `steps` are those of other activations, which get a Q/DQ pair of their own, symmetric around zero. The copy shares
+    the weights that it does not change.
     """
-    import onnx
+    from onnx_ir.passes.common import RemoveUnusedNodesPass
 
-    result = onnx.ModelProto()
-    result.CopyFrom(model)
-    integer = [layer for layer in layers if layer.name not in kept]
-    writer = _Writer(result, style)
-    writer.columns = _columns(result, integer, encodings)
+    copy = model.clone()
+    chosen = {layer.name: encodings[layer.name] for layer in layers if layer.name not in kept}
+    writer = _Writer(copy, style, _column_changes(copy, layers, chosen))
     for layer in layers:
-        writer.weights_of(layer, encodings[layer.name] if layer.name not in kept else None)
-    writer.rewrite_nodes(integer, encodings)
-    writer.pair_up(steps or {})
-    writer.finish()
-    return result
+        writer.write(layer, chosen.get(layer.name))
+    writer.add_symmetric_pairs(steps or {})
+    if style == "onnxruntime":
+        copy.graph.opset_imports.setdefault("com.microsoft", 1)
+    RemoveUnusedNodesPass()(copy)
+    return copy
 
 
-@dataclass
+@dataclass(frozen=True)
 class _ColumnChange:
-    """What the layers after a product ask of its output channels: which ones, times what, plus what."""
+    """What a later layer asks of a product's output channels: which ones, times what, plus what."""
 
     channels: Array
     factors: Array
     offsets: Array
 
 
-def _columns(model: Any, integer: Sequence[Layer], encodings: Mapping[str, Integers]) -> dict[str, _ColumnChange]:
-    widths = {tensor.name: tensor.dims[1] for tensor in model.graph.initializer if len(tensor.dims) == 2}
+def _column_changes(
+    model: ir.Model, layers: Sequence[Layer], encodings: Mapping[str, Encoding]
+) -> dict[str, _ColumnChange]:
+    """Return the changes by the name of the weight whose columns they change."""
     changes: dict[str, _ColumnChange] = {}
-    for layer in integer:
-        found = encodings[layer.name]
-        for weight in {value.product.weight: value for value in layer.values}.values():
-            width = widths[weight.product.weight]
-            change = _ColumnChange(np.arange(width), np.ones(width, np.float32), np.zeros(width, np.float32))
-            change.factors[weight.first : weight.last] = found.factors
-            change.offsets[weight.first : weight.last] = found.offsets
-            changes[weight.product.weight] = change
-        if layer.hidden and found.copies:
-            size = len(found.channels)
+    for layer in layers:
+        encoding = encodings.get(layer.name)
+        if encoding is None:
+            continue
+        for columns in {value.product.weight: value for value in layer.values}.values():
+            width = model.graph.initializers[columns.product.weight].const_value.shape[1]
+            factors, offsets = np.ones(width, np.float32), np.zeros(width, np.float32)
+            factors[columns.first : columns.last] = encoding.factors
+            offsets[columns.first : columns.last] = encoding.offsets
+            changes[columns.product.weight] = _ColumnChange(np.arange(width), factors, offsets)
+        if layer.hidden and encoding.copies:
+            width = len(encoding.channels)
             changes[layer.hidden[0].weight] = _ColumnChange(
-                found.channels, np.ones(size, np.float32), np.zeros(size, np.float32)
+                encoding.channels, np.ones(width, np.float32), np.zeros(width, np.float32)
             )
     return changes
 
 
 class _Writer:
-    def __init__(self, model: Any, style: Style) -> None:
-        import onnx
+    """Edits one copy of the graph in place."""
 
-        self._onnx, self._model, self._style = onnx, model, style
-        self._tensors = {tensor.name: tensor for tensor in model.graph.initializer}
-        self._nodes = {node.name: node for node in model.graph.node}
-        self._added: dict[str, Any] = {}
-        self._front: list[Any] = []
-        self._after: dict[str, list[Any]] = {}
-        self.columns: dict[str, _ColumnChange] = {}
+    def __init__(self, model: ir.Model, style: Style, changes: Mapping[str, _ColumnChange]) -> None:
+        self._graph, self._style, self._changes = model.graph, style, changes
+        self._nodes = {node.name: node for node in model.graph}
+        # The rounded form of each activation.
+        self._rounded: dict[ir.Value, ir.Value] = {}
 
-    def weights_of(self, layer: Layer, encoding: Integers | None) -> None:
-        """Puts the layer's weights and biases in place: whole numbers, or floats where only channels changed."""
-        ends = np.cumsum([self._tensors[name].dims[1] for name in layer.weights])
-        places = {
-            name: slice(end - self._tensors[name].dims[1], end) for name, end in zip(layer.weights, ends, strict=True)
-        }
-        for name, place in places.items():
-            change = self.columns.get(name)
+    def write(self, layer: Layer, encoding: Encoding | None) -> None:
+        """Write one layer: in whole numbers, or, without an encoding, in float with what later layers ask of it."""
+        first = 0
+        for name in layer.weights:
+            columns = slice(first, first + self._graph.initializers[name].const_value.shape[1])
+            first, change = columns.stop, self._changes.get(name)
+            products = [product for product in layer.products if product.weight == name]
             if encoding is not None:
-                self._integer_weight(name, encoding.weights[:, place], encoding.scales[place], change)
+                weight = self._integer_weight(name, encoding.weights[:, columns], encoding.scales[columns], change)
+                for product in products:
+                    self._correct_bias(product, encoding.correction[columns], change)
+                    self._make_integer(self._nodes[product.node], weight, layer, encoding)
             elif change is not None:
-                self._put(
-                    f"{name}_changed", (self._array(name)[:, change.channels] * change.factors).astype(np.float32)
-                )
-        for product in layer.products:
-            change = self.columns.get(product.weight)
-            if encoding is None and change is None:
-                continue
-            correction = encoding.correction[places[product.weight]] if encoding is not None else None
-            self._bias(product, correction, change)
-            if encoding is None:
-                self._nodes[product.node].input[1] = f"{product.weight}_changed"
+                matrix = array_of(self._graph.initializers[name])[:, change.channels] * change.factors
+                changed = self._weight(f"{name}_changed", matrix.astype(np.float32))
+                for product in products:
+                    self._correct_bias(product, None, change)
+                    self._nodes[product.node].replace_input_with(1, changed)
 
-    def rewrite_nodes(self, integer: Sequence[Layer], encodings: Mapping[str, Integers]) -> None:
-        """Before the first reader of an activation comes what makes it integer; products read that and their weight."""
-        places = {product.node: (layer, product) for layer in integer for product in layer.products}
-        made: dict[str, str] = {}
-        nodes: list[Any] = list(self._front)
-        for node in list(self._model.graph.node):
-            if node.name in places:
-                layer, product = places[node.name]
-                tensor = node.input[0]
-                if tensor not in made:
-                    fresh, made[tensor] = self._encoded(tensor, layer, encodings[layer.name])
-                    nodes.extend(fresh)
-                nodes.append(self._product(node, product, made[tensor], layer.name))
-            else:
-                nodes.append(node)
-            nodes.extend(self._after.get(node.name, ()))
-        del self._model.graph.node[:]
-        self._model.graph.node.extend(nodes)
+    def add_symmetric_pairs(self, steps: Mapping[str, float]) -> None:
+        """Put a Q/DQ pair after each of these tensors; all nodes that read the tensor read the pair's result."""
+        import onnx_ir as ir
 
-    def pair_up(self, steps: Mapping[str, float]) -> None:
-        """After each of these tensors comes a pair, and all who read the tensor read what it gives."""
-        nodes: list[Any] = []
-        for node in list(self._model.graph.node):
-            for side, name in enumerate(node.input):
-                node.input[side] = f"{name}_pair" if name in steps else name
-            nodes.append(node)
-            for name in (entry for entry in node.output if entry in steps):
-                scale = [f"{name}_step", ZERO_SIGNED]
-                self._put(scale[0], np.asarray(steps[name], np.float32))
-                self._put(ZERO_SIGNED, np.asarray(0, np.int8))
-                nodes.append(self._node("QuantizeLinear", [name, *scale], f"{name}_s8"))
-                nodes.append(self._node("DequantizeLinear", [f"{name}_s8", *scale], f"{name}_pair"))
-        del self._model.graph.node[:]
-        self._model.graph.node.extend(nodes)
+        values = ir.convenience.create_value_mapping(self._graph)
+        for name, step in steps.items():
+            readers = list(values[name].uses())
+            encoding = [self._weight(f"{name}_step", np.float32(step)), self._weight(ZERO_SIGNED, np.int8(0))]
+            quantize = new_node("QuantizeLinear", [values[name], *encoding], f"{name}_s8")
+            dequantize = new_node("DequantizeLinear", [quantize.outputs[0], *encoding], f"{name}_pair")
+            values[name].producer().append([quantize, dequantize])
+            for reader, side in readers:
+                reader.replace_input_with(side, dequantize.outputs[0])
 
-    def finish(self) -> None:
-        """Takes away the weights that nobody reads any more, and shapes that may have changed."""
-        graph = self._model.graph
-        read = {name for node in graph.node for name in node.input}
-        # One by one: putting a list in their place would copy every weight that stays.
-        for place in reversed(range(len(graph.initializer))):
-            name = graph.initializer[place].name
-            if name not in read or name in self._added:
-                del graph.initializer[place]
-        graph.initializer.extend(tensor for name, tensor in self._added.items() if name in read)
-        del graph.value_info[:]
-        domains = {entry.domain for entry in self._model.opset_import}
-        if self._style == "onnxruntime" and "com.microsoft" not in domains:
-            self._model.opset_import.append(self._onnx.helper.make_opsetid("com.microsoft", 1))
-
-    def _integer_weight(self, name: str, levels: Array, scales: Array, change: _ColumnChange | None) -> None:
+    def _integer_weight(
+        self, name: str, levels: Array, scales: Array, change: _ColumnChange | None
+    ) -> tuple[ir.Value, ...]:
+        """Return what a product reads for its weight: one value in the style `qdq`, three in the other."""
         if change is not None:
             levels, scales = levels[:, change.channels], scales[change.channels] * change.factors
-        self._put(f"{name}_s8", np.ascontiguousarray(levels, np.int8))
-        self._put(f"{name}_scale", np.asarray(scales, np.float32))
-        if self._style == "qdq":
-            self._front.append(self._node("DequantizeLinear", [f"{name}_s8", f"{name}_scale"], f"{name}_dq", axis=1))
-        else:
-            self._put(f"{name}_zero", np.zeros(len(scales), np.int8))
+        integers = self._weight(f"{name}_s8", np.ascontiguousarray(levels, np.int8))
+        scale = self._weight(f"{name}_scale", np.asarray(scales, np.float32))
+        if self._style == "onnxruntime":
+            return integers, scale, self._weight(f"{name}_zero", np.zeros(len(scales), np.int8))
+        node = new_node("DequantizeLinear", [integers, scale], f"{name}_dq", axis=1)
+        self._graph.insert_before(self._graph[0], node)
+        return (node.outputs[0],)
 
-    def _bias(self, product: Product, correction: Array | None, change: _ColumnChange | None) -> None:
-        bias = self._array(self._bias_name(product)) if product.bias else None
-        value = sum((part for part in (bias, correction) if part is not None), np.float32(0))
+    def _correct_bias(self, product: Product, correction: Array | None, change: _ColumnChange | None) -> None:
+        """Add the correction to the product's bias, then change its columns. A product without a bias gets one."""
+        node, side = (self._nodes[product.bias[0]], product.bias[1]) if product.bias else (None, 0)
+        bias = array_of(node.inputs[side]) if node is not None else None
+        value: Any = sum((part for part in (bias, correction) if part is not None), np.float32(0))
         if change is not None:
             value = np.broadcast_to(value, int(change.channels.max()) + 1)[change.channels] * change.factors
             value = value + change.offsets
-        name = f"{product.node}_bias"
-        self._put(name, np.asarray(value, np.float32))
-        if product.bias:
-            node, place = product.bias
-            self._nodes[node].input[place] = name
+        corrected = self._weight(f"{product.node}_bias", np.asarray(value, np.float32))
+        if node is not None:
+            node.replace_input_with(side, corrected)
             return
-        node = self._nodes[product.node]
-        inner, outer = f"{node.output[0]}_product", node.output[0]
-        node.output[0] = inner
-        self._after[product.node] = [self._node("Add", [inner, name], outer)]
+        result = self._nodes[product.node].outputs[0]
+        readers, name = list(result.uses()), result.name
+        result.name = f"{name}_product"
+        total = new_node("Add", [result, corrected], str(name))
+        self._nodes[product.node].append(total)
+        for reader, index in readers:
+            reader.replace_input_with(index, total.outputs[0])
 
-    def _bias_name(self, product: Product) -> str:
-        assert product.bias is not None
-        return str(self._nodes[product.bias[0]].input[product.bias[1]])
-
-    def _encoded(self, tensor: str, layer: Layer, found: Integers) -> tuple[list[Any], str]:
-        nodes, name = [], tensor
-        if not layer.values:
-            self._put(f"{layer.name}_factors", found.factors)
-            self._put(f"{layer.name}_offsets", found.offsets)
-            nodes += [
-                self._node("Mul", [tensor, f"{layer.name}_factors"], f"{tensor}_scaled"),
-                self._node("Add", [f"{tensor}_scaled", f"{layer.name}_offsets"], f"{tensor}_shifted"),
-            ]
-            name = f"{tensor}_shifted"
-        self._put(f"{layer.name}_step", np.asarray(found.step, np.float32))
-        self._put(ZERO, np.asarray(0, np.uint8))
-        nodes.append(self._node("QuantizeLinear", [name, f"{layer.name}_step", ZERO], f"{tensor}_u8"))
-        if self._style == "onnxruntime":
-            return nodes, f"{tensor}_u8"
-        nodes.append(self._node("DequantizeLinear", [f"{tensor}_u8", f"{layer.name}_step", ZERO], f"{tensor}_dq"))
-        return nodes, f"{tensor}_dq"
-
-    def _product(self, node: Any, product: Product, tensor: str, layer: str) -> Any:
+    def _make_integer(self, node: ir.Node, weight: tuple[ir.Value, ...], layer: Layer, encoding: Encoding) -> None:
+        """Make the product read whole numbers on both sides."""
+        tensor, step = node.inputs[0], self._weight(f"{layer.name}_step", np.float32(encoding.step))
+        if tensor not in self._rounded:
+            self._rounded[tensor] = self._round(tensor, step, layer, encoding)
+        rounded = self._rounded[tensor]
         if self._style == "qdq":
-            node.input[0], node.input[1] = tensor, f"{product.weight}_dq"
-            return node
-        step = f"{layer}_step"
-        weight = [f"{product.weight}_{part}" for part in ("s8", "scale", "zero")]
-        helper = self._onnx.helper
+            node.replace_input_with(0, rounded)
+            node.replace_input_with(1, weight[0])
+            return
+        integers, scale, zeros = weight
+        zero = self._weight(ZERO, np.uint8(0))
         if node.op_type == "MatMul":
-            inputs = [tensor, weight[0], step, weight[1], ZERO, weight[2]]
-            return helper.make_node(
-                "MatMulIntegerToFloat", inputs, list(node.output), node.name, domain="com.microsoft"
-            )
-        mask = node.input[3] if len(node.input) > 3 else ""
-        inputs = [tensor, weight[0], node.input[2], step, weight[1], mask, ZERO, weight[2]]
-        attention = helper.make_node("QAttention", inputs, list(node.output), node.name, domain="com.microsoft")
-        attention.attribute.extend(
-            entry for entry in node.attribute if entry.name in ("num_heads", "unidirectional", "mask_filter_value")
-        )
-        return attention
+            _become(node, "MatMulIntegerToFloat", [rounded, integers, step, scale, zero, zeros])
+            return
+        mask = node.inputs[3] if len(node.inputs) > 3 else None
+        _become(node, "QAttention", [rounded, integers, node.inputs[2], step, scale, mask, zero, zeros])
+        for name in set(node.attributes) - {"num_heads", "unidirectional", "mask_filter_value"}:
+            del node.attributes[name]
 
-    def _node(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> Any:
-        return self._onnx.helper.make_node(kind, inputs, [output], output, **attributes)
+    def _round(self, tensor: ir.Value, step: ir.Value, layer: Layer, encoding: Encoding) -> ir.Value:
+        """Round an activation, after its node; where V carries factors and offsets already, only round."""
+        nodes, name, value = [], tensor.name, tensor
+        if not layer.values:
+            factors = self._weight(f"{layer.name}_factors", encoding.factors)
+            offsets = self._weight(f"{layer.name}_offsets", encoding.offsets)
+            nodes.append(new_node("Mul", [tensor, factors], f"{name}_scaled"))
+            nodes.append(new_node("Add", [nodes[0].outputs[0], offsets], f"{name}_shifted"))
+            value = nodes[-1].outputs[0]
+        zero = self._weight(ZERO, np.uint8(0))
+        nodes.append(new_node("QuantizeLinear", [value, step, zero], f"{name}_u8"))
+        if self._style == "qdq":
+            nodes.append(new_node("DequantizeLinear", [nodes[-1].outputs[0], step, zero], f"{name}_dq"))
+        tensor.producer().append(nodes)
+        return nodes[-1].outputs[0]
 
-    def _array(self, name: str) -> Array:
-        return np.asarray(self._onnx.numpy_helper.to_array(self._tensors[name]))
+    def _weight(self, name: str, array: Any) -> ir.Value:
+        """Return the weight of this name; it is made once and shared."""
+        if name not in self._graph.initializers:
+            return add_weight(self._graph, name, array)
+        return self._graph.initializers[name]
 
-    def _put(self, name: str, array: Array) -> None:
-        self._added.setdefault(name, self._onnx.numpy_helper.from_array(array, name))
+
+def _become(node: ir.Node, operator: str, inputs: Sequence[ir.Value | None]) -> None:
+    """Make the node one of ONNX Runtime's own; its outputs stay."""
+    node.op_type, node.domain = operator, "com.microsoft"
+    node.resize_inputs(len(inputs))
+    for index, value in enumerate(inputs):
+        node.replace_input_with(index, value)

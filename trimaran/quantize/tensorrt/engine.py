@@ -1,4 +1,4 @@
-"""An ONNX artifact becomes a TensorRT engine: built in a child process, its kernels counted, its machine recorded."""
+"""Makes a TensorRT engine of an ONNX artifact: built in a child process, its kernels counted, its machine recorded."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trimaran.core.isolation import Worker
 from trimaran.core.progress import Progress, Step
 from trimaran.core.spec import Range, ShapeProfile, Signature
 from trimaran.core.store import Store
-from trimaran.quantize.tensorrt.engine_process import build_plan
+from trimaran.quantize.tensorrt.engine_process import EngineOptions, build_plan
 from trimaran.quantize.tensorrt.engine_receipt import expected_of, kernel_counts, receipt, refuse_shortfall
 
 Runtime = Literal["tensorrt", "tensorrt_rtx"]
@@ -32,42 +32,31 @@ DEADLINE_S = 3600.0
 
 def build_engine(
     parent: Artifact,
+    options: EngineOptions | None = None,
     *,
     runtime: Runtime = "tensorrt",
-    compute_capabilities: Sequence[str] = (),
     profiles: Sequence[ShapeProfile] = (),
     timing_cache: Path | None = None,
-    weight_streaming: bool = False,
-    workspace_bytes: int | None = None,
-    version_compatible: bool = False,
-    hardware_compatible: HardwareCompatible = "NONE",
-    optimization_level: int | None = None,
     allow_shortfall: bool = False,
     deadline_s: float = DEADLINE_S,
     store: Store,
     progress: Progress,
 ) -> Artifact:
-    """The plan of an ONNX artifact, for this GPU (tensorrt) or for the named ones (tensorrt_rtx, no GPU needed).
+    """Build the plan of an ONNX artifact, for this GPU (tensorrt) or for the named ones (tensorrt_rtx, no GPU needed).
 
-    Types are the graph's. `profiles` defaults to the artifact's own; see `short_and_long`. Raises ToolError with the
-    builder's words, ValidationError if kernels fall short of the graph's promise.
+    The types are the graph's. `profiles` defaults to the artifact's own; see `short_and_long`. Raises ToolError with
+    the builder's words, ValidationError if fewer kernels than the graph promises run in its types.
     """
-    _check_request(parent, runtime, compute_capabilities, hardware_compatible)
+    options = options or EngineOptions()
+    _check_request(parent, runtime, options)
     ranges = tuple(profiles) or (parent.profile,)
     covered = _hull(ranges)
-    identity = _identity(runtime, compute_capabilities, version_compatible, hardware_compatible)
-    options = {
-        "compute_capabilities": list(compute_capabilities),
-        "workspace_bytes": workspace_bytes,
-        "weight_streaming": weight_streaming,
-        "version_compatible": version_compatible,
-        "hardware_compatible": hardware_compatible,
-        "optimization_level": optimization_level,
-    }
+    identity = _identity(runtime, options)
+    settings = {**options.model_dump(mode="json"), "profiles": [row.model_dump() for row in ranges]}
     recipe = Recipe(
         step=f"{runtime}-engine",
         parents=(parent.digest,),
-        parameters={**options, "profiles": [row.model_dump() for row in ranges], "identity": identity.model_dump()},
+        parameters={**settings, "identity": identity.model_dump()},
         tools={runtime: identity.version},
     )
     log = store.root / "logs" / f"{recipe.step}-{recipe.digest[:16]}.log"
@@ -75,11 +64,19 @@ def build_engine(
     def make(folder: Path) -> Draft:
         log.parent.mkdir(parents=True, exist_ok=True)
         log.unlink(missing_ok=True)
-        said = _build(parent, folder, log, step, runtime, ranges, timing_cache, options, deadline_s)
-        checks = receipt(expected_of(parent.entry_path, parent), said["layers"])
+        request = {
+            "graph": str(parent.entry_path),
+            "plan": str(folder / ENTRY),
+            "runtime": runtime,
+            "profiles": [profile_shapes(parent.signature, row) for row in ranges],
+            "timing_cache": str(timing_cache) if timing_cache else None,
+            "options": options.model_dump(mode="json"),
+        }
+        built = _build(request, log, step, deadline_s)
+        checks = receipt(expected_of(parent.entry_path, parent), built["layers"])
         if not allow_shortfall:
             refuse_shortfall(checks, log)
-        (folder / LAYERS).write_text(json.dumps(said["layers"], indent=1) + "\n", encoding="utf-8")
+        (folder / LAYERS).write_text(json.dumps(built["layers"], indent=1) + "\n", encoding="utf-8")
         shutil.copy(parent.directory / "tokenizer.json", folder / "tokenizer.json")
         return Draft(
             **{
@@ -95,11 +92,11 @@ def build_engine(
                     **parent.details,
                     "engine": {
                         "identity": identity.model_dump(),
-                        "options": options,
-                        "profiles": [row.model_dump() for row in ranges],
-                        "kernels": kernel_counts(said["layers"]),
-                        "build_s": said["build_s"],
-                        "builder_warnings": said["warnings"],
+                        "options": options.model_dump(mode="json"),
+                        "profiles": settings["profiles"],
+                        "kernels": kernel_counts(built["layers"]),
+                        "build_s": built["build_s"],
+                        "builder_warnings": built["warnings"],
                         "log": str(log),
                     },
                 },
@@ -113,7 +110,7 @@ def build_engine(
 
 
 def short_and_long(profile: ShapeProfile, *, split: int) -> tuple[ShapeProfile, ShapeProfile]:
-    """Two profiles, so that short texts get kernels tuned for them: sequences up to `split`, and those beyond."""
+    """Return two profiles, so that short texts get kernels tuned for them: sequences up to `split`, and longer ones."""
     sequence = profile.sequence
     if not sequence.minimum <= split < sequence.maximum:
         raise UsageError(f"A split of the sequences {sequence} lies inside them, found {split}.")
@@ -126,7 +123,7 @@ def short_and_long(profile: ShapeProfile, *, split: int) -> tuple[ShapeProfile, 
 
 
 def profile_shapes(signature: Signature, profile: ShapeProfile) -> dict[str, list[list[int]]]:
-    """Minimum, typical and maximum shape of every input, as TensorRT takes them."""
+    """Return the minimum, typical and maximum shape of every input, as TensorRT takes them."""
     return {
         spec.name: [
             list(spec.concrete({"batch": getattr(profile.batch, which), "sequence": getattr(profile.sequence, which)}))
@@ -136,74 +133,55 @@ def profile_shapes(signature: Signature, profile: ShapeProfile) -> dict[str, lis
     }
 
 
-def _check_request(
-    parent: Artifact, runtime: Runtime, compute_capabilities: Sequence[str], hardware_compatible: HardwareCompatible
-) -> None:
+def _check_request(parent: Artifact, runtime: Runtime, options: EngineOptions) -> None:
     if parent.format != "onnx":
         raise UsageError(f"An engine is built from an ONNX artifact, not from {parent.format}.")
     row = backend(runtime)
     if installed_version(runtime) is None:
         raise UnavailableError(f"{runtime} is not installed.", hint=row.hint())
     if runtime == "tensorrt" and not driver_present():
-        # Without a driver its builder is a null pointer, and its runtime crashes: it is not even imported.
+        # Without a driver its builder is a null pointer and its runtime crashes, so it is not even imported.
         raise UnavailableError(
             "tensorrt needs an NVIDIA driver, and there is no libcuda.so.1 on this machine.",
             hint="Install the NVIDIA driver on a machine with a GPU, or use --runtime tensorrt-rtx, which needs none.",
         )
-    if runtime == "tensorrt" and compute_capabilities:
+    if runtime == "tensorrt" and options.compute_capabilities:
         raise UsageError(
             "tensorrt builds for the GPU of this machine; it takes no compute capability.",
             hint="Leave --compute-capability out, or use --runtime tensorrt-rtx.",
         )
-    if runtime == "tensorrt_rtx" and hardware_compatible != "NONE":
-        # Its builder takes the setting without a word; nothing that we saw shows what the plan then promises.
+    if runtime == "tensorrt_rtx" and options.hardware_compatible != "NONE":
+        # Its builder accepts the setting silently; nothing that we saw shows what the plan then promises.
         raise UsageError(
             "tensorrt_rtx names the GPUs of a plan by compute capability; hardware compatibility is plain tensorrt's.",
             hint="Such as --compute-capability 8.6,8.9,12.0.",
         )
-    if runtime == "tensorrt_rtx" and not compute_capabilities and not driver_present():
+    if runtime == "tensorrt_rtx" and not options.compute_capabilities and not driver_present():
         raise UsageError(
             "With no GPU here, tensorrt_rtx must be told for which ones to build.",
             hint="Such as --compute-capability 8.6,8.9,12.0.",
         )
 
 
-def _identity(
-    runtime: Runtime, compute_capabilities: Sequence[str], version_compatible: bool, hardware_compatible: str
-) -> EngineIdentity:
-    """What an opener must match. Named compute capabilities make the building machine's own GPU irrelevant."""
-    here = machine_identity(runtime)
-    modes: dict[str, Any] = {"version_compatible": version_compatible, "hardware_compatible": hardware_compatible}
-    if compute_capabilities:
-        modes |= {"compute_capabilities": tuple(compute_capabilities), "gpu": None, "cuda": None, "driver": None}
-    return here.model_copy(update=modes)
+def _identity(runtime: Runtime, options: EngineOptions) -> EngineIdentity:
+    """Return what a machine that opens the plan must match. With named compute capabilities, this GPU plays no part."""
+    modes: dict[str, Any] = options.model_dump(include={"version_compatible", "hardware_compatible"})
+    if options.compute_capabilities:
+        modes |= {"compute_capabilities": options.compute_capabilities, "gpu": None, "cuda": None, "driver": None}
+    return machine_identity(runtime).model_copy(update=modes)
 
 
-def _build(
-    parent: Artifact,
-    folder: Path,
-    log: Path,
-    step: Step,
-    runtime: Runtime,
-    ranges: Sequence[ShapeProfile],
-    timing_cache: Path | None,
-    options: dict[str, Any],
-    deadline_s: float,
-) -> dict[str, Any]:
-    told = log.with_suffix(".progress")
+def _build(request: dict[str, Any], log: Path, step: Step, deadline_s: float) -> dict[str, Any]:
+    """Run `build_plan` in a child process; its progress comes through a file beside the log."""
+    progress = log.with_suffix(".progress")
     try:
-        with Worker(log=log) as worker, _watching(told, step):
+        with Worker(log=log) as worker, _watching(progress, step):
             return dict(
                 worker.call(
                     build_plan,
                     deadline_s,
-                    graph=str(parent.entry_path),
-                    plan=str(folder / ENTRY),
-                    runtime=runtime,
-                    profiles=[profile_shapes(parent.signature, row) for row in ranges],
-                    timing_cache=str(timing_cache) if timing_cache else None,
-                    progress=str(told),
-                    **options,
+                    progress=str(progress),
+                    **request,
                 )
             )
     except ToolError as error:
@@ -211,17 +189,17 @@ def _build(
         error.hint = f"{error.hint} The builder's log is {log}.".strip()
         raise
     finally:
-        told.unlink(missing_ok=True)
+        progress.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
-def _watching(told: Path, step: Step) -> Iterator[None]:
-    """Passes on what the child's progress monitor writes."""
+def _watching(progress: Path, step: Step) -> Iterator[None]:
+    """Pass on what the child's progress monitor writes."""
     done = threading.Event()
 
     def watch() -> None:
         while not done.wait(0.2):
-            lines = told.read_text(encoding="utf-8").splitlines() if told.is_file() else []
+            lines = progress.read_text(encoding="utf-8").splitlines() if progress.is_file() else []
             with contextlib.suppress(ValueError, IndexError):
                 phase, finished, total = json.loads(lines[-1])
                 step.advance(finished, total, phase)
@@ -236,7 +214,7 @@ def _watching(told: Path, step: Step) -> Iterator[None]:
 
 
 def _hull(ranges: Sequence[ShapeProfile]) -> ShapeProfile:
-    """The shapes that the profiles cover together; a gap between them is refused."""
+    """Return the shapes that the profiles cover together; refuse a gap between them."""
     ordered = sorted(ranges, key=lambda row: row.sequence.minimum)
     for before, after in itertools.pairwise(ordered):
         if after.sequence.minimum > before.sequence.maximum + 1 or after.batch != before.batch:
@@ -250,7 +228,7 @@ def _hull(ranges: Sequence[ShapeProfile]) -> ShapeProfile:
 
 
 def _engine_options(parent: Artifact, runtime: Runtime, identity: EngineIdentity) -> dict[str, Any]:
-    """What the session must know: the machine it was built for, how to pad to a bucket, what to cut off again."""
+    """Return what the session must know: the machine, how to pad inputs to a bucket, which output axes to cut."""
     spec = parent.tokenizer
     return {
         "runtime": runtime,

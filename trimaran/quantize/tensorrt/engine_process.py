@@ -1,4 +1,4 @@
-"""The TensorRT builder itself, run in a child process: ONNX in, plan and what the builder said out, as JSON."""
+"""The TensorRT builder itself, run in a child process: ONNX in, the plan and what the builder logged out, as JSON."""
 
 from __future__ import annotations
 
@@ -8,13 +8,33 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from trimaran.core.environment import driver_present
 from trimaran.core.errors import ToolError, UsageError
+from trimaran.core.spec import Frozen
 
-LAYERS = "Layers:"
-_MOST_WORDS = 6
+HardwareCompatible = Literal["NONE", "AMPERE_PLUS", "SAME_COMPUTE_CAPABILITY"]
+# How a message of the builder begins that lists the fused layers of one GPU.
+LAYERS_PREFIX = "Layers:"
+_MOST_ERRORS = 6
+
+
+class EngineOptions(Frozen):
+    """What the builder can be told. The types of a network are not among it: they are those of the graph."""
+
+    # For tensorrt_rtx: the GPUs to build for, such as ("8.6", "12.0"). Plain TensorRT builds for the GPU that it finds.
+    compute_capabilities: tuple[str, ...] = ()
+    # The builder's scratch memory.
+    workspace_bytes: int | None = None
+    # Keep weights in host memory and copy them to the GPU when they are needed.
+    weight_streaming: bool = False
+    # The plan also runs in newer TensorRT versions.
+    version_compatible: bool = False
+    # The plan also runs on other GPUs than the one that it was built on.
+    hardware_compatible: HardwareCompatible = "NONE"
+    # How long the builder looks for fast kernels, from 0 to 5.
+    optimization_level: int | None = None
 
 
 def build_plan(
@@ -23,24 +43,19 @@ def build_plan(
     *,
     runtime: str,
     profiles: list[dict[str, list[list[int]]]],
-    compute_capabilities: list[str],
-    workspace_bytes: int | None = None,
-    weight_streaming: bool = False,
-    version_compatible: bool = False,
-    hardware_compatible: str = "NONE",
-    optimization_level: int | None = None,
+    options: dict[str, Any],
     timing_cache: str | None = None,
     progress: str | None = None,
 ) -> dict[str, Any]:
-    """Writes the plan. `profiles` hold minimum, typical and maximum shape by input; one optimization profile each.
+    """Write the plan. Each of the `profiles` holds the minimum, typical and maximum shape of every input.
 
-    Raises ToolError with the parser's or the builder's own words.
+    `options` are those of `EngineOptions`. Raises ToolError with the parser's or the builder's own words.
     """
     trt = importlib.import_module(runtime)
     begun_s = time.monotonic()
     logger = _logger(trt)
     builder = trt.Builder(logger)
-    # Strongly typed is TensorRT 11's only kind of network, and tensorrt_rtx's: types are those of the graph.
+    # TensorRT 11 and tensorrt_rtx have only strongly typed networks: the types are those of the graph.
     network = builder.create_network(0)
     parser = trt.OnnxParser(network, logger)
     if not parser.parse_from_file(graph):
@@ -49,10 +64,7 @@ def build_plan(
         raise _refused(f"{runtime} cannot read the graph", words or logger.errors, runtime)
     config = builder.create_builder_config()
     config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
-    _set_target(trt, config, compute_capabilities)
-    _set_options(
-        trt, config, workspace_bytes, weight_streaming, version_compatible, hardware_compatible, optimization_level
-    )
+    _set_options(trt, config, EngineOptions.model_validate(options))
     cache = _set_timing_cache(config, timing_cache)
     if progress:
         config.progress_monitor = _monitor(trt, Path(progress))
@@ -74,15 +86,29 @@ def build_plan(
 
 
 def _inspected(trt: Any, logger: Any, built: Any) -> list[str]:
-    """The same table from the finished engine, where there is a GPU to open it on and the log had none."""
+    """Return the same table from the finished engine, if there is a GPU to open it on; the log had none."""
     engine = trt.Runtime(logger).deserialize_cuda_engine(built) if driver_present() else None
     if engine is None:
         return []
     return [str(engine.create_engine_inspector().get_engine_information(trt.LayerInformationFormat.ONELINE))]
 
 
-def _set_target(trt: Any, config: Any, compute_capabilities: list[str]) -> None:
-    """Which GPUs the plan is for. Plain TensorRT builds for the one that it finds, and has no such setting."""
+def _set_options(trt: Any, config: Any, options: EngineOptions) -> None:
+    _set_target(trt, config, options.compute_capabilities)
+    if options.workspace_bytes:
+        config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, options.workspace_bytes)
+    if options.weight_streaming:
+        config.set_flag(trt.BuilderFlag.WEIGHT_STREAMING)
+    if options.version_compatible:
+        config.set_flag(trt.BuilderFlag.VERSION_COMPATIBLE)
+    if options.hardware_compatible != "NONE":
+        config.hardware_compatibility_level = getattr(trt.HardwareCompatibilityLevel, options.hardware_compatible)
+    if options.optimization_level is not None:
+        config.builder_optimization_level = options.optimization_level
+
+
+def _set_target(trt: Any, config: Any, compute_capabilities: tuple[str, ...]) -> None:
+    """Set which GPUs the plan is for. Plain TensorRT has no such setting."""
     if not compute_capabilities:
         return
     if not hasattr(config, "set_compute_capability"):
@@ -91,37 +117,15 @@ def _set_target(trt: Any, config: Any, compute_capabilities: list[str]) -> None:
             hint="Leave --compute-capability out, or use --runtime tensorrt-rtx.",
         )
     config.num_compute_capabilities = len(compute_capabilities)
-    for index, wanted in enumerate(compute_capabilities):
-        known = getattr(trt, "ComputeCapability")  # noqa: B009  plain TensorRT has no such name
-        name = f"SM{wanted.replace('.', '')}"
-        if not hasattr(known, name):
-            names = [name for name in dir(known) if name.startswith("SM")]
+    for index, capability in enumerate(compute_capabilities):
+        name = f"SM{capability.replace('.', '')}"
+        if not hasattr(trt.ComputeCapability, name):
+            known = [name[2:] for name in dir(trt.ComputeCapability) if name.startswith("SM")]
             raise UsageError(
-                f"{trt.__name__} {trt.__version__} cannot build for compute capability {wanted}.",
-                hint=f"It knows {', '.join(f'{name[2:-1]}.{name[-1]}' for name in names)}.",
+                f"{trt.__name__} {trt.__version__} cannot build for compute capability {capability}.",
+                hint=f"It knows {', '.join(f'{digits[:-1]}.{digits[-1]}' for digits in known)}.",
             )
-        config.set_compute_capability(getattr(known, name), index)
-
-
-def _set_options(
-    trt: Any,
-    config: Any,
-    workspace_bytes: int | None,
-    weight_streaming: bool,
-    version_compatible: bool,
-    hardware_compatible: str,
-    optimization_level: int | None,
-) -> None:
-    if workspace_bytes:
-        config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, workspace_bytes)
-    if weight_streaming:
-        config.set_flag(trt.BuilderFlag.WEIGHT_STREAMING)
-    if version_compatible:
-        config.set_flag(trt.BuilderFlag.VERSION_COMPATIBLE)
-    if hardware_compatible != "NONE":
-        config.hardware_compatibility_level = getattr(trt.HardwareCompatibilityLevel, hardware_compatible)
-    if optimization_level is not None:
-        config.builder_optimization_level = optimization_level
+        config.set_compute_capability(getattr(trt.ComputeCapability, name), index)
 
 
 def _add_profile(builder: Any, config: Any, network: Any, shapes: dict[str, list[list[int]]]) -> None:
@@ -135,7 +139,7 @@ def _add_profile(builder: Any, config: Any, network: Any, shapes: dict[str, list
 
 
 def _set_timing_cache(config: Any, path: str | None) -> Any:
-    """What was timed before is not timed again; a cache of another TensorRT or GPU is refused by TensorRT."""
+    """Read what was timed before, so that it is not timed again. TensorRT refuses a cache of another version or GPU."""
     if path is None:
         return None
     stored = Path(path).read_bytes() if Path(path).is_file() else b""
@@ -153,17 +157,17 @@ def _save(path: Path, data: memoryview) -> None:
 
 
 def _refused(what: str, words: list[str], runtime: str) -> ToolError:
-    said = " | ".join(dict.fromkeys(" ".join(word.split()) for word in words[:_MOST_WORDS])) or "nothing"
-    return ToolError(f"{what}. It says: {said}", runtime=runtime, said=said)
+    reasons = " | ".join(dict.fromkeys(" ".join(word.split()) for word in words[:_MOST_ERRORS])) or "nothing"
+    return ToolError(f"{what}. It says: {reasons}", runtime=runtime, said=reasons)
 
 
 def _reason(error: Any) -> str:
-    """The parser's sentence; of an operator that it does not have it says only `false`."""
+    """Return the parser's sentence. For an operator that it does not have, it says only `false`."""
     return "not supported" if error.desc().strip() == "false" else str(error.desc())
 
 
 def _logger(trt: Any) -> Any:
-    """Writes everything to the log file, which is stderr here, and keeps errors and the fused-layer tables."""
+    """Return a logger that writes everything to the log file (stderr here) and keeps errors and fused-layer tables."""
 
     class Log(trt.ILogger):
         def __init__(self) -> None:
@@ -177,7 +181,7 @@ def _logger(trt: Any) -> Any:
                 self.errors.append(message)
             elif severity == trt.ILogger.WARNING:
                 self.warnings += 1
-            elif message.startswith(LAYERS):
+            elif message.startswith(LAYERS_PREFIX):
                 self.layers.append(message)
             sys.stderr.write(f"[{severity.name}] {message}\n")
 
@@ -185,7 +189,7 @@ def _logger(trt: Any) -> Any:
 
 
 def _monitor(trt: Any, path: Path) -> Any:
-    """Tells the parent where the build is, as JSON lines in a file that it reads."""
+    """Return a monitor that writes where the build is, as JSON lines, into a file that the parent process reads."""
 
     class Monitor(trt.IProgressMonitor):
         def __init__(self) -> None:

@@ -1,0 +1,131 @@
+"""The search on a world whose losses are known: each layer in INT8 adds its own to every text's."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from trimaran.core.distances import Outputs
+from trimaran.core.tasks import Gate
+from trimaran.judging.sensitivity import Sensitivity
+from trimaran.quantize.int8.search import Answer, SearchQuestion, search
+
+LOSSES = {"a": 0.001, "b": 0.02, "c": 0.002, "d": 0.015}
+WORK = {"a": 1.0, "b": 1.0, "c": 1.0, "d": 4.0}
+SPREAD = np.linspace(0.95, 1.05, 200)
+SCORE = np.zeros((200, 1))
+
+
+def answer(kept: frozenset[str]) -> Outputs:
+    loss = sum(loss for name, loss in LOSSES.items() if name not in kept)
+    return {"score": (SCORE[:, 0] + loss * SPREAD)[:, None]}
+
+
+def found(
+    limit: float, *, budget_s: float = 1e9, tick_s: float = 1.0, answer_with: Answer = answer
+) -> tuple[frozenset[str], Sensitivity]:
+    ticks = itertools.count()
+    question = SearchQuestion(
+        task="rerank",
+        gates=[Gate("mean_score_change", "<=", limit)],
+        reference={"score": SCORE},
+        answer=answer_with,
+        quick_reference={"score": SCORE},
+        quick_answer=answer,
+        work=WORK,
+        texts=200,
+        texts_digest="0",
+    )
+    return search(
+        question,
+        budget_s=budget_s,
+        first=list(WORK),
+        advance=lambda done, total, what: None,
+        clock=lambda: next(ticks) * tick_s,
+    )
+
+
+def test_nothing_stays_in_float_when_the_gates_keep_without() -> None:
+    kept, sensitivity = found(0.05)
+    assert kept == frozenset()
+    assert sensitivity.stopped == "gates keep"
+    assert [round(layer.cost or 0, 6) for layer in sensitivity.layers] == list(LOSSES.values())
+
+
+def test_what_layers_cost_is_not_measured_for_long_where_it_decides_nothing() -> None:
+    kept, sensitivity = found(0.05, tick_s=11.0)
+    assert (kept, sensitivity.stopped) == (frozenset(), "gates keep")
+    costs = [layer.cost for layer in sensitivity.layers]
+    assert costs[0] is not None and costs[-1] is None
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(0.02, {"b"}), (0.005, {"b", "d"}), (0.0015, {"b", "d", "c"})])
+def test_the_worst_layers_stay_in_float_until_the_gates_keep(limit: float, expected: set[str]) -> None:
+    kept, sensitivity = found(limit)
+    assert kept == expected
+    assert sensitivity.stopped == "gates keep"
+    assert {layer.name for layer in sensitivity.layers if layer.kept == "float"} == expected
+    assert sensitivity.steps[-1].holds or any(step.holds and step.kept == len(kept) for step in sensitivity.steps)
+
+
+def test_an_impossible_gate_ends_with_nothing_left() -> None:
+    _, sensitivity = found(-1.0)
+    assert sensitivity.stopped == "nothing left"
+    assert not sensitivity.gates[0].holds
+
+
+def test_the_budget_ends_the_search_and_says_so() -> None:
+    _, sensitivity = found(0.0015, budget_s=3.0)
+    assert sensitivity.stopped == "budget"
+    assert [layer.cost for layer in sensitivity.layers].count(None) > 0
+
+
+def test_no_set_of_layers_is_tried_twice() -> None:
+    asked: list[frozenset[str]] = []
+
+    def counted(kept: frozenset[str]) -> Outputs:
+        asked.append(kept)
+        return answer(kept)
+
+    for limit in (0.02, 0.005, 0.0015):
+        asked.clear()
+        found(limit, answer_with=counted)
+        assert len(asked) == len(set(asked))
+
+
+def test_one_layer_at_least_stays_in_int8() -> None:
+    kept, _ = found(-1.0)
+    assert len(kept) == len(WORK) - 1
+
+
+def test_a_layer_that_moves_a_few_texts_far_stays_in_float_for_the_tail() -> None:
+    """Layer b moves three texts of 200 and hardly the mean; the others move every text a little."""
+    logits = np.zeros((200, 2))
+
+    def moved_by(kept: frozenset[str]) -> Outputs:
+        found = logits.copy()
+        found[:, 0] += sum(0.005 for name in "acd" if name not in kept) * SPREAD
+        found[:3, 0] += 0.0 if "b" in kept else 0.3
+        return {"logits": found}
+
+    def kept_for(*gates: Gate) -> tuple[frozenset[str], Sensitivity]:
+        question = SearchQuestion(
+            task="text-classification",
+            gates=gates,
+            reference={"logits": logits},
+            answer=moved_by,
+            quick_reference={"logits": logits},
+            quick_answer=moved_by,
+            work=WORK,
+            texts=200,
+            texts_digest="0",
+        )
+        return search(question, budget_s=1e9, first=list(WORK), advance=lambda done, total, what: None)
+
+    mean, tail = Gate("mean_probability_change", "<=", 0.006), Gate("tail_probability_change", "<=", 0.02)
+    assert kept_for(mean)[0] == frozenset()
+    kept, sensitivity = kept_for(mean, tail)
+    assert kept == {"b"}
+    assert sensitivity.stopped == "gates keep"

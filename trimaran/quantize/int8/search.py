@@ -1,0 +1,233 @@
+"""Finds which layers must stay in float for the gates to be kept, by trying them on held-out text.
+
+Four steps. First all layers run in INT8: if every gate is kept, nothing has to stay in float. Then each layer alone
+runs in INT8, which shows what it costs. Then the layers that save most loss for their work are put into float, until
+every gate is kept (`_grow`). At last those that save least are given back to INT8 while every gate is still kept
+(`_shrink`).
+
+Example: the loss is 0.038 with all layers in INT8, the limit is 0.005. Alone, layers a, b, c and d cost 0.001, 0.02,
+0.002 and 0.015, so b and d go into float: what is left costs 0.003, and the gate is kept.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from trimaran.core.distances import Answers, Column
+from trimaran.core.tasks import Gate, task
+from trimaran.judging.evidence import Evidence, evidence_for, mean_interval
+from trimaran.judging.sensitivity import LayerCost, SearchStep, Sensitivity, Stopped
+
+# The names of the layers in float.
+Layers = frozenset[str]
+Answer = Callable[[Layers], Answers]
+Advance = Callable[[int, int, str], None]
+Clock = Callable[[], float]
+# After the layers were measured, more trials than this gain nothing that is worth waiting for.
+MOST_STEPS = 12
+MOST_REFUSALS = 2
+# If every gate is kept with all layers in INT8, their costs are only reported, and measured for at most this long.
+REPORTING_S = 25.0
+# By metric: the power with which the loss follows it. Noise twice as large moves a probability twice as far, and has
+# four times the squared margin.
+_POWERS = {
+    "mean_cosine_distance": 1,
+    "tail_cosine_distance": 1,
+    "mean_score_change": 1,
+    "mean_probability_change": 2,
+    "tail_probability_change": 2,
+    "label_agreement": 2,
+}
+
+
+@dataclass(frozen=True)
+class SearchQuestion:
+    """What the search can ask, and what its answers are compared with."""
+
+    task: str
+    gates: Sequence[Gate]
+    # The float graph's answers to the held-out texts, and the answers with some layers in float.
+    reference: Answers
+    answer: Answer
+    # The same for some of the texts, and quicker: it shows what single layers cost, and decides nothing.
+    quick_reference: Answers
+    quick_answer: Answer
+    # By layer, in the graph's order: how much it costs in float.
+    work: Mapping[str, float]
+    texts: int
+    texts_digest: str
+
+
+@dataclass
+class _Search:
+    question: SearchQuestion
+    deadline_s: float
+    advance: Advance
+    clock: Clock
+    # The mean loss with all layers in INT8.
+    mean: float = 0.0
+    # By layer: its cost alone in INT8, with both ends of its interval.
+    costs: dict[str, tuple[float, float, float]] = field(default_factory=dict)
+    steps: list[SearchStep] = field(default_factory=list)
+    tried: set[Layers] = field(default_factory=set)
+
+    @property
+    def late(self) -> bool:
+        return self.clock() >= self.deadline_s
+
+    @property
+    def exhausted(self) -> bool:
+        return self.late or len(self.steps) >= MOST_STEPS
+
+    def attempt(self, kept: Layers) -> tuple[Evidence, ...]:
+        """Try these layers in float on all held-out texts."""
+        self.tried.add(kept)
+        outputs = self.question.answer(kept)
+        row = task(self.question.task)
+        evidence = evidence_for(row, self.question.gates, self.question.reference, outputs)
+        value, _, high = mean_interval(row.loss.by_text(self.question.reference, outputs))
+        self.steps.append(SearchStep(kept=len(kept), value=value, high=high, holds=_all_hold(evidence)))
+        if not kept:
+            self.mean = value
+        return evidence
+
+    def measure(self, names: Sequence[str]) -> None:
+        """Measure what each layer costs if it alone is in INT8, until the budget ends.
+
+        Putting each layer alone into float instead would be hidden by the noise of all others.
+        """
+        everything = frozenset(self.question.work)
+        base = self._quick_losses(everything)
+        losses: dict[str, Column] = {}
+        for done, name in enumerate(names):
+            if self.late:
+                break
+            self.advance(done, len(names), f"{name} alone in INT8")
+            losses[name] = self._quick_losses(everything - {name}) - base
+        # The quick texts lose more or less than all texts do. If every layer was measured, the costs are scaled so that
+        # they add up to the loss of all texts.
+        total = sum(max(0.0, float(column.mean())) for column in losses.values())
+        ratio = self.mean / total if total > 0 and len(losses) == len(names) else 1.0
+        self.costs = {name: mean_interval(column * ratio) for name, column in losses.items()}
+
+    def _quick_losses(self, kept: Layers) -> Column:
+        question = self.question
+        return task(question.task).loss.by_text(question.quick_reference, question.quick_answer(kept))
+
+    def gain(self, name: str) -> float:
+        """Return the loss that a layer in float saves, for its work."""
+        return self.costs[name][0] / self.question.work[name]
+
+    def share_left(self, kept: Layers) -> float:
+        """Return the share of all costs that remains when these layers are in float."""
+        costs = {name: max(0.0, cost) for name, (cost, _, _) in self.costs.items()}
+        total = sum(costs.values())
+        return sum(cost for name, cost in costs.items() if name not in kept) / total if total > 0 else 1.0
+
+
+def search(
+    question: SearchQuestion,
+    *,
+    budget_s: float,
+    first: Sequence[str],
+    advance: Advance,
+    clock: Clock = time.monotonic,
+) -> tuple[Layers, Sensitivity]:
+    """Return the layers to keep in float, and how that was found.
+
+    `first` orders the layers by how much each is suspected to cost, so that a short budget is spent on the worst.
+    """
+    begun_s = clock()
+    state = _Search(question, begun_s + budget_s, advance, clock)
+    kept: Layers = frozenset()
+    evidence = state.attempt(kept)
+    all_int8 = _all_hold(evidence)
+    if all_int8:
+        state.deadline_s = min(state.deadline_s, clock() + REPORTING_S)
+    state.measure(first)
+    stopped: Stopped = "gates keep"
+    if not all_int8:
+        kept, evidence, stopped = _grow(state, evidence)
+        if stopped == "gates keep":
+            kept, evidence = _shrink(state, kept, evidence)
+    return kept, Sensitivity(
+        metric=task(question.task).loss.title,
+        texts=question.texts,
+        texts_digest=question.texts_digest,
+        layers=tuple(_layer_cost(state, name, kept) for name in question.work),
+        steps=tuple(state.steps),
+        gates=evidence,
+        stopped=stopped,
+        seconds=round(clock() - begun_s, 1),
+        budget_s=budget_s,
+    )
+
+
+def _grow(state: _Search, evidence: tuple[Evidence, ...]) -> tuple[Layers, tuple[Evidence, ...], Stopped]:
+    """Put layers into float until every gate is kept, those first that save most loss for their work.
+
+    Costs nearly add up, so each attempt takes as many layers as should be enough. At least one layer stays in INT8:
+    without any, this would be no INT8 candidate.
+    """
+    costly = [name for name, (cost, _, _) in state.costs.items() if cost > 0]
+    order = sorted(costly, key=state.gain, reverse=True)[: len(state.question.work) - 1]
+    if not order:
+        return frozenset(), evidence, "budget" if state.late else "nothing left"
+    size, kept = 0, frozenset[str]()
+    while size < len(order) and not state.exhausted:
+        target = state.share_left(kept) * _affordable_share(evidence)
+        sizes = range(len(order))
+        enough = next((size for size in sizes if state.share_left(frozenset(order[:size])) <= target), len(order))
+        size = min(len(order), max(size + 1, enough))
+        kept = frozenset(order[:size])
+        state.advance(len(state.steps), MOST_STEPS, f"{size} layers in float")
+        evidence = state.attempt(kept)
+        if _all_hold(evidence):
+            return kept, evidence, "gates keep"
+    return kept, evidence, "budget" if size < len(order) else "nothing left"
+
+
+def _affordable_share(evidence: tuple[Evidence, ...]) -> float:
+    """Return the share of the present loss that the gates allow.
+
+    Gates that follow the loss in no known way (ranks, neighbours) do not count: each attempt adds one layer at least.
+    """
+    share = 1.0
+    for gate in evidence:
+        if gate.metric in _POWERS and not gate.holds:
+            at_most = gate.comparison == "<="
+            observed, limit = (gate.high, gate.limit) if at_most else (1 - gate.low, 1 - gate.limit)
+            share = min(share, max(0.0, limit / max(observed, 1e-12)) ** _POWERS[gate.metric])
+    return share
+
+
+def _shrink(state: _Search, kept: Layers, evidence: tuple[Evidence, ...]) -> tuple[Layers, tuple[Evidence, ...]]:
+    """Give layers back to INT8 while every gate is kept, those first that save least for their work.
+
+    Stop after two refusals: repeated testing would eventually pass by chance.
+    """
+    refusals = 0
+    for name in sorted(kept, key=state.gain):
+        if state.exhausted or len(kept) == 1 or refusals == MOST_REFUSALS:
+            break
+        fewer = kept - {name}
+        if fewer in state.tried:
+            continue
+        state.advance(len(state.steps), MOST_STEPS, f"without {name}")
+        attempt = state.attempt(fewer)
+        if _all_hold(attempt):
+            kept, evidence = fewer, attempt
+        else:
+            refusals += 1
+    return kept, evidence
+
+
+def _all_hold(evidence: tuple[Evidence, ...]) -> bool:
+    return all(gate.holds for gate in evidence)
+
+
+def _layer_cost(state: _Search, name: str, kept: Layers) -> LayerCost:
+    cost, low, high = state.costs.get(name, (None, None, None))
+    return LayerCost(name=name, cost=cost, low=low, high=high, kept="float" if name in kept else "int8")
