@@ -2,6 +2,7 @@
 
 Read in this order:
 
+- `candidates.py`: the table of candidates, each with its maker.
 - `stage.py`: one candidate from its parent. A maker writes it, `proof.py` runs it on real text, the store publishes it.
 - `settings.py`: what a maker is given, and what it gives back.
 - The makers: `plain.py` (full precision), `half/fp16.py`, `int8/dynamic.py`, `int8/static.py`, `int8/weights.py`,

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from pathlib import Path
 
 from trimaran.core.artifact import Artifact, Draft, Recipe
 from trimaran.core.backends import backend
-from trimaran.core.candidates import Candidate
 from trimaran.core.corpus import digest_of_texts
 from trimaran.core.environment import tools
 from trimaran.core.errors import UnavailableError, UsageError
-from trimaran.core.parity import METRICS_VERSION
+from trimaran.core.metrics import METRICS_VERSION
 from trimaran.core.progress import Progress
 from trimaran.core.spec import DType, Signature
 from trimaran.core.store import Store
+from trimaran.quantize.candidates import Candidate
 from trimaran.quantize.int8.openvino_graph import FORM
 from trimaran.quantize.optimize import ATOL
 from trimaran.quantize.proof import prove_against_parent
-from trimaran.quantize.settings import MadeCandidate, MakerSettings
+from trimaran.quantize.settings import MakerSettings
 
 _SEARCHED = {"gates", "budget_s", "weight_levels"}
 
@@ -41,8 +40,7 @@ def to_precision(
         raise UnavailableError(f"{row.name} cannot be made here: {reason}.", hint=backend(row.backend).hint())
 
     def make(folder: Path) -> Draft:
-        module, _, name = row.maker.partition(":")
-        made: MadeCandidate = getattr(importlib.import_module(module), name)(parent, folder, settings)
+        made = row.maker(parent, folder, settings)
         draft = parent.derive(
             folder,
             format=row.format,

@@ -11,12 +11,12 @@ import pytest
 from tests.quantize.tensorrt.engines import TASKS, World
 from trimaran.core.artifact import Artifact, sha256_of
 from trimaran.core.backends import open_session
-from trimaran.core.candidates import candidate
 from trimaran.core.corpus import digest_of_texts, encoder_of, shipped_texts
+from trimaran.core.distances import cosine_distances
 from trimaran.core.errors import ValidationError
-from trimaran.core.parity import cosine_distances
 from trimaran.core.progress import SilentProgress
 from trimaran.judging.sensitivity import Sensitivity
+from trimaran.quantize.candidates import candidate
 from trimaran.quantize.int8.integer_receipt import NAME, openvino_receipt, session_receipt
 from trimaran.quantize.int8.mixed import onnxruntime_static, openvino_mixed, split_texts
 from trimaran.quantize.optimize import optimize

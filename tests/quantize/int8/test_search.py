@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from trimaran.core.parity import Outputs
+from trimaran.core.distances import Outputs
 from trimaran.core.tasks import Gate
 from trimaran.judging.sensitivity import Sensitivity
 from trimaran.quantize.int8.search import Answer, SearchQuestion, search

@@ -10,7 +10,7 @@ from onnx import TensorProto, numpy_helper
 from tests.quantize.half.test_fp16 import answers
 from tests.quantize.tensorrt.engines import CALIBRATION, TASKS, World
 from trimaran.core.artifact import sha256_of
-from trimaran.core.parity import cosine_distances
+from trimaran.core.distances import cosine_distances
 from trimaran.quantize.ranges import RANGE_METHODS
 from trimaran.quantize.settings import MakerSettings
 from trimaran.quantize.tensorrt.qdq import tensorrt_int8

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from trimaran.core.artifact import Artifact, Check
 from trimaran.core.backends import engine_class
-from trimaran.core.corpus import digest_of_texts, encoder_of
+from trimaran.core.corpus import answer_context, digest_of_texts, encoder_of
+from trimaran.core.distances import Answers, Outputs
 from trimaran.core.errors import ToolError
 from trimaran.core.isolation import report_progress
+from trimaran.core.margins import narrowest_first
 from trimaran.core.onnx_graph import array_of
 from trimaran.core.onnx_write import write_model
-from trimaran.core.parity import Outputs
-from trimaran.judging.margins import narrowest_first
+from trimaran.core.tasks import task
 from trimaran.judging.sensitivity import KEY, Sensitivity
 from trimaran.quantize.activations import Samples, calibration_facts, calibration_inputs, sampled_rows
 from trimaran.quantize.int8.encodings import choose_encodings
@@ -128,13 +129,18 @@ class _MixedGraph:
             rows = [shortened(row) for row in rows]
         reference = self._answers(self._parent.entry_path, self._parent.backend, rows)
         quick_rows = rows_near_boundary(rows, reference)
+        row, context = task(self._parent.task), answer_context(self._parent)
+
+        def judged(outputs: Outputs) -> Answers:
+            return row.judged(context, self._held_out, outputs)
+
         work, lost = self._work(), {name: chosen.lost for name, chosen in self._encodings.items()}
         return search(
             SearchQuestion(
                 task=self._parent.task,
                 gates=self._settings.limits,
-                reference=reference,
-                answer=lambda kept: self._trial(kept, rows),
+                reference=judged(reference),
+                answer=lambda kept: judged(self._trial(kept, rows)),
                 quick_reference=self._answers(self._parent.entry_path, self._parent.backend, quick_rows),
                 quick_answer=lambda kept: self._quick_trial(kept, quick_rows),
                 work=work,

@@ -15,14 +15,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from trimaran.core.parity import Outputs
-from trimaran.core.tasks import Gate
-from trimaran.judging.evidence import LOSSES, Column, Evidence, evidence_for, mean_interval, text_losses
+from trimaran.core.distances import Answers, Column
+from trimaran.core.tasks import Gate, task
+from trimaran.judging.evidence import Evidence, evidence_for, mean_interval
 from trimaran.judging.sensitivity import LayerCost, SearchStep, Sensitivity, Stopped
 
 # The names of the layers in float.
 Layers = frozenset[str]
-Answer = Callable[[Layers], Outputs]
+Answer = Callable[[Layers], Answers]
 Advance = Callable[[int, int, str], None]
 Clock = Callable[[], float]
 # After the layers were measured, more trials than this gain nothing that is worth waiting for.
@@ -49,10 +49,10 @@ class SearchQuestion:
     task: str
     gates: Sequence[Gate]
     # The float graph's answers to the held-out texts, and the answers with some layers in float.
-    reference: Outputs
+    reference: Answers
     answer: Answer
     # The same for some of the texts, and quicker: it shows what single layers cost, and decides nothing.
-    quick_reference: Outputs
+    quick_reference: Answers
     quick_answer: Answer
     # By layer, in the graph's order: how much it costs in float.
     work: Mapping[str, float]
@@ -85,8 +85,9 @@ class _Search:
         """Try these layers in float on all held-out texts."""
         self.tried.add(kept)
         outputs = self.question.answer(kept)
-        evidence = evidence_for(self.question.gates, self.question.reference, outputs)
-        value, _, high = mean_interval(text_losses(self.question.task, self.question.reference, outputs))
+        row = task(self.question.task)
+        evidence = evidence_for(row, self.question.gates, self.question.reference, outputs)
+        value, _, high = mean_interval(row.loss.by_text(self.question.reference, outputs))
         self.steps.append(SearchStep(kept=len(kept), value=value, high=high, holds=_all_hold(evidence)))
         if not kept:
             self.mean = value
@@ -113,7 +114,7 @@ class _Search:
 
     def _quick_losses(self, kept: Layers) -> Column:
         question = self.question
-        return text_losses(question.task, question.quick_reference, question.quick_answer(kept))
+        return task(question.task).loss.by_text(question.quick_reference, question.quick_answer(kept))
 
     def gain(self, name: str) -> float:
         """Return the loss that a layer in float saves, for its work."""
@@ -152,7 +153,7 @@ def search(
         if stopped == "gates keep":
             kept, evidence = _shrink(state, kept, evidence)
     return kept, Sensitivity(
-        metric=LOSSES[question.task][0],
+        metric=task(question.task).loss.title,
         texts=question.texts,
         texts_digest=question.texts_digest,
         layers=tuple(_layer_cost(state, name, kept) for name in question.work),
