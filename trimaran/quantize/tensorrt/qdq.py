@@ -123,11 +123,12 @@ def insert_pairs(model: ir.Model, sites: Sequence[Site], scales: Mapping[str, fl
     by_tensor: dict[ir.Value, list[Site]] = {}
     for site in sites:
         by_tensor.setdefault(site.tensor, []).append(site)
-    for tensor, readers in by_tensor.items():
+    for tensor, reading in by_tensor.items():
         encoding = [add_weight(graph, f"{tensor.name}_scale", np.float32(scales[tensor.name])), _zeros(graph)]
         quantize = new_node("QuantizeLinear", [tensor, *encoding], f"{tensor.name}_q")
         dequantize = new_node("DequantizeLinear", [quantize.outputs[0], *encoding], f"{tensor.name}_dq")
-        read_instead(Site(tensor, tuple(place for site in readers for place in site.readers)), [quantize, dequantize])
+        readers = tuple(reader for site in reading for reader in site.readers)
+        read_instead(Site(tensor, readers), [quantize, dequantize])
 
 
 def _zeros(graph: ir.Graph, size: int | None = None) -> ir.Value:
