@@ -2,7 +2,7 @@
 
 from trimaran.serving.client.asynchronous import AsyncClient
 from trimaran.serving.client.calls import Embeddings, Model, Ranking, TokenVectors, TokenWeights
-from trimaran.serving.client.place import Protocol
+from trimaran.serving.client.endpoint import Protocol
 from trimaran.serving.client.synchronous import Client
 
 __all__ = [

@@ -12,8 +12,7 @@ from trimaran.core.errors import RequestFailed, ServerError
 from trimaran.runtime.text import Text
 from trimaran.serving.client import calls, failures, given
 from trimaran.serving.client.calls import Answer, Ask, Embeddings, Model, Ranking, Tensors, TokenVectors, TokenWeights
-from trimaran.serving.client.given import StringOrStrings, TextOrTexts
-from trimaran.serving.client.place import (
+from trimaran.serving.client.endpoint import (
     CHANNEL_ARGUMENTS,
     Protocol,
     infer_arguments,
@@ -22,6 +21,7 @@ from trimaran.serving.client.place import (
     ready_versions,
     unknown_model,
 )
+from trimaran.serving.client.given import StringOrStrings, TextOrTexts
 
 Result = TypeVar("Result")
 

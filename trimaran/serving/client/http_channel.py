@@ -12,7 +12,7 @@ from typing import Any
 
 from trimaran.serving.client import failures
 from trimaran.serving.client.calls import Tensors
-from trimaran.serving.client.place import Place, infer_arguments, library
+from trimaran.serving.client.endpoint import Place, infer_arguments, library
 
 
 class HttpChannel:

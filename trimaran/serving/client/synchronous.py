@@ -13,10 +13,10 @@ from trimaran.core.errors import RequestFailed, ServerError
 from trimaran.runtime.text import Text
 from trimaran.serving.client import calls, failures, given
 from trimaran.serving.client.calls import Answer, Ask, Embeddings, Model, Ranking, TokenVectors, TokenWeights
+from trimaran.serving.client.endpoint import Protocol, place_of, ready_versions, unknown_model
 from trimaran.serving.client.given import StringOrStrings, TextOrTexts
-from trimaran.serving.client.grpc_channel import GrpcChannel
 from trimaran.serving.client.http_channel import HttpChannel
-from trimaran.serving.client.place import Protocol, place_of, ready_versions, unknown_model
+from trimaran.serving.client.triton_channel import GrpcChannel
 
 Result = TypeVar("Result")
 _CHANNELS: dict[Protocol, type[GrpcChannel] | type[HttpChannel]] = {"grpc": GrpcChannel, "http": HttpChannel}

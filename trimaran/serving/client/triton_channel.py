@@ -7,7 +7,7 @@ from typing import Any
 
 from trimaran.serving.client import failures
 from trimaran.serving.client.calls import Tensors
-from trimaran.serving.client.place import CHANNEL_ARGUMENTS, Place, infer_arguments, library
+from trimaran.serving.client.endpoint import CHANNEL_ARGUMENTS, Place, infer_arguments, library
 
 
 class GrpcChannel:
