@@ -1,4 +1,4 @@
-"""Texts to served models and their answers back, over gRPC or HTTP."""
+"""Clients for served models, over gRPC or HTTP."""
 
 from trimaran.serving.client.asynchronous import AsyncClient
 from trimaran.serving.client.calls import Embeddings, Model, Ranking, TokenVectors, TokenWeights
