@@ -7,14 +7,12 @@ Writes `benchmarks/results/bert-base-balanced` and from it the figures of `docs/
 
 from __future__ import annotations
 
-import argparse
 import shutil
-import sys
 import time
 from pathlib import Path
 
+from experiment import RESULTS, minutes, options
 from performance import write_page
-from readme import RESULTS
 from run import bench_within, is_whole, keep
 from sized_models import sized_model
 
@@ -27,7 +25,7 @@ CANDIDATES = ("openvino-fp32", "onnxruntime-int8-static", "openvino-int8-mixed",
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__, keeps=False)
     parser.add_argument("--resume", action="store_true", help="take up a run that was cut")
     parser.add_argument("--candidates", nargs="+", default=CANDIDATES)
     parser.add_argument("--size", default="12x768", help="another size of sized_models.py: a trial")
@@ -44,13 +42,13 @@ def main() -> None:
         suite = shutil.copy(SUITE, folder.parent)
         within = {"-m": model, "--suite": suite, "--report": folder}
         paths = [part for name, path in within.items() for part in (name, str(Path(path).relative_to(home)))]
-        options = ["--task", "embedding", "--name", "bert-base", "--fidelity", "balanced"]
+        flags = ["--task", "embedding", "--name", "bert-base", "--fidelity", "balanced"]
         chosen = ["--candidates", ",".join(asked.candidates)]
-        bench_within(home, [*paths, *options, *chosen], resume=asked.resume and (folder / FILE).is_file())
+        bench_within(home, [*paths, *flags, *chosen], resume=asked.resume and (folder / FILE).is_file())
     keep(folder, asked.results / "bert-base-balanced")
     if asked.results == RESULTS:
         print(write_page())
-    print(f"All of it took {(time.monotonic() - begun_s) / 60:.1f} min.", file=sys.stderr)
+    minutes(begun_s)
 
 
 if __name__ == "__main__":

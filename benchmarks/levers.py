@@ -9,8 +9,6 @@ OpenVINO: what takes no time is not worth a lever.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import shutil
 import sys
@@ -18,16 +16,17 @@ import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from trimaran.benchmarks.measure.runner import Effort, Entry, measure
+from experiment import finish, options
+
+from trimaran.benchmarks.measure.runner import Effort, RaceEntry, measure
 from trimaran.benchmarks.report.figures import speedups
-from trimaran.core import isolation
 from trimaran.core.artifact import Artifact, load_artifact
 from trimaran.core.corpus import shipped_texts
-from trimaran.core.environment import capture, usable_cores
+from trimaran.core.environment import usable_cores
+from trimaran.core.isolation import Worker
 from trimaran.core.pinning import cores_for
 from trimaran.core.progress import Step, progress_for
 from trimaran.core.samples import Shape
@@ -73,9 +72,8 @@ LEVERS = (
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("artifact", help="name or digest in the store, or a folder")
-    parser.add_argument("-o", "--output", type=Path, required=True, help="JSON result")
     parser.add_argument("--only", nargs="+", help="levers by name")
     parser.add_argument("--texts", type=int, default=100, help="judging texts that the answers are compared on")
     parser.add_argument("--quick", action="store_true", help="one short round: a trial of the script, no result")
@@ -97,17 +95,8 @@ def main() -> None:
         "ratios": times,
         "answers": answers,
         "time_by_kind_of_node": nodes,
-        "environment": capture().model_dump(mode="json"),
     }
-    asked.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    for row in times:
-        print(
-            f"{row['shape']:>8} {row['lever']:<32} {row['ratio']:.3f} ({row['low']:.3f}-{row['high']:.3f}) {row['is']}"
-        )
-    for name, found in answers.items():
-        print(f"{name:<41} " + ", ".join(f"{metric} {value:.3g}" for metric, value in found.items()))
-    for shape, kinds in nodes.items():
-        print(shape, ", ".join(f"{kind} {share:.1%}" for kind, share in list(kinds.items())[:8]))
+    finish(result, asked.output)
 
 
 def levers_for(artifact: Artifact) -> list[Lever]:
@@ -121,10 +110,10 @@ def raced(
 ) -> list[dict[str, Any]]:
     """Time without the lever over time with it, at one shape."""
     threads, cores = usable_cores(), cores_for(usable_cores())
-    entries = [Entry(BASE, artifact)]
+    entries = [RaceEntry(BASE, artifact)]
     for lever in levers:
         used = with_static_shape(artifact, shape, scratch / str(shape)) if lever.static else artifact
-        entries.append(Entry(lever.name, used, environment=lever.environment, options=lever.options))
+        entries.append(RaceEntry(lever.name, used, environment=lever.environment, options=lever.options))
     found = measure(
         entries,
         (shape,),
@@ -156,8 +145,9 @@ def raced(
 def with_static_shape(artifact: Artifact, shape: Shape, folder: Path) -> Artifact:
     """A copy whose graph takes this shape only; written in a child, as all that loads an engine's library."""
     shutil.copytree(artifact.directory, folder)
-    code = partial(isolation.run, "levers:fix_shape", deadline_s=DEADLINE_S, environment=_here())
-    code(path=str(folder / artifact.entry), batch=shape.batch, sequence=shape.sequence)
+    with Worker(environment=_here()) as worker:
+        path = str(folder / artifact.entry)
+        worker.call(fix_shape, DEADLINE_S, path=path, batch=shape.batch, sequence=shape.sequence)
     return load_artifact(folder, verify=False)
 
 
@@ -189,11 +179,10 @@ def changes(artifact: Artifact, levers: Sequence[Lever], texts: int) -> dict[str
 
 def by_kind(artifact: Artifact, shape: Shape) -> dict[str, float]:
     """Share of an OpenVINO engine's time by kind of node, the largest first."""
-    found: dict[str, float] = isolation.run(
-        "levers:node_times", deadline_s=DEADLINE_S, environment=_here(), directory=str(artifact.directory),
-        batch=shape.batch, sequence=shape.sequence,
-    )  # fmt: skip
-    return found
+    with Worker(environment=_here()) as worker:
+        return worker.call(
+            node_times, DEADLINE_S, directory=str(artifact.directory), batch=shape.batch, sequence=shape.sequence
+        )
 
 
 def node_times(directory: str, batch: int, sequence: int) -> dict[str, float]:

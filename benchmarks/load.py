@@ -24,11 +24,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import experiment
 import numpy as np
-import psutil
+from experiment import distance, finish, summed_pss
 
 from trimaran.core.corpus import shipped_texts
-from trimaran.core.environment import capture
 from trimaran.core.errors import NotReady, Overloaded, ServerError
 from trimaran.serving.client import AsyncClient
 from trimaran.serving.gateway.keys import add_key
@@ -41,18 +41,21 @@ TEXTS = 64
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """`status` is an HTTP number or an error's name; `lost` requests got neither answer nor refusal."""
+class RequestOutcome:
+    """How one request ended."""
 
     began_s: float
     seconds: float
+    # An HTTP number or the name of an error.
     status: str
     wrong: bool = False
+    # Neither answered nor refused.
     lost: bool = False
+    # Refused, but not by a proper status that says when to come back.
     improper: bool = False
 
 
-class Target(Protocol):
+class LoadTarget(Protocol):
     async def ask(self, text: str) -> tuple[str, Any, bool]:
         """Status, vector or None, and whether a refusal said when to come back."""
 
@@ -84,7 +87,9 @@ class GatewayTarget:
 
 
 @contextlib.asynccontextmanager
-async def connected(options: argparse.Namespace, triton_url: str, gateway: tuple[str, str]) -> AsyncIterator[Target]:
+async def connected(
+    options: argparse.Namespace, triton_url: str, gateway: tuple[str, str]
+) -> AsyncIterator[LoadTarget]:
     if options.target == "triton":
         async with AsyncClient(triton_url, concurrency=10_000, timeout_s=60) as client:
             yield TritonTarget(client, options.model)
@@ -96,28 +101,23 @@ async def connected(options: argparse.Namespace, triton_url: str, gateway: tuple
         yield GatewayTarget(session, gateway[0], options.model, gateway[1])
 
 
-async def attempt(target: Target, text: str, wanted: np.ndarray, begin: float) -> Outcome:
+async def attempt(target: LoadTarget, text: str, wanted: np.ndarray, begin: float) -> RequestOutcome:
     sent = time.perf_counter()
     try:
         status, vector, proper = await target.ask(text)
     except Exception as error:  # whatever it is, this request has no answer
-        return Outcome(sent - begin, time.perf_counter() - sent, type(error).__name__, lost=True)
+        return RequestOutcome(sent - begin, time.perf_counter() - sent, type(error).__name__, lost=True)
     seconds = time.perf_counter() - sent
-    wrong = vector is not None and not distance(np.asarray(vector), wanted) <= LARGEST_CHANGE
+    wrong = vector is not None and not distance(vector, wanted) <= LARGEST_CHANGE
     refused = vector is None
-    return Outcome(
+    return RequestOutcome(
         sent - begin, seconds, status, wrong, improper=refused and not (proper and status in PROPER_REFUSALS)
     )
 
 
-def distance(found: np.ndarray, wanted: np.ndarray) -> float:
-    """1 − cosine; not a number where one of them is not a vector."""
-    if found.shape != wanted.shape:
-        return float("nan")
-    return float(1 - found @ wanted / np.linalg.norm(found) / np.linalg.norm(wanted))
-
-
-async def capacity(target: Target, texts: Sequence[str], wanted: np.ndarray, *, callers: int, seconds: float) -> float:
+async def capacity(
+    target: LoadTarget, texts: Sequence[str], wanted: np.ndarray, *, callers: int, seconds: float
+) -> float:
     """Answers a second with `callers` who ask again as soon as they are answered; the first fifth is warm-up."""
     begin, end = time.perf_counter(), time.perf_counter() + seconds
     done: list[float] = []
@@ -136,11 +136,11 @@ async def capacity(target: Target, texts: Sequence[str], wanted: np.ndarray, *, 
 
 
 async def overload(
-    target: Target, texts: Sequence[str], wanted: np.ndarray, *, callers: int, seconds: float, rate: float
-) -> list[Outcome]:
+    target: LoadTarget, texts: Sequence[str], wanted: np.ndarray, *, callers: int, seconds: float, rate: float
+) -> list[RequestOutcome]:
     """`callers`, each with a schedule of its own, together `rate` requests a second; who is late sends at once."""
     begin = time.perf_counter()
-    outcomes: list[Outcome] = []
+    outcomes: list[RequestOutcome] = []
     step = callers / rate
 
     async def caller(number: int) -> None:
@@ -158,21 +158,14 @@ async def overload(
 
 
 async def watch_memory(pids: Sequence[int], samples: list[tuple[float, int]]) -> None:
-    """Resident bytes of these processes and all under them, twice a second."""
+    """Memory of these processes and all under them, twice a second; shared pages count once."""
     begin = time.perf_counter()
     while True:
-        total = 0
-        for pid in pids:
-            with contextlib.suppress(psutil.Error):
-                root = psutil.Process(pid)
-                for process in (root, *root.children(recursive=True)):
-                    with contextlib.suppress(psutil.Error):
-                        total += process.memory_info().rss
-        samples.append((time.perf_counter() - begin, total))
+        samples.append((time.perf_counter() - begin, sum(map(summed_pss, pids))))
         await asyncio.sleep(0.5)
 
 
-def latencies(outcomes: Sequence[Outcome]) -> dict[str, float]:
+def latencies(outcomes: Sequence[RequestOutcome]) -> dict[str, float]:
     taken = sorted(outcome.seconds for outcome in outcomes if outcome.status == "200")
     if not taken:
         return {}
@@ -208,7 +201,7 @@ async def run(
 
 
 def verdict(
-    options: argparse.Namespace, able: float, outcomes: Sequence[Outcome], samples: Sequence[tuple[float, int]]
+    options: argparse.Namespace, able: float, outcomes: Sequence[RequestOutcome], samples: Sequence[tuple[float, int]]
 ) -> dict[str, Any]:
     taken, memory = latencies(outcomes), growth(samples)
     # A request admitted at the last moment still has those before it in Triton to wait for.
@@ -238,7 +231,6 @@ def verdict(
         "latency_bound_s": bound_s,
         "memory": {**memory, "samples": [list(sample) for sample in samples]},
         "claims": claims,
-        "environment": capture().model_dump(mode="json"),
         "outcomes": [asdict(outcome) for outcome in outcomes] if options.raw else [],
     }
 
@@ -263,9 +255,7 @@ def gateway_before(options: argparse.Namespace, triton_url: str, folder: Path) -
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("repository", type=Path)
-    parser.add_argument("model", help="an embedding model of the repository")
+    parser = experiment.options(__doc__, served=True)
     parser.add_argument("--target", choices=["gateway", "triton"], default="gateway")
     parser.add_argument("--callers", type=int, default=200)
     parser.add_argument("--seconds", type=float, default=60.0)
@@ -276,7 +266,6 @@ def main() -> int:
     parser.add_argument("--queue", type=int, default=64, help="requests that may wait in the gateway")
     parser.add_argument("--queue-timeout", type=float, default=None, help="seconds; at Triton that of its own queue")
     parser.add_argument("--raw", action="store_true", help="keep every outcome in the result")
-    parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
     if options.queue_timeout is None:
         options.queue_timeout = 1.0 if options.target == "gateway" else 10.0
@@ -288,13 +277,7 @@ def main() -> int:
             url, key, pid = stack.enter_context(gateway_before(options, server.grpc_url, folder))
             gateway, pids = (url, key), [server.keeper_pid, pid]
         result = asyncio.run(run(options, server.grpc_url, gateway, pids))
-    text = json.dumps(result, indent=1) + "\n"
-    if options.output:
-        options.output.parent.mkdir(parents=True, exist_ok=True)
-        options.output.write_text(text, encoding="utf-8")
-    told = {key: value for key, value in result.items() if key not in ("memory", "environment", "outcomes", "settings")}
-    print(json.dumps(told, indent=1))
-    return 0 if all(result["claims"].values()) else 1
+    return finish(result, options.output, hidden=("memory", "outcomes", "settings"))
 
 
 if __name__ == "__main__":

@@ -3,42 +3,42 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
+
+from experiment import RESULTS, ROOT, by_hand, plain_table
 
 from trimaran.benchmarks.measure.harness import floor_ns, overhead, twins_verdicts
-from trimaran.benchmarks.report.figures import shapes_of, speedups
-from trimaran.benchmarks.report.html_limits import peaks_words
-from trimaran.benchmarks.report.html_style import STYLE
-from trimaran.benchmarks.report.limits import shares
+from trimaran.benchmarks.report.figures import largest, shapes_of, speedups_of
+from trimaran.benchmarks.report.limits import peaks_words, shares
+from trimaran.benchmarks.report.pages import svg_file
 from trimaran.benchmarks.report.plots import speedup_bars
 from trimaran.benchmarks.report.report import Report
 from trimaran.benchmarks.report.report_files import read_report
-from trimaran.benchmarks.report.wording import count, interval, megabytes, metric_name, metric_words, number, times
-from trimaran.benchmarks.scenarios.finals import READINGS, final, scenario_of
+from trimaran.benchmarks.report.wording import (
+    count,
+    interval,
+    megabytes,
+    metric_name,
+    metric_words,
+    number,
+    ratio_words,
+)
+from trimaran.benchmarks.scenarios.finals import READINGS, final
 from trimaran.core.tasks import task
 
-ROOT = Path(__file__).parent.parent
-RESULTS = ROOT / "benchmarks" / "results"
 BEGIN, END = "<!-- figures: made by `make bench` -->", "<!-- end of figures -->"
 SHOWN = "minilm-strict"
-# Pages that are made whole from results or tables, and tested as current by themselves.
+# Pages that are made whole from results or tables. Each has its own test that it is current.
 GENERATED = {"compare.md", "families.md", "gpu-roofline.md"}
-# Parts of a page that are made from results, and tested as current likewise.
-BLOCK = re.compile(r"(<!-- begin (?P<name>[a-z-]+): made by [^\n]+ -->\n).*?(<!-- end -->)", re.DOTALL)
 _FIGURE = re.compile(r"\d[\d.,]*\s?(?:×|ms\b|µs|(?:texts|tokens|requests|rows)/s)")
 
 
 def figures_in(text: str) -> set[str]:
-    """What a page claims to have measured: speed-ups, times of milliseconds and less, rates. Neither code
-    nor what is generated is a claim.
+    """What a page claims to have measured: speed-ups, times below a second, rates.
+
+    Code is not a claim, and neither is what is generated.
     """
     prose = re.sub(r"```.*?```|`[^`\n]*`", " ", by_hand(text), flags=re.DOTALL)
-    return {" ".join(found.split()) for found in _FIGURE.findall(prose)}
-
-
-def by_hand(text: str) -> str:
-    """A page without its generated blocks."""
-    return BLOCK.sub("", text)
+    return {" ".join(figure.split()) for figure in _FIGURE.findall(prose)}
 
 
 def held_figures() -> set[str]:
@@ -52,16 +52,23 @@ def figures_block() -> str:
     report = read_report(RESULTS / SHOWN)
     shapes = shapes_of(report.measurements)
     headline = task(report.task).headline
-    head = ["candidate", *(f"{shape}" for shape in shapes), metric_name(headline), "size", "verdict"]
+    rows = [
+        [
+            f"`{row.name}`",
+            *(ratio_words(speedups_of(report, row.name).get(shape)) for shape in shapes),
+            metric_words(row.quality, headline),
+            megabytes(row.size_bytes),
+            f"**{row.verdict}**" if row.verdict == "chosen" else row.verdict,
+        ]
+        for row in report.rows[1:]
+    ]
     lines = [
         f"> {report.verdict}",
         "",
         f"Speed-up over eager PyTorch (95 % interval) on {report.environment.cpu}, "
         f"{count(report.threads, 'thread')}, all-MiniLM-L6-v2, level `{report.level}`, {report.created[:10]}:",
         "",
-        f"| {' | '.join(head)} |",
-        f"|{'---|' * len(head)}",
-        *(f"| {' | '.join(_cells(report, row.name))} |" for row in (*report.baselines, *report.candidates)),
+        plain_table(["candidate", *map(str, shapes), metric_name(headline), "size", "verdict"], rows),
         *scenario_lines(report),
         *harness_lines(report),
         *ceiling_lines(report),
@@ -70,29 +77,28 @@ def figures_block() -> str:
 
 
 def scenario_lines(report: Report) -> list[str]:
-    """The final number of every scenario, eager beside the chosen one."""
+    """The final number of every scenario, eager beside the chosen candidate."""
     names = [report.reference.name, *filter(None, [report.verdict.chosen])]
-    found: dict[str, dict[str, str]] = {}
+    finals: dict[str, dict[str, str]] = {}
     for result in report.scenarios:
         figure = final(result)
         if figure is None or result.cut or result.candidate not in names:
             continue
         wire = f", {result.wire}" if result.wire else ""
-        title = f"{READINGS[scenario_of(result)].title} ({result.at}{wire}): {figure.name}"
-        low = f" ({number(figure.low)}–{number(figure.high)})" if figure.low is not None and figure.high else ""
-        # Which shape a grid is best at belongs to the cell: it need not be the same for both.
+        title = f"{READINGS[result.scenario].title} ({result.at}{wire}): {figure.name}"
+        bounds = f" ({number(figure.low)}–{number(figure.high)})" if figure.low is not None and figure.high else ""
+        # A grid's best shape belongs to the cell, because it need not be the same for both candidates.
         label, shape = re.fullmatch(r"(.*?)( at \d+x\d+)?", title).groups()
-        found.setdefault(label, {})[result.candidate] = f"{number(figure.value)} {figure.unit}{low}{shape or ''}"
-    if not found:
+        cell = f"{number(figure.value)} {figure.unit}{bounds}{shape or ''}"
+        finals.setdefault(label, {})[result.candidate] = cell
+    if not finals:
         return []
-    head = ["scenario", *(f"`{name}`" for name in names)]
+    rows = ([title, *(cells.get(name, "–") for name in names)] for title, cells in finals.items())
     return [
         "",
         "What each scenario ends in (95 % interval; a rate's upper bound is the next one that broke the budget):",
         "",
-        f"| {' | '.join(head)} |",
-        f"|{'---|' * len(head)}",
-        *(f"| {title} | {' | '.join(cells.get(name, '–') for name in names)} |" for title, cells in found.items()),
+        *plain_table(["scenario", *(f"`{name}`" for name in names)], rows).splitlines(),
     ]
 
 
@@ -102,40 +108,33 @@ def harness_lines(report: Report) -> list[str]:
     cost, floor = (overhead(check), floor_ns(check)) if check else (None, None)
     if check is None or cost is None or floor is None:
         return []
-    said = (
+    sentence = (
         f"The harness itself: a call that does nothing takes {floor / 1e3:.1f} µs; a call of "
         f"{cost.call_ns / 1e6:.2f} ms takes {cost.ratio.median:.4f} times as long as in a bare loop "
         f"({cost.ratio.low:.4f}–{cost.ratio.high:.4f})"
     )
     if check.twins:
         (again, same), (twice, other) = twins_verdicts(check.twins)
-        said += (
+        sentence += (
             f"; `{check.twins.candidate}` against itself is {again.median:.3f}× ({interval(again)}: {same}), "
             f"against itself called twice {twice.median:.3f}× ({interval(twice)}: {other})"
         )
-    return ["", f"{said}."]
+    return ["", f"{sentence}."]
 
 
 def ceiling_lines(report: Report) -> list[str]:
-    """How near the limit of this CPU the chosen one and eager are, at the largest shape."""
-    found = [one for one in shares(report) if one.candidate in (report.verdict.chosen, report.reference.name)]
-    if not found:
+    """How near the limit of this CPU the chosen candidate and eager are, at the largest shape."""
+    reached = [share for share in shares(report) if share.candidate in (report.verdict.chosen, report.reference.name)]
+    if not reached:
         return []
-    largest = max((one.shape for one in found), key=lambda shape: shape.batch * shape.sequence)
-    said = ", ".join(f"`{one.candidate}` {one.share:.0%}" for one in found if one.shape == largest)
-    return ["", f"{peaks_words(report)} Share of that ceiling at {largest}: {said}."]
+    shape = largest([share.shape for share in reached])
+    words = ", ".join(f"`{share.candidate}` {share.share:.0%}" for share in reached if share.shape == shape)
+    return ["", f"{peaks_words(report)} Share of that ceiling at {shape}: {words}."]
 
 
 def picture(report: Report) -> str:
     """Speed-ups at the typical shape, as an image file."""
-    return as_file(speedup_bars(report, shapes_of(report.measurements)[1]))
-
-
-def as_file(drawn: str) -> str:
-    """A drawing for a page, as a file that brings its own style."""
-    style = f"<style>{STYLE}</style>"
-    named = drawn.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" font-family="system-ui, sans-serif" ', 1)
-    return named.replace("<title>", f"{style}<title>", 1) + "\n"
+    return svg_file(speedup_bars(report, shapes_of(report.measurements)[1]))
 
 
 def write_figures() -> None:
@@ -144,22 +143,6 @@ def write_figures() -> None:
     _, _, after = rest.partition(END)
     (ROOT / "README.md").write_text(f"{before}{BEGIN}\n{figures_block()}\n{END}{after}", encoding="utf-8")
     (RESULTS / SHOWN / "speedup.svg").write_text(picture(read_report(RESULTS / SHOWN)), encoding="utf-8")
-
-
-def _cells(report: Report, name: str) -> list[str]:
-    row = report.row(name)
-    ratios = speedups(report.measurements, name, reference=report.reference.name)
-    speeds = [
-        f"{times(ratio)} ({interval(ratio)})" if (ratio := ratios.get(shape)) else "–"
-        for shape in shapes_of(report.measurements)
-    ]
-    return [
-        f"`{name}`",
-        *speeds,
-        metric_words(row.quality, task(report.task).headline),
-        megabytes(row.size_bytes),
-        f"**{row.verdict}**" if row.verdict == "chosen" else row.verdict,
-    ]
 
 
 if __name__ == "__main__":

@@ -2,14 +2,12 @@
 
     python benchmarks/recovery.py model_repository minilm -o benchmarks/results/recovery.json
 
-Seconds from the kill to the next right answer that was asked for after it, with callers who never rest. Every answer is
-compared with the one that the same text got alone before. Exit 1 when a claim does not hold.
+Seconds from the kill to the next right answer that was asked for after it, while callers ask without a pause. Every
+answer is compared with the one that the same text got alone before. Exit 1 when a claim does not hold.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import signal
 import statistics
@@ -17,14 +15,11 @@ import sys
 import tempfile
 import threading
 import time
-from pathlib import Path
-from typing import Any
 
-import numpy as np
 import psutil
+from experiment import distance, finish, options
 
 from trimaran.core.corpus import shipped_texts
-from trimaran.core.environment import capture
 from trimaran.core.errors import TrimaranError
 from trimaran.serving.client import Client
 from trimaran.serving.triton import daemon, processes
@@ -33,37 +28,36 @@ LARGEST_CHANGE = 1e-4
 _PATIENCE_S = 120.0
 
 
-class Callers:
-    """`right` holds (asked, answered) moments of right answers."""
+class ConstantCallers:
+    """Threads that ask until the end."""
 
     def __init__(self, url: str, model: str, count: int) -> None:
+        # (asked, answered) moments of right answers.
         self.right: list[tuple[float, float]] = []
         self.wrong, self.refused = 0, 0
         self._url, self._model, self._ended = url, model, threading.Event()
         self._texts = list(shipped_texts("judging")[:16])
         with Client(url) as client:
-            self._wanted = np.concatenate([client.embed(model, [text]) for text in self._texts])
+            self._expected = [client.embed(model, [text])[0] for text in self._texts]
         self._threads = [threading.Thread(target=self._ask, args=(number,)) for number in range(count)]
 
-    def _ask(self, place: int) -> None:
+    def _ask(self, index: int) -> None:
         with Client(self._url, retries=0, timeout_s=30) as client:
             while not self._ended.is_set():
-                place = (place + 1) % len(self._texts)
-                asked = time.perf_counter()
+                index = (index + 1) % len(self._texts)
+                asked_s = time.perf_counter()
                 try:
-                    found = client.embed(self._model, [self._texts[place]])[0]
+                    vector = client.embed(self._model, [self._texts[index]])[0]
                 except TrimaranError:
                     self.refused += 1
                     time.sleep(0.01)
                     continue
-                wanted = self._wanted[place]
-                distance = 1 - found @ wanted / np.linalg.norm(found) / np.linalg.norm(wanted)
-                if distance <= LARGEST_CHANGE:
-                    self.right.append((asked, time.perf_counter()))
+                if distance(vector, self._expected[index]) <= LARGEST_CHANGE:
+                    self.right.append((asked_s, time.perf_counter()))
                 else:
                     self.wrong += 1
 
-    def __enter__(self) -> Callers:
+    def __enter__(self) -> ConstantCallers:
         for thread in self._threads:
             thread.start()
         return self
@@ -73,12 +67,12 @@ class Callers:
         for thread in self._threads:
             thread.join()
 
-    def next_right(self, after: float) -> float:
-        """Seconds from `after` to the first right answer to a question that was asked later."""
-        while time.perf_counter() - after < _PATIENCE_S:
-            found = [answered for asked, answered in list(self.right) if asked > after]
-            if found:
-                return min(found) - after
+    def next_right(self, after_s: float) -> float:
+        """Seconds from `after_s` to the first right answer to a question that was asked later."""
+        while time.perf_counter() - after_s < _PATIENCE_S:
+            later = [answered_s for asked_s, answered_s in list(self.right) if asked_s > after_s]
+            if later:
+                return min(later) - after_s
             time.sleep(0.01)
         return float("inf")
 
@@ -91,36 +85,33 @@ def victim_of(state: daemon.Running, kind: str) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("repository", type=Path)
-    parser.add_argument("model", help="an embedding model of the repository")
+    parser = options(__doc__, served=True)
     parser.add_argument("--callers", type=int, default=8)
     parser.add_argument("--kills", type=int, default=5, help="of each kind")
     parser.add_argument("--limit", type=float, default=5.0, help="seconds that recovering from a killed stub may take")
-    parser.add_argument("-o", "--output", type=Path)
-    options = parser.parse_args()
+    asked = parser.parse_args()
     samples: dict[str, list[float]] = {"stub": [], "server": []}
     with tempfile.TemporaryDirectory() as home:
         os.environ["TRIMARAN_HOME"] = home
-        state = daemon.serve_detached(options.repository)
+        state = daemon.serve_detached(asked.repository)
         try:
-            with Callers(f"127.0.0.1:{state.grpc_port}", options.model, options.callers) as callers:
-                for kind, found in samples.items():
-                    for _ in range(options.kills):
+            with ConstantCallers(f"127.0.0.1:{state.grpc_port}", asked.model, asked.callers) as callers:
+                for kind, times_s in samples.items():
+                    for _ in range(asked.kills):
                         time.sleep(2.0)
                         victim = victim_of(state, kind)
-                        killed = time.perf_counter()
+                        killed_s = time.perf_counter()
                         os.kill(victim, signal.SIGKILL)
-                        found.append(callers.next_right(killed))
-                        print(f"{kind} killed: right again after {found[-1]:.2f} s")
-            counted = next(one for one in daemon.running() if one.pid == state.pid)
+                        times_s.append(callers.next_right(killed_s))
+                        print(f"{kind} killed: right again after {times_s[-1]:.2f} s")
+            counted = next(running for running in daemon.running() if running.pid == state.pid)
         finally:
             daemon.stop()
-    result: dict[str, Any] = {
+    result = {
         "schema": 1,
         "what": "seconds from a kill to the next right answer, under load",
-        "model": options.model,
-        "callers": options.callers,
+        "model": asked.model,
+        "callers": asked.callers,
         "stub_s": samples["stub"],
         "server_s": samples["server"],
         "median_stub_s": statistics.median(samples["stub"]),
@@ -132,17 +123,11 @@ def main() -> int:
         "restarts": counted.restarts,
         "claims": {
             "no wrong answer": callers.wrong == 0,
-            "a killed stub is replaced in time": max(samples["stub"]) <= options.limit,
+            "a killed stub is replaced in time": max(samples["stub"]) <= asked.limit,
             "a killed server comes back": max(samples["server"]) < _PATIENCE_S,
         },
-        "load_average": os.getloadavg()[0],
-        "environment": capture().model_dump(mode="json"),
     }
-    if options.output:
-        options.output.parent.mkdir(parents=True, exist_ok=True)
-        options.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps({key: value for key, value in result.items() if key != "environment"}, indent=1))
-    return 0 if all(result["claims"].values()) else 1
+    return finish(result, asked.output)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ committed result is replaced only by a whole one; `--resume` takes up a run that
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import subprocess
 import sys
@@ -17,13 +16,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import performance
-from readme import RESULTS, write_figures
+from experiment import RESULTS, options
+from readme import write_figures
 
 from trimaran.benchmarks.measure import harness
 from trimaran.benchmarks.report.report_files import read_report
 from trimaran.benchmarks.scenarios.suite_state import FILE
-from trimaran.core.candidates import candidates
 from trimaran.core.store import default_home
+from trimaran.quantize.candidates import candidates
 
 RUNS = {"strict": "standard", "balanced": "brief"}
 # Everyone by name, whatever a suite's own few are, and NNCF's own INT8, which others use: the README shows them all.
@@ -33,7 +33,7 @@ KEPT = ("report.json", "report.md")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__, keeps=False)
     parser.add_argument("--resume", action="store_true", help="take up a run that was cut")
     parser.add_argument("--level", nargs="+", choices=RUNS, default=list(RUNS))
     parser.add_argument("--results", type=Path, default=RESULTS, help="where whole results go; elsewhere is a trial")

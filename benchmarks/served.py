@@ -10,6 +10,7 @@ server is asked 100,000 times while its memory is watched. Exit 1 when a claim d
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import json
 import os
@@ -17,18 +18,17 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from experiment import distance, finish, options
 from load import growth
 
 from trimaran.core.corpus import shipped_texts
-from trimaran.core.environment import capture
 from trimaran.model_repository.versions import model_versions
-from trimaran.pipeline.suite.served import Driver, Target
+from trimaran.pipeline.suite.served import Driver, ServedTarget
 from trimaran.serving.client import Client
 from trimaran.serving.triton.processes import memory_bytes
 from trimaran.serving.triton.server import launch
@@ -40,13 +40,13 @@ _CHUNK = 2_000
 
 def in_process(folder: Path) -> None:
     """The child: a line with what to do in, a line with what came of it out."""
-    from trimaran.runtime.answers import ANSWERS
+    from trimaran.runtime.tasks import served_task
     from trimaran.runtime.triton_text_model import opened
 
     # All CPUs, however many the served processes were tuned to have each.
     engine, answering, settings = opened(folder, threads=len(os.sched_getaffinity(0)))
     texts = shipped_texts("judging")[:TEXTS]
-    answer = ANSWERS[settings["task"]]
+    answer = served_task(settings["task"]).answer
 
     def run(size: int, seconds: float) -> dict[str, Any]:
         taken: list[int] = []
@@ -82,7 +82,7 @@ class InProcess:
         return json.loads(self._process.stdout.readline())
 
 
-@contextmanager
+@contextlib.contextmanager
 def child_of(folder: Path) -> Iterator[InProcess]:
     command = [sys.executable, __file__, "--in-process", str(folder)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -93,28 +93,22 @@ def child_of(folder: Path) -> Iterator[InProcess]:
             process.stdin.close()
 
 
-def rounds_of(options: argparse.Namespace, child: InProcess, driver: Driver) -> list[dict[str, float]]:
+def rounds_of(asked: argparse.Namespace, child: InProcess, driver: Driver) -> list[dict[str, float]]:
     """In turns, so that whatever else the machine does meets all of them."""
 
     def served(callers: int) -> Any:
-        return driver.load(
-            "closed_loop",
-            within_s=options.seconds,
-            callers=callers,
-            samples=1,
-            time_s=options.seconds,
-            limit_s=options.seconds,
-        )
+        seconds = asked.seconds
+        return driver.load("closed_loop", within_s=seconds, callers=callers, samples=1, time_s=seconds, limit_s=seconds)
 
-    driver.load("warm_up", within_s=options.seconds, calls=TEXTS)
-    found = []
-    for number in range(options.rounds):
-        alone = child(size=1, seconds=options.seconds)
+    driver.load("warm_up", within_s=asked.seconds, calls=TEXTS)
+    rounds = []
+    for number in range(asked.rounds):
+        alone = child(size=1, seconds=asked.seconds)
         one = served(1)
-        together = child(size=options.callers, seconds=options.seconds)
-        many = served(options.callers)
+        together = child(size=asked.callers, seconds=asked.seconds)
+        many = served(asked.callers)
         assert not (one.failures or many.failures), "a request failed"
-        found.append(
+        rounds.append(
             {
                 "in_process_p50_ms": statistics.median(alone["samples_ns"]) / 1e6,
                 "served_p50_ms": statistics.median(one.latencies_ns) / 1e6,
@@ -124,85 +118,73 @@ def rounds_of(options: argparse.Namespace, child: InProcess, driver: Driver) -> 
                 "served_crowd_p50_ms": statistics.median(many.latencies_ns) / 1e6,
             }
         )
-        print(f"round {number + 1}: " + ", ".join(f"{key} {value:.2f}" for key, value in found[-1].items()), flush=True)
-    return found
-
-
-def memory_over(options: argparse.Namespace, driver: Driver, pid: int) -> list[tuple[int, int]]:
-    """(requests so far, resident bytes of the server with its stubs)."""
-    samples, asked = [], 0
-    while asked < options.requests:
-        size = min(_CHUNK, options.requests - asked)
-        found = driver.load(
-            "closed_loop", within_s=600, callers=options.callers, samples=size, time_s=0.0, limit_s=600.0
+        print(
+            f"round {number + 1}: " + ", ".join(f"{key} {value:.2f}" for key, value in rounds[-1].items()), flush=True
         )
-        assert not found.failures, "a request failed"
-        asked += len(found.latencies_ns)
-        samples.append((asked, memory_bytes(pid)))
-        print(f"{asked} requests: {samples[-1][1] >> 20} MiB", flush=True)
+    return rounds
+
+
+def memory_over(asked: argparse.Namespace, driver: Driver, pid: int) -> list[tuple[int, int]]:
+    """(requests so far, resident bytes of the server with its stubs)."""
+    samples, sent = [], 0
+    while sent < asked.requests:
+        size = min(_CHUNK, asked.requests - sent)
+        load = driver.load("closed_loop", within_s=600, callers=asked.callers, samples=size, time_s=0.0, limit_s=600.0)
+        assert not load.failures, "a request failed"
+        sent += len(load.latencies_ns)
+        samples.append((sent, memory_bytes(pid)))
+        print(f"{sent} requests: {samples[-1][1] >> 20} MiB", flush=True)
     return samples
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("repository", type=Path)
-    parser.add_argument("model", help="an embedding model of the repository")
+    parser = options(__doc__, served=True)
     parser.add_argument("--callers", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=5.0, help="of each of the four measurements of a round")
     parser.add_argument("--requests", type=int, default=100_000, help="over which the memory is watched")
     parser.add_argument("--most-added-ms", type=float, default=1.2)
     parser.add_argument("--least-share", type=float, default=0.85)
-    parser.add_argument("-o", "--output", type=Path)
-    options = parser.parse_args()
-    version = model_versions(options.repository, options.model).served[-1]
+    asked = parser.parse_args()
+    version = model_versions(asked.repository, asked.model).served[-1]
+    folder = asked.repository / asked.model / str(version)
     texts = shipped_texts("judging")[:TEXTS]
-    with launch(options.repository) as server, child_of(options.repository / options.model / str(version)) as child:
-        target = Target(kind="triton", model=options.model, task="embedding", urls={"grpc": server.grpc_url})
+    with launch(asked.repository) as server, child_of(folder) as child:
+        target = ServedTarget(kind="triton", model=asked.model, task="embedding", urls={"grpc": server.grpc_url})
         with Client(server.grpc_url) as client:
-            served, own = client.embed(options.model, texts), np.asarray(child(), np.float32)
-        apart = 1 - (served * own).sum(-1) / np.linalg.norm(served, axis=-1) / np.linalg.norm(own, axis=-1)
-        driver = Driver(target, "grpc", texts)
-        try:
-            rounds = rounds_of(options, child, driver)
-            memory = memory_over(options, driver, server.keeper_pid)
-        finally:
-            driver.close()
-    middle = {key: statistics.median(one[key] for one in rounds) for key in rounds[0]}
-    # Of each round by itself: a slow moment of the machine then is in both.
-    added_ms = statistics.median(one["served_p50_ms"] - one["in_process_p50_ms"] for one in rounds)
-    share = statistics.median(one["served_per_s"] / one["in_process_per_s"] for one in rounds)
+            apart = max(map(distance, client.embed(asked.model, texts), np.asarray(child(), np.float32)))
+        with contextlib.closing(Driver(target, "grpc", texts)) as driver:
+            rounds = rounds_of(asked, child, driver)
+            memory = memory_over(asked, driver, server.keeper_pid)
+
+    def middle(figure: Callable[[dict[str, float]], float]) -> float:
+        """The median over rounds; both sides of a round share the same slow moments of the machine."""
+        return statistics.median(map(figure, rounds))
+
+    added_ms = middle(lambda one: one["served_p50_ms"] - one["in_process_p50_ms"])
+    share = middle(lambda one: one["served_per_s"] / one["in_process_per_s"])
     grown = growth(memory)["growth"] if memory else 0.0
     result = {
         "schema": 1,
         "what": "one text over gRPC beside the same stage in process; many callers beside as many texts a call",
-        "model": options.model,
-        "callers": options.callers,
-        "settings": json.loads((options.repository / options.model / str(version) / "serving.json").read_text()),
-        "medians": middle,
+        "model": asked.model,
+        "callers": asked.callers,
+        "settings": json.loads((folder / "serving.json").read_text()),
+        "medians": {key: statistics.median(one[key] for one in rounds) for key in rounds[0]},
         "added_p50_ms": added_ms,
         "share_of_in_process": share,
-        "share_of_in_process_alone": statistics.median(
-            one["served_per_s"] / one["in_process_alone_per_s"] for one in rounds
-        ),
+        "share_of_in_process_alone": middle(lambda one: one["served_per_s"] / one["in_process_alone_per_s"]),
         "memory_growth": grown,
         "rounds": rounds,
         "memory": memory,
         "claims": {
-            "served answers are those in process": bool(apart.max() <= LARGEST_CHANGE),
-            "one caller waits little longer than in process": added_ms <= options.most_added_ms,
-            "many callers get nearly all of it": share >= options.least_share,
+            "served answers are those in process": apart <= LARGEST_CHANGE,
+            "one caller waits little longer than in process": added_ms <= asked.most_added_ms,
+            "many callers get nearly all of it": share >= asked.least_share,
             "memory flat": grown <= 0.02,
         },
-        "load_average": os.getloadavg()[0],
-        "environment": capture().model_dump(mode="json"),
     }
-    if options.output:
-        options.output.parent.mkdir(parents=True, exist_ok=True)
-        options.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    left_out = ("environment", "rounds", "memory", "settings")
-    print(json.dumps({key: value for key, value in result.items() if key not in left_out}, indent=1))
-    return 0 if all(result["claims"].values()) else 1  # type: ignore[attr-defined]
+    return finish(result, asked.output, hidden=("rounds", "memory", "settings"))
 
 
 if __name__ == "__main__":

@@ -1,23 +1,20 @@
 from __future__ import annotations
 
-import importlib.util
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from tests.benchmarks.scripts import scripts_in
+
 ROOT = Path(__file__).parent.parent
 
 
 @pytest.fixture(scope="module")
-def readme() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("readme", ROOT / "benchmarks" / "readme.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["readme"] = module
-    spec.loader.exec_module(module)
-    return module
+def readme() -> Iterator[ModuleType]:
+    with scripts_in(ROOT / "benchmarks", ("experiment", "readme")) as scripts:
+        yield scripts.readme
 
 
 def test_the_readme_shows_the_figures_of_the_committed_report(readme: ModuleType) -> None:
@@ -83,10 +80,9 @@ def test_every_command_of_the_readme_exists() -> None:
 
     from typer.main import get_command
 
-    from trimaran.cli import _register_commands, app
+    from trimaran.cli import command_line
 
-    _register_commands()
-    known = set(get_command(app).commands)  # type: ignore[attr-defined]
+    known = set(get_command(command_line()).commands)  # type: ignore[attr-defined]
     page = (ROOT / "README.md").read_text(encoding="utf-8")
     named = set(re.findall(r"^trimaran ([a-z-]+)", page, flags=re.MULTILINE))
     assert named and named <= known

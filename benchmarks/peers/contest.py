@@ -15,7 +15,7 @@ from table import Peer
 
 import trimaran
 from trimaran.benchmarks.measure.runner import Effort
-from trimaran.benchmarks.scenarios.scenarios import AskedClosedLoop
+from trimaran.benchmarks.scenarios.settings import ClosedLoopSettings
 from trimaran.core.artifact import Recipe
 from trimaran.core.corpus import digest_of_texts
 from trimaran.core.environment import capture
@@ -30,7 +30,7 @@ class Amount:
 
     effort: Effort
     starts: int
-    load: AskedClosedLoop
+    load: ClosedLoopSettings
     turns: int
 
 

@@ -9,16 +9,17 @@ from results import PeerRow, PeersRun, read_result
 from table import ROOT
 
 from trimaran.benchmarks.measure.quiet import noticed
-from trimaran.benchmarks.report.figures import speedups, unsteady
-from trimaran.benchmarks.report.render_markdown import markdown_line, markdown_text
+from trimaran.benchmarks.measure.steadiness import unsteady
+from trimaran.benchmarks.report.figures import find, rows_per_second, speedups
+from trimaran.benchmarks.report.markdown import markdown_table, markdown_text
 from trimaran.benchmarks.report.wording import (
+    count,
     environment_words,
-    interval,
     megabytes,
     metric_name,
     milliseconds,
     number,
-    times,
+    ratio_words,
 )
 from trimaran.benchmarks.scenarios.finals import throughput
 from trimaran.benchmarks.scenarios.results import ClosedPoint
@@ -68,24 +69,22 @@ def render_page(run: PeersRun) -> str:
 
 
 def _speed(run: PeersRun) -> list[str]:
-    heads = ["peer", "what it runs", *(f"{one.words}, {one.tokens} tokens" for one in run.sets)]
-    lines = [markdown_line(heads), markdown_line(["---", "---", *["---:"] * len(run.sets)])]
-    return lines + [markdown_line(_speed_cells(run, row)) for row in run.peers]
+    heads = ["peer", "what it runs", *(f"{texts.words}, {texts.tokens} tokens" for texts in run.sets)]
+    return markdown_table(heads, [_speed_cells(run, row) for row in run.peers], left=2)
 
 
 def _speed_cells(run: PeersRun, row: PeerRow) -> list[str]:
     ratios = speedups(run.measurements, row.name, reference=run.reference)
     cells = []
-    for one in run.sets:
-        found = next((m for m in run.measurements if m.candidate == row.name and m.shape == one.shape), None)
-        if found is None:
+    for texts in run.sets:
+        measurement = find(run.measurements, row.name, texts.shape)
+        if measurement is None:
             cells.append("–")
             continue
-        spent_ns = median(found.samples_ns)
-        rate = f"{one.shape.batch * 1e9 / spent_ns:,.0f} texts/s"
-        time = rate if one.shape.batch > 1 else f"{milliseconds(spent_ns)} ms"
-        ratio = ratios.get(one.shape)
-        cells.append(time if row.name == run.reference or not ratio else f"{times(ratio)} ({interval(ratio)}), {time}")
+        rate, spent_ns = rows_per_second(measurement), median(measurement.samples_ns)
+        time = f"{rate:,.0f} texts/s" if texts.shape.batch > 1 else f"{milliseconds(spent_ns)} ms"
+        ratio = None if row.name == run.reference else ratios.get(texts.shape)
+        cells.append(f"{ratio_words(ratio)}, {time}" if ratio else time)
     how = "did not finish" if row.cold_starts_ns else "cannot run here"
     why = f"; **{how}**: {markdown_text(row.failure)}" if row.failure else ""
     return [f"**{markdown_text(row.name)}** {row.version or ''}".strip(), f"{markdown_text(row.describe)}{why}", *cells]
@@ -95,23 +94,23 @@ def _load(run: PeersRun) -> list[str]:
     """Requests per second of each server by callers: the median of its turns and their span."""
     if not run.loads:
         return []
-    callers = sorted({point.concurrency for found in run.loads for point in found.points})
-    lines = [
+    callers = sorted({point.concurrency for load in run.loads for point in load.points})
+    turns = Counter(load.candidate for load in run.loads)
+    rows = []
+    for name in turns:
+        mine = [load for load in run.loads if load.candidate == name]
+        rates = [_rates([p for load in mine for p in load.points if p.concurrency == number]) for number in callers]
+        why = next((f": {markdown_text(load.cut)}" for load in mine if load.cut), "")
+        rows.append([f"{markdown_text(name)}{why}", *rates])
+    return [
         "## Servers under load",
         "",
         "Callers ask one text each over HTTP, the next when answered; requests per second, the median of",
-        f"{max(Counter(found.candidate for found in run.loads).values())} turns and their span. The callers share the "
-        "cores with the server.",
+        f"{max(turns.values())} turns and their span. The callers share the cores with the server.",
         "",
-        markdown_line(["server", *(f"{count} callers" if count > 1 else "1 caller" for count in callers)]),
-        markdown_line(["---", *["---:"] * len(callers)]),
+        *markdown_table(["server", *(count(number, "caller") for number in callers)], rows, left=1),
+        "",
     ]
-    for name in dict.fromkeys(found.candidate for found in run.loads):
-        turns = [found for found in run.loads if found.candidate == name]
-        cells = [_rates([p for found in turns for p in found.points if p.concurrency == count]) for count in callers]
-        why = next((f": {markdown_text(found.cut)}" for found in turns if found.cut), "")
-        lines.append(markdown_line([f"{markdown_text(name)}{why}", *cells]))
-    return [*lines, ""]
 
 
 def _rates(points: list[ClosedPoint]) -> str:
@@ -124,14 +123,14 @@ def _rates(points: list[ClosedPoint]) -> str:
 
 
 def _answers(run: PeersRun) -> list[str]:
-    heads = ["peer", *(metric_name(name) for name in _METRICS), "peak memory", "cold start"]
-    lines = [markdown_line(heads), markdown_line(["---", *["---:"] * (len(heads) - 1)])]
+    rows = []
     for row in run.peers:
         start = f"{median(row.cold_starts_ns) / 1e9:.2f} s" if row.cold_starts_ns else "–"
-        # A distance of nothing comes out of the arithmetic a last digit below zero.
+        # Rounding can put a distance of zero a last digit below zero.
         values = [number(max(0.0, row.metrics[name])) if name in row.metrics else "–" for name in _METRICS]
-        lines.append(markdown_line([markdown_text(row.name), *values, megabytes(row.memory_bytes), start]))
-    return lines
+        rows.append([markdown_text(row.name), *values, megabytes(row.memory_bytes), start])
+    heads = ["peer", *(metric_name(name) for name in _METRICS), "peak memory", "cold start"]
+    return markdown_table(heads, rows, left=1)
 
 
 def _notes(run: PeersRun) -> list[str]:

@@ -8,7 +8,8 @@ from typing import Literal
 from pydantic import ConfigDict, Field
 from table import ROOT
 
-from trimaran.benchmarks.report.report import Measurement, json_of
+from trimaran.benchmarks.measure.measurement import Measurement
+from trimaran.benchmarks.report.report import json_of
 from trimaran.benchmarks.scenarios.results import ClosedLoop
 from trimaran.core.environment import Environment
 from trimaran.core.samples import Shape

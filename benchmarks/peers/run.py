@@ -29,7 +29,7 @@ from text_sets import public_sources, text_sets
 from trimaran.benchmarks.measure.runner import Effort
 from trimaran.benchmarks.report.report import CandidateRow
 from trimaran.benchmarks.report.report_files import read_report
-from trimaran.benchmarks.scenarios.scenarios import AskedClosedLoop
+from trimaran.benchmarks.scenarios.settings import ClosedLoopSettings
 from trimaran.core.artifact import Artifact
 from trimaran.core.corpus import shipped_texts
 from trimaran.core.environment import usable_cores
@@ -45,13 +45,13 @@ CALLERS = (1, 8, 32)
 FULL = Amount(
     effort=Effort(rounds=9, minimum_rounds=7, minimum_time_s=0.25, warmup_samples=1, budget_s=330.0),
     starts=3,
-    load=AskedClosedLoop(scenario="closed-loop", concurrency=CALLERS, samples=50, time_s=2.0, limit_s=60.0),
+    load=ClosedLoopSettings(scenario="closed-loop", concurrency=CALLERS, samples=50, time_s=2.0, limit_s=60.0),
     turns=5,
 )
 QUICK = Amount(
     effort=Effort(rounds=2, minimum_rounds=2, minimum_time_s=0.02, budget_s=1.0),
     starts=1,
-    load=AskedClosedLoop(scenario="closed-loop", concurrency=CALLERS[:2], samples=8, time_s=0.2, limit_s=30.0),
+    load=ClosedLoopSettings(scenario="closed-loop", concurrency=CALLERS[:2], samples=8, time_s=0.2, limit_s=30.0),
     turns=1,
 )
 

@@ -14,14 +14,20 @@ REFERENCE = "sentence-transformers torch"
 
 @dataclass(frozen=True)
 class Peer:
-    """`environment` names the requirements file beside this one and the folder under `.envs`; None is our own."""
+    """One library in one setting."""
 
     name: str
+    # The module beside this one that opens it.
     script: str
+    # The requirements file beside this one and the folder under `.envs`; None is our own environment.
     environment: str | None
+    # The distribution whose version is shown.
     library: str
+    # What it runs, for the page.
     describe: str
+    # Keyword arguments of the script's `prepare` and `Peer`.
     options: dict[str, Any] = field(default_factory=dict)
+    # A server, which is also put under load.
     served: bool = False
 
     @property
@@ -35,59 +41,23 @@ class Peer:
 
 
 _ST = ("peer_sentence_transformers", "sentence-transformers", "sentence-transformers")
-_ST_ONNX = ("peer_sentence_transformers_onnx", "sentence-transformers-onnx", "sentence-transformers")
+_ST_ONNX = ("peer_sentence_transformers", "sentence-transformers-onnx", "sentence-transformers")
 
 PEERS: tuple[Peer, ...] = (
     Peer(REFERENCE, *_ST, "PyTorch fp32, in process", {"backend": "torch"}),
-    Peer("sentence-transformers onnx", *_ST_ONNX, "ONNX Runtime fp32, in process"),
-    Peer(
-        "sentence-transformers onnx-int8",
-        *_ST_ONNX,
-        "ONNX Runtime, dynamic INT8 for AVX-512 VNNI, in process",
-        {"int8": "avx512_vnni"},
-    ),
-    Peer(
-        "sentence-transformers openvino",
-        *_ST,
-        "OpenVINO, fp32 weights at its default precision, in process",
-        {"backend": "openvino"},
-    ),
-    Peer(
-        "sentence-transformers openvino-int8",
-        *_ST,
-        "OpenVINO, static INT8, in process",
-        {"backend": "openvino", "int8": True},
-    ),
-    Peer(
-        "optimum-intel int8",
-        "peer_optimum_intel",
-        "optimum-intel",
-        "optimum-intel",
-        "OpenVINO, static INT8 with SmoothQuant, in process",
-    ),
-    Peer(
-        "fastembed",
-        "peer_fastembed",
-        "fastembed",
-        "fastembed",
-        "ONNX Runtime fp32 with the same weights, in process",
-        {"exported": "sentence-transformers-onnx"},
-    ),
-    Peer(
-        "infinity torch",
-        "peer_infinity",
-        "infinity",
-        "infinity-emb",
-        "PyTorch fp32, its own server over HTTP",
-        {"engine": "torch"},
-        served=True,
-    ),
-    Peer(
-        "transformers pipeline",
-        "peer_web_pipeline",
-        "infinity",
-        "transformers",
-        "PyTorch fp32, behind FastAPI over HTTP",
-        served=True,
-    ),
-)
+    Peer("sentence-transformers onnx", *_ST_ONNX, "ONNX Runtime fp32, in process", {"backend": "onnx"}),
+    Peer("sentence-transformers onnx-int8", *_ST_ONNX, "ONNX Runtime, dynamic INT8 for AVX-512 VNNI, in process",
+         {"backend": "onnx", "int8": "avx512_vnni"}),
+    Peer("sentence-transformers openvino", *_ST, "OpenVINO, fp32 weights at its default precision, in process",
+         {"backend": "openvino"}),
+    Peer("sentence-transformers openvino-int8", *_ST, "OpenVINO, static INT8, in process",
+         {"backend": "openvino", "int8": "static"}),
+    Peer("optimum-intel int8", "peer_optimum_intel", "optimum-intel", "optimum-intel",
+         "OpenVINO, static INT8 with SmoothQuant, in process"),
+    Peer("fastembed", "peer_fastembed", "fastembed", "fastembed", "ONNX Runtime fp32 with the same weights, in process",
+         {"exported": "sentence-transformers-onnx"}),
+    Peer("infinity torch", "peer_infinity", "infinity", "infinity-emb", "PyTorch fp32, its own server over HTTP",
+         {"engine": "torch"}, served=True),
+    Peer("transformers pipeline", "peer_web_pipeline", "infinity", "transformers",
+         "PyTorch fp32, behind FastAPI over HTTP", served=True),
+)  # fmt: skip

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from tests.tiny import PROFILE
-from trimaran.benchmarks.measure.runner import Entry
+from trimaran.benchmarks.measure.measurement import Measurement
+from trimaran.benchmarks.measure.runner import RaceEntry
 from trimaran.benchmarks.report.choice import broken_sentence, choose
 from trimaran.benchmarks.report.figures import grid
-from trimaran.benchmarks.report.report import CandidateRow, Measurement, Objective, Report
+from trimaran.benchmarks.report.report import CandidateRow, Objective, Report
 from trimaran.core.artifact import Artifact
 from trimaran.core.environment import Environment
 from trimaran.core.errors import ChildError
@@ -81,9 +82,9 @@ class FakeTiming:
 
 def opener(
     contenders: dict[str, FakeTiming], opened: list[str]
-) -> Callable[[Entry], contextlib.AbstractContextManager[FakeTiming]]:
+) -> Callable[[RaceEntry], contextlib.AbstractContextManager[FakeTiming]]:
     @contextlib.contextmanager
-    def open_probe(entry: Entry) -> Iterator[FakeTiming]:
+    def open_probe(entry: RaceEntry) -> Iterator[FakeTiming]:
         opened.append(entry.name)
         yield contenders[entry.name]
         opened.remove(entry.name)
@@ -194,5 +195,5 @@ def usual_report() -> Report:
     return report(rows, {"quick": 3.0, "slow": 1.5, "wrong": 5.0})
 
 
-def entries(artifact: Artifact, *names: str) -> list[Entry]:
-    return [Entry(name, artifact) for name in names]
+def entries(artifact: Artifact, *names: str) -> list[RaceEntry]:
+    return [RaceEntry(name, artifact) for name in names]

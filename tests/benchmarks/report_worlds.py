@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tests.benchmarks.fakes import EAGER, MILLISECOND, usual_report
+from tests.benchmarks.fakes import EAGER, MILLISECOND, report, row, usual_report
 from tests.benchmarks.scenario_worlds import cut_result, rounds, scenario_results
-from trimaran.benchmarks.measure.ceiling import Bare, Ceiling
-from trimaran.benchmarks.measure.products import Product
+from trimaran.benchmarks.measure.ceiling import BareProduct, Ceiling
+from trimaran.benchmarks.measure.products import MatrixProduct
 from trimaran.benchmarks.report.figures import shapes_of
 from trimaran.benchmarks.report.report import Report
 from trimaran.benchmarks.scenarios.results import HarnessCheck, SuiteRun
@@ -40,15 +40,15 @@ SENSITIVITY = Sensitivity(
 
 def ceiling_at(shape: Shape) -> Ceiling:
     """Two products: integers help one of them only; 4 ms in float, 2 ms at best."""
-    linear = Product(count=2, batch=1, rows=100, inner=100, columns=100, weights=True)
-    attention = Product(count=1, batch=10, rows=10, inner=10, columns=10, weights=False)
+    linear = MatrixProduct(count=2, batch=1, rows=100, inner=100, columns=100, weights=True)
+    attention = MatrixProduct(count=1, batch=10, rows=10, inner=10, columns=10, weights=False)
     return Ceiling(
         shape=shape,
         threads=2,
         bare=(
-            Bare(product=linear, arithmetic="float32", library="torch", seconds=0.003),
-            Bare(product=linear, arithmetic="int8", library="onnxruntime", seconds=0.001),
-            Bare(product=attention, arithmetic="float32", library="torch", seconds=0.001),
+            BareProduct(product=linear, arithmetic="float32", library="torch", seconds=0.003),
+            BareProduct(product=linear, arithmetic="int8", library="onnxruntime", seconds=0.001),
+            BareProduct(product=attention, arithmetic="float32", library="torch", seconds=0.001),
         ),
     )
 
@@ -56,7 +56,7 @@ def ceiling_at(shape: Shape) -> Ceiling:
 def whole_report() -> Report:
     found = usual_report()
     searched = [
-        row.model_copy(update={"sensitivity": SENSITIVITY}) if row.name == "quick" else row for row in found.candidates
+        one.model_copy(update={"sensitivity": SENSITIVITY}) if one.name == "quick" else one for one in found.candidates
     ]
     baseline = EAGER.model_copy(
         update={
@@ -84,3 +84,24 @@ def whole_report() -> Report:
             ),
         }
     )
+
+
+def large_report() -> Report:
+    """Twelve candidates, speed-ups beyond a thousand, gigabytes of memory and latencies of minutes."""
+    names = [f"onnxruntime-int8-candidate-{index}" for index in range(12)]
+    rows = [
+        row(name).model_copy(update={"size_bytes": 12_345_678_901, "peak_memory_bytes": 23_456_789_012})
+        for name in names
+    ]
+    found = report(rows, {name: 100.0 * (index + 1) for index, name in enumerate(names)})
+    slow = tuple(
+        one.model_copy(
+            update={
+                "rounds": tuple(
+                    Round(samples_ns=tuple(sample * 5000 for sample in turn.samples_ns)) for turn in one.rounds
+                )
+            }
+        )
+        for one in found.measurements
+    )
+    return found.model_copy(update={"measurements": slow, "scenarios": scenario_results("quick", speed=1e-4)})

@@ -69,7 +69,7 @@ def scenario_results(candidate: str = "quick", *, speed: float = 1.0) -> tuple[S
         ),
         results.Offline(
             **piped,
-            passes=tuple(results.Pass(elapsed_ns=n, texts=64, tokens=1900) for n in samples(150 / speed, n=5)),
+            passes=tuple(results.OfflinePass(elapsed_ns=n, texts=64, tokens=1900) for n in samples(150 / speed, n=5)),
         ),
         results.ClosedLoop(
             **served,
@@ -93,7 +93,7 @@ def scenario_results(candidate: str = "quick", *, speed: float = 1.0) -> tuple[S
         results.ColdStart(
             **piped,
             starts=tuple(
-                results.Start(
+                results.ProcessStart(
                     elapsed_ns=n,
                     parts_ns={"imports": n // 2, "open": n // 3, "first answer": n - n // 2 - n // 3},
                     correct=True,

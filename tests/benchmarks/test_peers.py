@@ -17,7 +17,7 @@ from tests.benchmarks.fakes import row
 from tests.benchmarks.scripts import scripts_in
 from tests.tiny import tiny_artifact
 from trimaran.benchmarks.measure.runner import Effort
-from trimaran.benchmarks.scenarios.scenarios import AskedClosedLoop
+from trimaran.benchmarks.scenarios.settings import ClosedLoopSettings
 from trimaran.core.errors import UnavailableError
 from trimaran.core.progress import SilentProgress
 from trimaran.core.samples import Shape
@@ -126,7 +126,7 @@ def test_load_is_put_on_every_server_in_turn_and_one_that_does_not_open_says_why
             for name in ("first", "second", "dead", "no server")
         ]
         race = SimpleNamespace(threads=1, callers_texts=TEXTS)
-        asked = AskedClosedLoop(scenario="closed-loop", concurrency=(1, 3), samples=9, time_s=0.0)
+        asked = ClosedLoopSettings(scenario="closed-loop", concurrency=(1, 3), samples=9, time_s=0.0)
         found = peers.server_load.loads(table, race, asked=asked, turns=2)
     finally:
         peer.close()
@@ -183,7 +183,7 @@ def test_a_peer_beside_itself_is_equal_and_one_that_is_missing_says_so(peers: Si
         amount=peers.contest.Amount(
             effort=Effort(rounds=2, minimum_rounds=2, minimum_time_s=0.001, warmup_time_s=0.0),
             starts=1,
-            load=AskedClosedLoop(scenario="closed-loop", concurrency=(1, 2), samples=4, time_s=0.05),
+            load=ClosedLoopSettings(scenario="closed-loop", concurrency=(1, 2), samples=4, time_s=0.05),
             turns=2,
         ),
         shelf=shelf,

@@ -21,7 +21,7 @@ from trimaran.core.environment import capture
 from trimaran.core.samples import Shape
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
-MODULES = ("readme", "growth_results", "growth_plots", "performance", "run", "sized_models", "growth", "base_size")
+MODULES = ("experiment", "readme", "growth_results", "performance", "run", "sized_models", "growth", "base_size")
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def growth(scripts: SimpleNamespace) -> object:
         for tokens in (16, 64)
     )
     served = tuple(
-        found.Served(models=count, started_ns=10**9, memory_bytes=count * 10**8, latencies_ns=(2_000_000,))
+        found.ServedModels(models=count, started_ns=10**9, memory_bytes=count * 10**8, latencies_ns=(2_000_000,))
         for count in (1, 2)
     )
     return found.Growth(
@@ -72,7 +72,7 @@ def test_the_pictures_are_those_of_the_committed_results(scripts: SimpleNamespac
 def test_every_block_of_the_page_is_one_that_is_made(scripts: SimpleNamespace) -> None:
     page = scripts.performance.PAGE.read_text(encoding="utf-8")
     assert page.count("<!-- begin ") == page.count("<!-- end -->") == len(scripts.performance.BLOCKS)
-    assert "×" not in scripts.readme.by_hand(page), "what is written by hand claims no speed-up"
+    assert "×" not in scripts.experiment.by_hand(page), "what is written by hand claims no speed-up"
 
 
 def test_growth_is_told_with_the_expected_order_beside_it(
@@ -121,7 +121,7 @@ def test_a_lever_is_told_with_what_it_does_to_the_answers(
 def test_an_engine_stands_beside_what_is_wanted_and_the_ceiling(scripts: SimpleNamespace) -> None:
     report = usual_report()
     report = report.model_copy(update={"ceilings": tuple(ceiling_at(s) for s in shapes_of(report.measurements))})
-    lines = scripts.performance._engines(report, "A model", ("4.7", "3.2", "3"))
+    lines = scripts.performance._engines(report, "A model", ("4.7", "3.2", "3")).splitlines()
     assert "wanted at `balanced`" in lines[2] and "≥ 55 %" in lines[2]
     chosen = next(line for line in lines if line.startswith("| **quick** (chosen)"))
     assert "3.0" in chosen and chosen.rstrip(" |").endswith("%")

@@ -16,12 +16,12 @@ from tests.bulk.worlds import PART_ROWS, rejects, run, sentences, table, tiny, v
 from tests.commands import COMMAND, environment
 from tests.serving.worlds import by_hand
 from tests.tiny import HIDDEN
-from trimaran.bulk.part_files import Shape, stored
-from trimaran.bulk.readers import Columns
-from trimaran.bulk.run import Work, settings_for
+from trimaran.bulk.part_files import RunShape, stored
+from trimaran.bulk.readers import InputColumns
+from trimaran.bulk.run import WorkerOptions, settings_for
 from trimaran.bulk.run_folder import read_manifest
 from trimaran.bulk.vectors import VectorFolder
-from trimaran.bulk.worker import ENGINE_ENVIRONMENT, KEPT_KERNELS, How, Worker, bulk_options, lanes_for
+from trimaran.bulk.worker import ENGINE_ENVIRONMENT, KEPT_KERNELS, EncodeOptions, EncodeWorker, bulk_options, lanes_for
 from trimaran.core import isolation
 from trimaran.core.artifact import Artifact, sha256_of
 from trimaran.core.errors import UsageError, ValidationError
@@ -52,7 +52,7 @@ def test_a_part_is_plain_parquet_that_names_its_artifact(encoded: Path, artifact
     found = pq.read_table(encoded / "parts" / "part-00000.parquet")
     assert found.schema.field("vector").type == pa.list_(pa.float32(), HIDDEN)
     assert set(found.column("artifact").to_pylist()) == {artifact.digest}
-    assert found.schema.metadata[b"trimaran.core.artifact"].decode() == artifact.digest
+    assert found.schema.metadata[b"trimaran.artifact"].decode() == artifact.digest
     assert found.num_rows == PART_ROWS
 
 
@@ -78,7 +78,11 @@ def test_a_reject_has_file_line_and_reason(encoded: Path) -> None:
 
 def test_the_number_of_lanes_changes_no_bit(artifact: Artifact, texts: list[str]) -> None:
     def worked(lanes: int, rows: Any) -> Any:
-        return Worker(str(artifact.directory), lanes=lanes, threads=1, how=How(rows=rows)).encoded(texts).vectors
+        return (
+            EncodeWorker(str(artifact.directory), lanes=lanes, threads=1, how=EncodeOptions(rows=rows))
+            .encoded(texts)
+            .vectors
+        )
 
     assert np.array_equal(worked(1, "equal-length"), worked(3, "equal-length"))
     np.testing.assert_allclose(worked(2, "alone"), worked(3, "padded"), atol=1e-6)
@@ -92,7 +96,7 @@ def test_other_formats_hold_the_same_vectors(
     source = tmp_path / "a.jsonl"
     lines = [json.dumps({"text": text, "key": f"k{place}"}) for place, text in enumerate(texts)]
     source.write_text("\n".join(lines), encoding="utf-8")
-    run(artifact, [source], tmp_path / "out", columns=Columns(id="key"), format_=format_, dtype=dtype)
+    run(artifact, [source], tmp_path / "out", columns=InputColumns(id="key"), format_=format_, dtype=dtype)
     blocks = list(VectorFolder(tmp_path / "out").blocks(verify=True))
     assert [identity for block in blocks for identity in block.ids] == [f"k{place}" for place in range(350)]
     assert np.concatenate([block.rows for block in blocks]).tolist() == list(range(350))
@@ -122,13 +126,13 @@ def test_classes_are_written_the_same_way(tmp_path: Path) -> None:
     classifier = tiny(tmp_path, task="text-classification")
     texts = sentences(120, seed=1)
     source = written(tmp_path / "a.txt", texts)
-    run(classifier, [source], tmp_path / "out", how=How(rows="padded", ask={"top_k": 2}))
+    run(classifier, [source], tmp_path / "out", how=EncodeOptions(rows="padded", ask={"top_k": 2}))
     found = table(tmp_path / "out")
     assert found.column("row").to_pylist() == list(range(120))
     answers = found.column("answer").to_pylist()
     assert {len(answer) for answer in answers} == {2}
     assert all(answer[0]["score"] >= answer[1]["score"] for answer in answers)
-    run(classifier, [source], tmp_path / "lines", format_="jsonl", how=How(rows="alone", ask={"top_k": 2}))
+    run(classifier, [source], tmp_path / "lines", format_="jsonl", how=EncodeOptions(rows="alone", ask={"top_k": 2}))
     parts = sorted((tmp_path / "lines" / "parts").iterdir())
     lines = [json.loads(line) for part in parts for line in part.read_text().splitlines()]
     assert [line["answer"][0]["label"] for line in lines] == [answer[0]["label"] for answer in answers]
@@ -138,7 +142,7 @@ def test_long_texts_are_cut_and_counted_or_rejected_when_asked(artifact: Artifac
     source = written(tmp_path / "a.txt", ["the cat", "dog " * 40, "sat"])
     cut = run(artifact, [source], tmp_path / "cut")
     assert (cut.rows_written, cut.rows_cut) == (3, 1)
-    refused = run(artifact, [source], tmp_path / "refused", how=How(rows="padded", cut_long=False))
+    refused = run(artifact, [source], tmp_path / "refused", how=EncodeOptions(rows="padded", cut_long=False))
     assert (refused.rows_written, refused.rejected) == (2, {"too long for the model": 1})
     assert rejects(tmp_path / "refused")[0]["line"] == 2
     assert table(tmp_path / "refused").column("row").to_pylist() == [0, 2]
@@ -172,17 +176,19 @@ def test_strict_stops_at_a_bad_row_and_resume_goes_on(artifact: Artifact, tmp_pa
     ("changes", "words"),
     [
         ({"format_": "faiss", "dtype": "int8"}, "does not keep our scale"),
-        ({"columns": Columns(pair="b")}, "reads one text a row"),
+        ({"columns": InputColumns(pair="b")}, "reads one text a row"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(artifact: Artifact, changes: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        settings_for(artifact, **{"columns": Columns(), "how": How(), **changes})
+        settings_for(artifact, **{"columns": InputColumns(), "how": EncodeOptions(), **changes})
 
 
 def test_answers_go_into_no_matrix(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="npy cannot hold them"):
-        settings_for(tiny(tmp_path, task="text-classification"), columns=Columns(), how=How(), format_="npy")
+        settings_for(
+            tiny(tmp_path, task="text-classification"), columns=InputColumns(), how=EncodeOptions(), format_="npy"
+        )
 
 
 def test_a_folder_with_something_in_it_is_not_written_to(artifact: Artifact, tmp_path: Path) -> None:
@@ -200,29 +206,28 @@ def test_lanes_give_way_to_memory(artifact: Artifact) -> None:
 
 def test_two_workers_write_what_one_writes(artifact: Artifact, texts: list[str], encoded: Path, tmp_path: Path) -> None:
     source = written(tmp_path / "a.txt", [*texts[:150], "", *texts[150:]])
-    manifest = run(artifact, [source], tmp_path / "out", work=Work(workers=2, threads=1))
+    manifest = run(artifact, [source], tmp_path / "out", work=WorkerOptions(workers=2, threads=1))
     assert manifest.workers == 2
     for part in sorted((encoded / "parts").iterdir()):
         assert (tmp_path / "out" / "parts" / part.name).read_bytes() == part.read_bytes()
 
 
 def test_a_shape_says_what_every_part_is(artifact: Artifact) -> None:
-    shape = settings_for(artifact, columns=Columns(), how=How()).shape
-    assert shape == Shape(artifact=artifact.digest, task="embedding", format="parquet", dtype="fp32", width=HIDDEN)
+    shape = settings_for(artifact, columns=InputColumns(), how=EncodeOptions()).shape
+    assert shape == RunShape(artifact=artifact.digest, task="embedding", format="parquet", dtype="fp32", width=HIDDEN)
 
 
 def test_ever_new_shapes_take_no_more_memory(tmp_path: Path) -> None:
     def grown(folder: str, environment: dict[str, str], *, bounded: bool) -> int:
-        arguments: dict[str, Any] = {"folder": str(tmp_path / folder), "bounded": bounded}
-        call = f"{shapes.__name__}:growth"
-        return int(isolation.run(call, deadline_s=300.0, environment=environment, **arguments))
+        with isolation.Worker(environment=environment) as worker:
+            return worker.call(shapes.growth, 300.0, folder=str(tmp_path / folder), bounded=bounded)
 
     free = grown("free", dict.fromkeys(ENGINE_ENVIRONMENT, str(shapes.UNBOUNDED)), bounded=False)
     assert grown("bounded", ENGINE_ENVIRONMENT, bounded=True) < free / 4, f"{free} bytes without a bound"
 
 
 def test_a_worker_keeps_the_kernels_of_its_engine_within_bounds(artifact: Artifact, tmp_path: Path) -> None:
-    worker = Worker(str(artifact.directory), lanes=1, threads=1, how=How(rows="padded"))
+    worker = EncodeWorker(str(artifact.directory), lanes=1, threads=1, how=EncodeOptions(rows="padded"))
     worker.opened()
     assert os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] == str(KEPT_KERNELS)
     opened = bulk_options(tiny(tmp_path, backend="openvino"), 2).engine_options
@@ -234,7 +239,7 @@ def test_an_engine_that_does_not_open_is_told_to_whoever_waits(tmp_path: Path) -
     broken = tiny(tmp_path)
     changed = broken.model_dump(mode="json", by_alias=True) | {"backend": "tensorrt"}
     (broken.directory / "manifest.json").write_text(json.dumps(changed), encoding="utf-8")
-    worker = Worker(str(broken.directory), lanes=2, threads=1, how=How())
+    worker = EncodeWorker(str(broken.directory), lanes=2, threads=1, how=EncodeOptions())
     with pytest.raises(UsageError, match="tensorrt opens tensorrt, not onnx"):
         worker.encoded(["the cat"])
 

@@ -9,13 +9,13 @@ import pytest
 
 from tests.bulk.worlds import written
 from trimaran.bulk.chunks import Chunk, chunks_of
-from trimaran.bulk.readers import Columns
+from trimaran.bulk.readers import InputColumns
 from trimaran.bulk.sources import Source, sources_from
 from trimaran.core.errors import UsageError
 
 
 def chunks(*paths: Path | str, rows: int = 1000, **columns: object) -> list[Chunk]:
-    return list(chunks_of(sources_from([str(path) for path in paths]), Columns.model_validate(columns), rows=rows))
+    return list(chunks_of(sources_from([str(path) for path in paths]), InputColumns.model_validate(columns), rows=rows))
 
 
 def told(path: Path, **columns: object) -> tuple[list[object], list[tuple[int, str]]]:
@@ -166,7 +166,7 @@ def test_stdin_is_read_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b'{"text": "one"}\n{"text": "two"}\n')))
     (source,) = sources_from(["-"], kind="jsonl")
     assert source == Source(path="-", kind="jsonl", size_bytes=0)
-    assert next(chunks_of([source], Columns(), rows=10)).texts == ["one", "two"]
+    assert next(chunks_of([source], InputColumns(), rows=10)).texts == ["one", "two"]
 
 
 def test_parquet_cannot_come_from_stdin() -> None:

@@ -13,11 +13,10 @@ import pytest
 from tests.bulk.worlds import run
 from tests.export.exported import answering, exported_family
 from trimaran.bulk.answer_types import answer_type
-from trimaran.bulk.readers import Columns
-from trimaran.bulk.worker import How
+from trimaran.bulk.readers import InputColumns
+from trimaran.bulk.worker import EncodeOptions
 from trimaran.core.errors import UsageError
 from trimaran.core.tasks import TASKS
-from trimaran.runtime.answers import ANSWERS
 
 ROWS = [
     {"text": "the cat sat on the mat", "other": "the dog ran to the old house"},
@@ -41,14 +40,14 @@ def test_answers_are_those_of_the_task(task: str, tmp_path: Path) -> None:
     artifact = exported_family(tmp_path, "bert", task)
     source = tmp_path / "a.jsonl"
     source.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-    columns = Columns(pair="other" if task in PAIRS else None)
-    how = How(rows="padded", ask=ASK.get(task, {}))
+    columns = InputColumns(pair="other" if task in PAIRS else None)
+    how = EncodeOptions(rows="padded", ask=ASK.get(task, {}))
     run(artifact, [source], tmp_path / "table", columns=columns, how=how)
     run(artifact, [source], tmp_path / "lines", columns=columns, how=how, format_="jsonl")
     texts: list[Any] = [(row["text"], row["other"]) if task in PAIRS else row["text"] for row in ROWS]
     if task == "rerank":
         texts = [(first, [second]) for first, second in texts]
-    wanted = [_plain(answer) for answer in ANSWERS[task](answering(artifact), texts, **ASK.get(task, {}))]
+    wanted = [_plain(answer) for answer in TASKS[task].served.answer(answering(artifact), texts, **ASK.get(task, {}))]
     lines = (tmp_path / "lines" / "parts" / "part-00000.jsonl").read_text().splitlines()
     assert _close([json.loads(line)["answer"] for line in lines], wanted)
     found = pq.read_table(tmp_path / "table" / "parts").column("answer").to_pylist()

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.tiny import WORDS, tiny_artifact
-from trimaran.bulk.readers import Columns
-from trimaran.bulk.run import Work, encode, settings_for
+from trimaran.bulk.readers import InputColumns
+from trimaran.bulk.run import WorkerOptions, encode, settings_for
 from trimaran.bulk.run_folder import BulkManifest
 from trimaran.bulk.sources import sources_from
-from trimaran.bulk.worker import How
+from trimaran.bulk.worker import EncodeOptions
 from trimaran.core.artifact import Artifact
 from trimaran.core.progress import Progress, SilentProgress
 
@@ -41,9 +41,9 @@ def run(
     inputs: list[Path] | list[str],
     output: Path,
     *,
-    columns: Columns | None = None,
-    how: How | None = None,
-    work: Work | None = None,
+    columns: InputColumns | None = None,
+    how: EncodeOptions | None = None,
+    work: WorkerOptions | None = None,
     progress: Progress | None = None,
     part_rows: int = PART_ROWS,
     format_: Any = "parquet",
@@ -52,8 +52,8 @@ def run(
 ) -> BulkManifest:
     settings = settings_for(
         artifact,
-        columns=columns or Columns(),
-        how=how or How(rows="padded"),
+        columns=columns or InputColumns(),
+        how=how or EncodeOptions(rows="padded"),
         part_rows=part_rows,
         format_=format_,
         dtype=dtype,
@@ -64,7 +64,7 @@ def run(
         sources,
         output,
         settings,
-        work or Work(threads=2),
+        work or WorkerOptions(threads=2),
         progress=progress or SilentProgress(),
         **options,
     )

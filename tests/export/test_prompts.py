@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests import answers
 from tests.export import zoo
 from tests.export.exported import LONG, answering, exported, reference_of
 from trimaran.core.corpus import shipped_texts
@@ -16,7 +17,6 @@ from trimaran.core.errors import UsageError
 from trimaran.export.locate import locate
 from trimaran.judging.final_answers import final_answers
 from trimaran.judging.golden import golden_rows
-from trimaran.runtime import answers
 
 PROMPTS = {"query": "search for this: ", "passage": "a passage of text: ", "clustering": "identify the topic: "}
 TEXTS = ["A short one.", "", " ".join(shipped_texts("judging")[:9]), *shipped_texts("judging")[:5]]

@@ -12,6 +12,8 @@ from typing import Literal, TypeVar
 from trimaran.core.artifact import Artifact, digest_of
 from trimaran.core.errors import UsageError
 from trimaran.core.tables import SECOND, TEXT, read_table
+from trimaran.core.tasks.task import AnswerContext
+from trimaran.runtime.answers import Reader
 from trimaran.runtime.text import Text, TextEncoder
 
 Part = Literal["calibration", "judging"]
@@ -109,6 +111,11 @@ def encoder_of(artifact: Artifact) -> TextEncoder:
         prompts=spec.prompts,
         default_prompt=spec.default_prompt,
     )
+
+
+def answer_context(artifact: Artifact) -> AnswerContext:
+    """What a task needs to make final answers of this artifact's outputs."""
+    return AnswerContext(encoder_of(artifact), Reader(str(artifact.directory / "tokenizer.json")), artifact.labels)
 
 
 def _shipped_rows(part: Part) -> list[dict[str, str]]:

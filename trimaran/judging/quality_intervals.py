@@ -1,63 +1,31 @@
-"""How sure a fidelity is: 95 % intervals of those metrics that are means over texts, from resampling the texts."""
+"""95 % intervals of those fidelity metrics that are means over texts, by resampling the texts."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
-
 import numpy as np
 
-from trimaran.core.backends import Array
-from trimaran.core.parity import (
-    NEIGHBOURS,
-    Outputs,
-    classification_fidelity,
-    cosine_distances,
-    embedding_fidelity,
-    label_probabilities,
-    nearest_rows,
-    same_labels,
-)
-from trimaran.judging.stats import CONFIDENCE
+from trimaran.core.distances import Answers, Column
+from trimaran.core.tasks import Task
+from trimaran.judging import bootstrap
+from trimaran.judging.stats import CONFIDENCE, RESAMPLES
 
-RESAMPLES = 1000
 Interval = tuple[float, float]
 
 
-def intervals(fidelity: Callable[..., object], reference: Outputs, candidate: Outputs) -> dict[str, Interval]:
-    """By metric; none where the task's metrics are no means over texts, or an answer is not finite."""
-    values_of = _VALUES.get(fidelity)
-    found = values_of(reference, candidate) if values_of else {}
-    return {name: interval_of_mean(values) for name, values in found.items() if np.isfinite(values).all()}
+def intervals(row: Task, reference: Answers, candidate: Answers) -> dict[str, Interval]:
+    """By metric, for those that are means over texts; none where an answer is not finite."""
+    values = {
+        metric.name: metric.by_text(reference, candidate)
+        for metric in row.metrics
+        if metric.kind in ("mean", "share") and metric.readable(reference, candidate)
+    }
+    if not all(np.isfinite(column).all() for column in values.values()):
+        return {}
+    return {name: interval_of_mean(column) for name, column in values.items()}
 
 
-def interval_of_mean(values: Array) -> Interval:
-    """Texts are drawn with replacement; seeded, so that the same answers give the same interval."""
-    generator = np.random.default_rng(0)
-    means = [values[generator.integers(len(values), size=len(values))].mean() for _ in range(RESAMPLES)]
-    low, high = np.quantile(means, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    return float(low), float(high)
-
-
-def _of_vectors(reference: Outputs, candidate: Outputs) -> Mapping[str, Array]:
-    wanted, found = (next(iter(outputs.values())) for outputs in (reference, candidate))
-    k = min(NEIGHBOURS, len(wanted) - 1)
-    distances = {"mean_cosine_distance": cosine_distances(wanted, found)}
-    if k < 1 or not math.isfinite(float(np.sum(found))):
-        return distances
-    pairs = zip(nearest_rows(wanted, k), nearest_rows(found, k), strict=True)
-    shared = [len(np.intersect1d(mine, theirs, assume_unique=True)) / k for mine, theirs in pairs]
-    return {**distances, "neighbour_overlap": np.asarray(shared)}
-
-
-def _of_labels(reference: Outputs, candidate: Outputs) -> Mapping[str, Array]:
-    name = next(iter(reference))
-    wanted, found = (label_probabilities(name, outputs[name]) for outputs in (reference, candidate))
-    changes = np.abs(wanted - found).reshape(len(wanted), -1).mean(axis=1)
-    return {"label_agreement": same_labels(reference, candidate), "mean_probability_change": changes}
-
-
-_VALUES: dict[Callable[..., object], Callable[[Outputs, Outputs], Mapping[str, Array]]] = {
-    embedding_fidelity: _of_vectors,
-    classification_fidelity: _of_labels,
-}
+def interval_of_mean(values: Column) -> Interval:
+    """Texts are drawn with replacement. The seed is fixed, so that the same answers give the same interval."""
+    return bootstrap.interval(
+        lambda texts: values[texts].mean(axis=-1), len(values), confidence=CONFIDENCE, resamples=RESAMPLES
+    )

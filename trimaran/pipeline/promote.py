@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from trimaran.core.config_pbtxt import CONFIG_FILE
 from trimaran.core.errors import RepositoryError, ServerError, UnavailableError, UsageError
 from trimaran.core.progress import Progress
 from trimaran.core.spec import Frozen
@@ -118,9 +117,8 @@ def _proven(repository: Path, name: str, version: int, progress: Progress) -> di
     golden = read_golden(path)
     with progress.stage("trial") as step, tempfile.TemporaryDirectory(prefix="trimaran-trial-") as scratch:
         copy_version(repository / name, version, Path(scratch) / name)
-        for step_model in repository.glob(f"{name}_*/{version}/{CONFIG_FILE}"):
-            beside = step_model.parent.parent
-            copy_version(beside, version, Path(scratch) / beside.name)
+        for stage in models_beside(repository, name, version):
+            copy_version(repository / stage, version, Path(scratch) / stage)
         try:
             found = serve_and_verify(Path(scratch), name, golden)
         except UnavailableError as error:

@@ -13,10 +13,9 @@ import numpy as np
 from trimaran.core.artifact import Artifact
 from trimaran.core.corpus import digest_of_texts, encoder_of
 from trimaran.core.errors import UsageError
-from trimaran.core.onnx_graph import Array
 from trimaran.core.onnx_write import write_model
 from trimaran.quantize.ranges import BINS, magnitude_counts
-from trimaran.runtime.text import Text
+from trimaran.runtime.text import Array, Text
 
 if TYPE_CHECKING:
     import onnx_ir as ir

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from onnx import TensorProto, helper, save
 
-from trimaran.benchmarks.measure.ceiling import Bare, Ceiling, measure_ceiling
-from trimaran.benchmarks.measure.products import Product, products_of
+from trimaran.benchmarks.measure.ceiling import BareProduct, Ceiling, measure_ceiling
+from trimaran.benchmarks.measure.products import MatrixProduct, products_of
 from trimaran.core.samples import Shape
 
 
@@ -38,8 +38,8 @@ def graph(tmp_path: Path) -> Path:
 def test_products_of_weights_join_rows_and_those_of_activations_stay_apart(graph: Path) -> None:
     products = products_of(graph, Shape(batch=3, sequence=5))
     assert products == (
-        Product(count=1, batch=1, rows=15, inner=8, columns=4, weights=True),
-        Product(count=1, batch=3, rows=5, inner=4, columns=5, weights=False),
+        MatrixProduct(count=1, batch=1, rows=15, inner=8, columns=4, weights=True),
+        MatrixProduct(count=1, batch=3, rows=5, inner=4, columns=5, weights=False),
     )
     assert [product.operations for product in products] == [2 * 15 * 8 * 4, 2 * 3 * 5 * 4 * 5]
 
@@ -53,15 +53,15 @@ def test_a_product_is_timed_in_both_arithmetics_where_there_are_kernels(graph: P
 
 
 def test_the_ceiling_takes_the_faster_arithmetic_of_each_product() -> None:
-    one, other = (Product(count=2, batch=1, rows=rows, inner=8, columns=8, weights=True) for rows in (4, 16))
+    one, other = (MatrixProduct(count=2, batch=1, rows=rows, inner=8, columns=8, weights=True) for rows in (4, 16))
     ceiling = Ceiling(
         shape=Shape(batch=1, sequence=4),
         threads=2,
         bare=(
-            Bare(product=one, arithmetic="float32", library="torch", seconds=1.0),
-            Bare(product=one, arithmetic="int8", library="torch", seconds=3.0),
-            Bare(product=other, arithmetic="float32", library="torch", seconds=4.0),
-            Bare(product=other, arithmetic="int8", library="onnxruntime", seconds=2.0),
+            BareProduct(product=one, arithmetic="float32", library="torch", seconds=1.0),
+            BareProduct(product=one, arithmetic="int8", library="torch", seconds=3.0),
+            BareProduct(product=other, arithmetic="float32", library="torch", seconds=4.0),
+            BareProduct(product=other, arithmetic="int8", library="onnxruntime", seconds=2.0),
         ),
     )
     assert ceiling.seconds("float32") == 5.0

@@ -14,9 +14,10 @@ from trimaran.benchmarks.measure.harness import (
     twins_verdicts,
     warnings,
 )
-from trimaran.benchmarks.measure.runner import Effort, Entry, measure
-from trimaran.benchmarks.report.figures import drift, find, flagged_rounds, speedups, unsteady
-from trimaran.benchmarks.report.report import Measurement
+from trimaran.benchmarks.measure.measurement import Measurement
+from trimaran.benchmarks.measure.runner import Effort, RaceEntry, measure
+from trimaran.benchmarks.measure.steadiness import drift, flagged_rounds, unsteady
+from trimaran.benchmarks.report.figures import find, speedups
 from trimaran.benchmarks.scenarios.results import HarnessCheck, Twins
 from trimaran.core.pinning import cores_for
 from trimaran.core.samples import Round, Shape
@@ -27,7 +28,7 @@ EFFORT = Effort(rounds=5, minimum_samples=10, minimum_time_s=0.0, warmup_time_s=
 
 def raced(tmp_path: Path, contenders: dict[str, FakeTiming], clock: Clock, **options: dict[str, object]) -> dict:
     made = [
-        Entry(entry.name, entry.artifact, **options.get(entry.name, {}))  # type: ignore[arg-type]
+        RaceEntry(entry.name, entry.artifact, **options.get(entry.name, {}))  # type: ignore[arg-type]
         for entry in entries(tiny_artifact(tmp_path), *contenders)
     ]
     found = measure(made, (SHAPE,), threads=1, effort=EFFORT, open_probe=opener(contenders, []), clock_s=clock.seconds)
@@ -91,7 +92,9 @@ def test_the_real_harness_measures_itself_in_a_process_of_its_own() -> None:
 
 def test_real_twins_take_part_in_the_same_rounds(tmp_path: Path) -> None:
     effort = Effort(rounds=2, minimum_rounds=2, minimum_samples=5, minimum_time_s=0.0)
-    twins = measure_twins(Entry("tiny", tiny_artifact(tmp_path)), SHAPE, threads=1, cores=cores_for(1), effort=effort)
+    twins = measure_twins(
+        RaceEntry("tiny", tiny_artifact(tmp_path)), SHAPE, threads=1, cores=cores_for(1), effort=effort
+    )
     assert [len(rounds) for rounds in (twins.first, twins.second, twins.doubled)] == [2, 2, 2]
 
 

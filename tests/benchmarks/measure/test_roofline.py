@@ -8,15 +8,15 @@ from types import ModuleType
 
 import pytest
 
-from trimaran.benchmarks.measure.products import Product
-from trimaran.benchmarks.measure.roofline import GAP_S, GPUS, Gpu, Receipt, expect
+from trimaran.benchmarks.measure.products import MatrixProduct
+from trimaran.benchmarks.measure.roofline import GAP_S, GPUS, Gpu, KernelReceipt, expect
 
-LINEAR = Product(count=6, batch=1, rows=4096, inner=384, columns=1536, weights=True)
-SCORES = Product(count=6, batch=384, rows=128, inner=32, columns=128, weights=False)
+LINEAR = MatrixProduct(count=6, batch=1, rows=4096, inner=384, columns=1536, weights=True)
+SCORES = MatrixProduct(count=6, batch=384, rows=128, inner=32, columns=128, weights=False)
 SLOW_MEMORY = Gpu(name="narrow", compute_capability="0", half_per_s=1e18, int8_per_s=1e18, bytes_per_s=1e9)
 SLOW_CORES = Gpu(name="weak", compute_capability="0", half_per_s=1e9, int8_per_s=2e9, bytes_per_s=1e18)
-HALF = Receipt(kernels=20, products={"Half": 6}, fused_attentions={"Half": 6})
-INT8 = Receipt(kernels=20, products={"Int8": 6}, fused_attentions={"Half": 6})
+HALF = KernelReceipt(kernels=20, products={"Half": 6}, fused_attentions={"Half": 6})
+INT8 = KernelReceipt(kernels=20, products={"Int8": 6}, fused_attentions={"Half": 6})
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_int8_halves_what_arithmetic_bounds_and_leaves_attention_as_the_receipt_
 
 
 def test_scores_of_a_fused_attention_never_leave_the_chip() -> None:
-    apart = Receipt(kernels=20, products={"Half": 18}, fused_attentions={})
+    apart = KernelReceipt(kernels=20, products={"Half": 18}, fused_attentions={})
     assert (
         expect([LINEAR, SCORES], HALF, SLOW_MEMORY).attention_s
         < expect([LINEAR, SCORES], apart, SLOW_MEMORY).attention_s
@@ -51,7 +51,7 @@ def test_scores_of_a_fused_attention_never_leave_the_chip() -> None:
 
 def test_every_kernel_costs_a_gap() -> None:
     assert expect([LINEAR], HALF, GPUS[0]).gaps_s == pytest.approx(20 * GAP_S)
-    assert Receipt.of({**HALF.model_dump(), "compute_capability": "8.6"}).pointwise == 8
+    assert KernelReceipt.of({**HALF.model_dump(), "compute_capability": "8.6"}).pointwise == 8
 
 
 def test_the_page_is_made_from_the_committed_receipts_and_says_that_nothing_was_measured(script: ModuleType) -> None:

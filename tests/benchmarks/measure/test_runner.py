@@ -7,7 +7,7 @@ import pytest
 from tests.benchmarks.fakes import MILLISECOND, Clock, FakeTiming, entries, opener
 from tests.tiny import tiny_artifact
 from trimaran.benchmarks.measure.halving import beaten
-from trimaran.benchmarks.measure.runner import Effort, Entry, Measured, affordable, measure
+from trimaran.benchmarks.measure.runner import Effort, Measured, RaceEntry, affordable, measure
 from trimaran.benchmarks.report.figures import find, speedups
 from trimaran.core.artifact import Artifact
 from trimaran.core.errors import UsageError
@@ -92,7 +92,7 @@ def test_one_that_dies_in_the_middle_is_reported_and_the_others_go_on(artifact: 
 
 def test_one_that_cannot_be_opened_is_reported(artifact: Artifact, tmp_path: Path) -> None:
     missing = artifact.model_copy().at(tmp_path / "gone")
-    found = measure([Entry("gone", missing)], SHAPES, threads=1, effort=EFFORT)
+    found = measure([RaceEntry("gone", missing)], SHAPES, threads=1, effort=EFFORT)
     assert "is not an artifact" in str(found.outcome("gone").failure)
     assert found.measurements == ()
 
@@ -117,7 +117,7 @@ def test_who_is_beaten_beyond_doubt_stops_and_the_others_go_on(artifact: Artifac
     speeds = {"eager": 40.0, "leader": 10.0, "near": 10.8, "far": 20.0, "rejected": 5.0}
     contenders = {name: FakeTiming(clock, median_ms=ms, seed=seed) for seed, (name, ms) in enumerate(speeds.items())}
     racing = [
-        Entry(
+        RaceEntry(
             entry.name, entry.artifact, competes=entry.name in ("leader", "near", "far"), brief=entry.name == "rejected"
         )
         for entry in entries(artifact, *contenders)
@@ -166,9 +166,9 @@ def test_impossible_requests_are_refused(artifact: Artifact) -> None:
 
 
 def test_real_engines_are_timed_in_processes_of_their_own(artifact: Artifact, tmp_path: Path) -> None:
-    alone = Entry("alone", tiny_artifact(tmp_path, backend="openvino"), rows="alone")
+    alone = RaceEntry("alone", tiny_artifact(tmp_path, backend="openvino"), rows="alone")
     effort = Effort(rounds=1, minimum_rounds=1, minimum_samples=3, minimum_time_s=0.0, warmup_time_s=0.0)
-    found = measure([Entry("ort", artifact), alone], SHAPES, threads=1, effort=effort)
+    found = measure([RaceEntry("ort", artifact), alone], SHAPES, threads=1, effort=effort)
     assert [outcome.failure for outcome in found.outcomes] == [None, None]
     assert all(outcome.peak_memory_bytes and outcome.load_s is not None for outcome in found.outcomes)
     assert {(m.candidate, str(m.shape), len(m.samples_ns)) for m in found.measurements} == {

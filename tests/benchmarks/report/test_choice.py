@@ -6,7 +6,7 @@ import pytest
 
 from tests.benchmarks.fakes import EAGER, FAILED, FAITHFUL, measurement, report, row, usual_report
 from tests.tiny import PROFILE, tiny_artifact
-from trimaran.benchmarks.measure.runner import Outcome
+from trimaran.benchmarks.measure.runner import ContenderOutcome
 from trimaran.benchmarks.report.choice import choose, failed_row, judged_row, stopped_row
 from trimaran.benchmarks.report.figures import decisive, grid
 from trimaran.benchmarks.report.junit import render_junit
@@ -144,9 +144,9 @@ def test_a_failure_keeps_the_signals_name() -> None:
 def test_rows_are_made_from_artifacts_with_what_the_measuring_process_showed(tmp_path: Path) -> None:
     artifact = tiny_artifact(tmp_path)
     quality = row("any").quality
-    well = Outcome(candidate="x", failure=None, peak_memory_bytes=5, load_s=0.25)
+    well = ContenderOutcome(candidate="x", failure=None, peak_memory_bytes=5, load_s=0.25)
     assert judged_row("x", artifact, quality, outcome=well).peak_memory_bytes == 5
-    dead = Outcome(candidate="x", failure="It died of SIGBUS", peak_memory_bytes=0, load_s=None)
+    dead = ContenderOutcome(candidate="x", failure="It died of SIGBUS", peak_memory_bytes=0, load_s=None)
     found = judged_row("x", artifact, quality, outcome=dead, environment={"A": "b"})
     assert (found.verdict, found.reason, found.execution_environment) == ("failed", "It died of SIGBUS.", {"A": "b"})
     assert judged_row("eager", artifact, None).verdict == "reference"

@@ -8,7 +8,7 @@ import pytest
 from tests.benchmarks.fakes import FAILED, measurement, report, row, usual_report
 from tests.benchmarks.scenario_worlds import cut_result, scenario_results
 from tests.commands import trimaran
-from trimaran.benchmarks.report.compare import Comparison, compare, divided
+from trimaran.benchmarks.report.compare import ReportComparison, compare, divided
 from trimaran.benchmarks.report.render_compare import comparison_json, comparison_markdown, comparison_sentence, remarks
 from trimaran.benchmarks.report.report import Report
 from trimaran.core.errors import UsageError
@@ -24,7 +24,7 @@ def measured_again(found: Report, times_ms: dict[str, float], *, seed: int) -> R
     return found.model_copy(update={"measurements": tuple(again), "created": "2026-11-21T12:00:00+00:00"})
 
 
-def outcomes(found: Comparison, kind: str) -> dict[tuple[str, str], str]:
+def outcomes(found: ReportComparison, kind: str) -> dict[tuple[str, str], str]:
     return {(change.candidate, change.where): change.outcome for change in found.changes if change.kind == kind}
 
 

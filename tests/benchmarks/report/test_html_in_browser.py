@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.benchmarks.fakes import report, row
-from tests.benchmarks.report_worlds import whole_report
+from tests.benchmarks.report_worlds import large_report, whole_report
 from tests.serving.gateway.browser import BROWSER, Tab, tab
 from trimaran.benchmarks.report.render_html import render_html
 
@@ -48,6 +48,24 @@ CONTRAST = """(() => {
 })()"""
 OPEN_ALL = "document.querySelectorAll('details').forEach(one => { one.open = true; })"
 SIDEWAYS = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+# Tables that are wider than the frame they scroll in.
+CUT_TABLES = (
+    "[...document.querySelectorAll('.scroll')].filter(frame => frame.scrollWidth > frame.clientWidth)"
+    ".map(frame => frame.ariaLabel)"
+)
+# Words of a plot that leave the frame of their figure.
+CLIPPED = """[...document.querySelectorAll("figure")].flatMap(figure => {
+  const frame = figure.getBoundingClientRect();
+  return [...figure.querySelectorAll("text")].filter(text => {
+    const box = text.getBoundingClientRect();
+    return box.left < frame.left || box.right > frame.right || box.bottom > frame.bottom;
+  }).map(text => text.textContent);
+})"""
+# Tables with a row that has not as many cells as there are heads.
+UNEVEN = """[...document.querySelectorAll("table")].filter(table => {
+  const width = row => [...row.cells].reduce((sum, cell) => sum + cell.colSpan, 0);
+  return [...table.rows].some(row => width(row) !== width(table.tHead.rows[0]));
+}).map(table => table.closest(".scroll").ariaLabel)"""
 FIRST_COLUMN = (
     "[...document.querySelector('table').tBodies].map(body => body.rows[0].cells[0].firstChild.textContent.trim())"
 )
@@ -90,6 +108,27 @@ def test_a_report_is_readable_on_a_phone_in_the_dark_and_on_paper(tmp_path: Path
         paper = await page.send("Page.printToPDF")
         assert len(paper["data"]) > 20_000
         assert await page.evaluate("performance.getEntriesByType('resource').length") == 0
+
+    in_browser(tmp_path, render_html(whole_report()), look)
+
+
+def test_large_values_are_shown_whole_and_no_column_is_cut_at_1280(tmp_path: Path) -> None:
+    async def look(page: Tab, path: Path) -> None:
+        for width in (1280, 375):
+            await show(page, path, width=width)
+            assert await page.evaluate(CLIPPED) == [], f"clipped at {width} px"
+        await show(page, path, width=1280)
+        await page.evaluate(OPEN_ALL)
+        assert await page.evaluate(CUT_TABLES) == []
+
+    in_browser(tmp_path, render_html(large_report()), look)
+
+
+def test_every_row_of_a_table_has_a_cell_for_each_head(tmp_path: Path) -> None:
+    async def look(page: Tab, path: Path) -> None:
+        await show(page, path)
+        assert await page.evaluate(UNEVEN) == []
+        assert await page.evaluate("document.querySelectorAll('table').length") > 15
 
     in_browser(tmp_path, render_html(whole_report()), look)
 

@@ -1,16 +1,18 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from tests.benchmarks.fakes import usual_report
-from tests.benchmarks.report_worlds import SENSITIVITY, whole_report
+from tests.benchmarks.report_worlds import SENSITIVITY, large_report, whole_report
 from tests.benchmarks.scenario_worlds import scenario_results
 from tests.tiny import tiny_artifact
 from trimaran.benchmarks.report.choice import judged_row
-from trimaran.benchmarks.report.plots import _front
+from trimaran.benchmarks.report.pages import TEMPLATES, asset
+from trimaran.benchmarks.report.plots import FidelityPoint, _front, series_class
 from trimaran.benchmarks.report.plots_layers import layer_bars, search_steps
 from trimaran.benchmarks.report.plots_scenarios import heat_map, load_curves, rate_curve, time_bars
 from trimaran.benchmarks.report.render_html import render_html
@@ -101,6 +103,27 @@ def test_a_search_recorded_in_a_manifest_reaches_the_report(tmp_path: Path) -> N
 
 
 def test_nothing_on_the_front_is_beaten_in_both() -> None:
-    points = [(None, 1.0, 2.0), (None, 0.9, 3.0), (None, 0.95, 1.5), (None, 1.0, 1.0)]
-    assert _front(points, falling=False) == points[:2]  # type: ignore[arg-type,comparison-overlap]
-    assert _front(points, falling=True) == [points[1]]  # type: ignore[arg-type,comparison-overlap]
+    pairs = [(1.0, 2.0), (0.9, 3.0), (0.95, 1.5), (1.0, 1.0)]
+    points = [FidelityPoint(usual_report().reference, metric, speed) for metric, speed in pairs]
+    assert _front(points, falling=False) == points[:2]
+    assert _front(points, falling=True) == [points[1]]
+
+
+def test_no_two_lines_of_a_plot_look_alike() -> None:
+    found = large_report()
+    named = [found.candidates[0].model_copy(update={"name": f"candidate-{index}"}) for index in range(40)]
+    many = found.model_copy(update={"candidates": tuple(named)})
+    styles = {series_class(many, row.name) for row in many.rows}
+    assert len(styles) == 41
+    sheet = asset("plots.css")
+    classes = {part for style in styles for part in style.split()} - {"series"}
+    assert all(f".{part} {{" in sheet or f".series.{part} {{" in sheet for part in classes)
+
+
+def test_every_template_is_part_of_the_installed_package() -> None:
+    root = Path(__file__).parents[3]
+    settings = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+    patterns = settings["tool"]["setuptools"]["package-data"]["trimaran"]
+    packed = {path for pattern in patterns for path in (root / "trimaran").glob(pattern)}
+    tuning = root / "trimaran" / "pipeline" / "tune" / "templates"
+    assert {*TEMPLATES.iterdir(), *tuning.iterdir()} <= packed

@@ -17,7 +17,6 @@ from trimaran.benchmarks.scenarios.finals import (
     highest_rate,
     holds,
     knee,
-    scenario_of,
     uneven,
 )
 from trimaran.judging.stats import estimate
@@ -26,7 +25,7 @@ SERVED = {"candidate": "a", "at": "served", "threads": 1}
 
 
 def test_every_scenario_says_what_its_final_number_is() -> None:
-    found = {scenario_of(result): final(result) for result in scenario_results()}
+    found = {result.scenario: final(result) for result in scenario_results()}
     assert set(found) == set(READINGS)
     assert all(reading.meaning for reading in READINGS.values())
     missing = [name for name, figure in found.items() if figure is None]
@@ -39,9 +38,7 @@ def test_results_survive_json() -> None:
 
 
 def test_twice_the_speed_is_twice_the_throughput_and_half_the_latency() -> None:
-    slow, fast = (
-        {scenario_of(result): final(result) for result in scenario_results(speed=speed)} for speed in (1.0, 2.0)
-    )
+    slow, fast = ({result.scenario: final(result) for result in scenario_results(speed=speed)} for speed in (1.0, 2.0))
     for name in ("offline", "mixed-lengths", "shape-grid", "closed-loop"):
         assert fast[name].value == pytest.approx(2 * slow[name].value, rel=0.02)  # type: ignore[union-attr]
     assert fast["cold-start"].value == pytest.approx(slow["cold-start"].value / 2, rel=0.01)  # type: ignore[union-attr]
@@ -82,8 +79,8 @@ def test_failed_requests_count_against_the_budget() -> None:
 
 def test_a_start_with_a_wrong_answer_does_not_count() -> None:
     starts = (
-        results.Start(elapsed_ns=MILLISECOND, correct=False, distance=0.4),
-        results.Start(elapsed_ns=9 * MILLISECOND, correct=True, distance=0.0),
+        results.ProcessStart(elapsed_ns=MILLISECOND, correct=False, distance=0.4),
+        results.ProcessStart(elapsed_ns=9 * MILLISECOND, correct=True, distance=0.0),
     )
     figure = final(results.ColdStart(**SERVED, starts=starts))
     assert figure is not None and (figure.value, figure.n) == (0.009, 1)
@@ -98,7 +95,7 @@ def test_a_result_that_was_cut_before_its_first_sample_has_no_number() -> None:
 
 def test_rounds_of_a_scenario_that_differ_are_named() -> None:
     assert uneven(scenario_results()) == ""
-    passes = tuple(results.Pass(elapsed_ns=ms * MILLISECOND, texts=8, tokens=90) for ms in (10, 10, 17))
+    passes = tuple(results.OfflinePass(elapsed_ns=ms * MILLISECOND, texts=8, tokens=90) for ms in (10, 10, 17))
     said = uneven([*scenario_results(), results.Offline(**SERVED, passes=passes)])
     assert "1 of " in said and "the worst 1.7 times (a, offline, served)" in said
 

@@ -11,23 +11,23 @@ from tests.benchmarks.fakes import MILLISECOND, Clock
 from tests.benchmarks.scenario_worlds import scenario_results
 from tests.serving.worlds import TEXTS
 from tests.tiny import tiny_artifact
-from trimaran.benchmarks.measure.energy import Counter, find_counter
-from trimaran.benchmarks.measure.runner import Entry
+from trimaran.benchmarks.measure.energy import EnergyCounter, find_counter
+from trimaran.benchmarks.measure.runner import RaceEntry
 from trimaran.benchmarks.scenarios import results
 from trimaran.benchmarks.scenarios.finals import final, padding_share
 from trimaran.benchmarks.scenarios.footprint import distance, run_footprint
 from trimaran.benchmarks.scenarios.in_process import Probes, run_in_process
-from trimaran.benchmarks.scenarios.scenarios import (
-    AskedColdStart,
-    AskedEnergy,
-    AskedGrid,
-    AskedMemory,
-    AskedMixed,
-    AskedOffline,
-    AskedScenario,
-    AskedSingleStream,
-    AskedSize,
-    Unit,
+from trimaran.benchmarks.scenarios.settings import (
+    AnyScenarioSettings,
+    ColdStartSettings,
+    EnergySettings,
+    MemorySettings,
+    MixedLengthsSettings,
+    OfflineSettings,
+    ShapeGridSettings,
+    SingleStreamSettings,
+    SizeSettings,
+    SuiteUnit,
 )
 from trimaran.benchmarks.scenarios.time_parts import time_splits
 from trimaran.core.corpus import encoder_of
@@ -37,11 +37,11 @@ LONG = "the cat sat " * 30
 
 
 @pytest.fixture(scope="module")
-def entries(tmp_path_factory: pytest.TempPathFactory) -> list[Entry]:
+def entries(tmp_path_factory: pytest.TempPathFactory) -> list[RaceEntry]:
     root = tmp_path_factory.mktemp("store")
     return [
-        Entry("ort", tiny_artifact(root), rows="padded"),
-        Entry("ov", tiny_artifact(root, backend="openvino"), rows="alone"),
+        RaceEntry("ort", tiny_artifact(root), rows="padded"),
+        RaceEntry("ov", tiny_artifact(root, backend="openvino"), rows="alone"),
     ]
 
 
@@ -51,15 +51,17 @@ def probes() -> Iterator[Probes]:
         yield opened
 
 
-def both(asked: AskedScenario, at: results.At, entries: list[Entry], probes: Probes) -> list[results.Result]:
-    found = run_in_process(Unit(asked=asked, at=at), entries, probes)
+def both(
+    asked: AnyScenarioSettings, at: results.At, entries: list[RaceEntry], probes: Probes
+) -> list[results.ScenarioResult]:
+    found = run_in_process(SuiteUnit(asked=asked, at=at), entries, probes)
     assert [result.candidate for result in found] == ["ort", "ov"]
     assert [result.cut for result in found] == [None, None]
     return found
 
 
-def test_the_same_texts_are_streamed_as_tensors_and_from_the_text_on(entries: list[Entry], probes: Probes) -> None:
-    asked = AskedSingleStream(scenario="single-stream", samples=10, time_s=0.0, rounds=2)
+def test_the_same_texts_are_streamed_as_tensors_and_from_the_text_on(entries: list[RaceEntry], probes: Probes) -> None:
+    asked = SingleStreamSettings(scenario="single-stream", samples=10, time_s=0.0, rounds=2)
     tensors, piped = (both(asked, at, entries, probes) for at in ("engine", "pipeline"))
     for one, other in zip(tensors, piped, strict=True):
         assert isinstance(one, results.SingleStream) and isinstance(other, results.SingleStream)
@@ -71,8 +73,8 @@ def test_the_same_texts_are_streamed_as_tensors_and_from_the_text_on(entries: li
         assert one.parts_ns == {}
 
 
-def test_mixed_lengths_count_real_tokens_and_what_padding_adds(entries: list[Entry], probes: Probes) -> None:
-    padded, alone = both(AskedMixed(scenario="mixed-lengths", batch=4, rounds=2), "pipeline", entries, probes)
+def test_mixed_lengths_count_real_tokens_and_what_padding_adds(entries: list[RaceEntry], probes: Probes) -> None:
+    padded, alone = both(MixedLengthsSettings(scenario="mixed-lengths", batch=4, rounds=2), "pipeline", entries, probes)
     assert isinstance(padded, results.MixedLengths) and isinstance(alone, results.MixedLengths)
     assert padded.texts is not None
     assert [sum(turn.tokens) for turn in padded.rounds] == [padded.texts.tokens] * 2
@@ -80,39 +82,41 @@ def test_mixed_lengths_count_real_tokens_and_what_padding_adds(entries: list[Ent
     assert 0.0 <= padding_share(padded) < 0.2
 
 
-def test_offline_runs_everything_at_once(entries: list[Entry], probes: Probes) -> None:
-    for result in both(AskedOffline(scenario="offline", rounds=2), "pipeline", entries, probes):
+def test_offline_runs_everything_at_once(entries: list[RaceEntry], probes: Probes) -> None:
+    for result in both(OfflineSettings(scenario="offline", rounds=2), "pipeline", entries, probes):
         assert isinstance(result, results.Offline)
         assert [run.texts for run in result.passes] == [8, 8]
 
 
-def test_a_grid_measures_the_shapes_that_the_engine_was_made_for(entries: list[Entry], probes: Probes) -> None:
-    asked = AskedGrid(scenario="shape-grid", batches=(1, 4, 64), sequences=(8, 16, 512), time_s=0.0, rounds=1)
+def test_a_grid_measures_the_shapes_that_the_engine_was_made_for(entries: list[RaceEntry], probes: Probes) -> None:
+    asked = ShapeGridSettings(scenario="shape-grid", batches=(1, 4, 64), sequences=(8, 16, 512), time_s=0.0, rounds=1)
     for result in both(asked, "engine", entries, probes):
         assert isinstance(result, results.ShapeGrid)
         assert [str(cell.shape) for cell in result.cells] == ["1x8", "1x16", "4x8", "4x16"]
 
 
 def test_a_stream_that_never_reaches_its_samples_is_cut_and_keeps_what_it_has(
-    entries: list[Entry], probes: Probes
+    entries: list[RaceEntry], probes: Probes
 ) -> None:
-    asked = AskedSingleStream(scenario="single-stream", samples=10**9, time_s=0.0, rounds=1, limit_s=0.2)
-    found = run_in_process(Unit(asked=asked, at="engine"), entries, probes)
+    asked = SingleStreamSettings(scenario="single-stream", samples=10**9, time_s=0.0, rounds=1, limit_s=0.2)
+    found = run_in_process(SuiteUnit(asked=asked, at="engine"), entries, probes)
     assert all(result.cut and "never reached its samples" in result.cut for result in found)
     assert all(final(result) is not None for result in found)
 
 
-def test_a_contender_that_cannot_be_opened_says_why_and_the_other_goes_on(entries: list[Entry], tmp_path: Path) -> None:
-    gone = Entry("gone", entries[0].artifact.model_copy().at(tmp_path / "gone"))
+def test_a_contender_that_cannot_be_opened_says_why_and_the_other_goes_on(
+    entries: list[RaceEntry], tmp_path: Path
+) -> None:
+    gone = RaceEntry("gone", entries[0].artifact.model_copy().at(tmp_path / "gone"))
     with Probes(TEXTS, source="seven", threads=1, cores=()) as probes:
-        asked = AskedOffline(scenario="offline", rounds=1)
-        broken, whole = run_in_process(Unit(asked=asked, at="pipeline"), [gone, entries[0]], probes)
+        asked = OfflineSettings(scenario="offline", rounds=1)
+        broken, whole = run_in_process(SuiteUnit(asked=asked, at="pipeline"), [gone, entries[0]], probes)
     assert broken.cut and "is not an artifact" in broken.cut
     assert whole.cut is None
 
 
-def test_a_cold_start_ends_at_the_first_correct_answer(entries: list[Entry], probes: Probes) -> None:
-    unit = Unit(asked=AskedColdStart(scenario="cold-start", starts=1), at="pipeline")
+def test_a_cold_start_ends_at_the_first_correct_answer(entries: list[RaceEntry], probes: Probes) -> None:
+    unit = SuiteUnit(asked=ColdStartSettings(scenario="cold-start", starts=1), at="pipeline")
     for result in run_footprint(unit, entries[:1], probes):
         assert isinstance(result, results.ColdStart) and result.cut is None
         (start,) = result.starts
@@ -129,18 +133,20 @@ def test_another_answer_is_not_a_correct_one() -> None:
     assert distance(wanted, {"embedding": np.array([[1.0]])}) == float("inf")
 
 
-def test_memory_and_size_are_those_of_the_engine(entries: list[Entry], probes: Probes) -> None:
-    (memory,) = run_footprint(Unit(asked=AskedMemory(scenario="memory"), at="pipeline"), entries[:1], probes)
+def test_memory_and_size_are_those_of_the_engine(entries: list[RaceEntry], probes: Probes) -> None:
+    (memory,) = run_footprint(SuiteUnit(asked=MemorySettings(scenario="memory"), at="pipeline"), entries[:1], probes)
     assert isinstance(memory, results.Memory) and memory.cut is None
     assert memory.before_open_bytes and memory.after_open_bytes
     assert memory.before_open_bytes < memory.after_open_bytes <= memory.peak_bytes
-    (size,) = run_footprint(Unit(asked=AskedSize(scenario="size"), at="engine"), entries[:1], probes)
+    (size,) = run_footprint(SuiteUnit(asked=SizeSettings(scenario="size"), at="engine"), entries[:1], probes)
     assert isinstance(size, results.SizeOnDisk)
     assert size.files == {"model.onnx": (entries[0].artifact.directory / "model.onnx").stat().st_size}
 
 
-def test_energy_is_measured_or_says_why_not(entries: list[Entry], probes: Probes) -> None:
-    (found,) = run_footprint(Unit(asked=AskedEnergy(scenario="energy", rounds=1), at="pipeline"), entries[:1], probes)
+def test_energy_is_measured_or_says_why_not(entries: list[RaceEntry], probes: Probes) -> None:
+    (found,) = run_footprint(
+        SuiteUnit(asked=EnergySettings(scenario="energy", rounds=1), at="pipeline"), entries[:1], probes
+    )
     assert isinstance(found, results.Energy)
     assert bool(found.passes) != bool(found.unavailable)
 
@@ -155,13 +161,13 @@ def test_energy_counters_are_found_summed_and_turn_over(tmp_path: Path) -> None:
         (zone / "energy_uj").write_text("900\n")
         (zone / "max_energy_range_uj").write_text("1000\n")
     counter = find_counter(tmp_path)
-    assert isinstance(counter, Counter)
+    assert isinstance(counter, EnergyCounter)
     before = counter.read_uj()
     (tmp_path / "intel-rapl:1" / "energy_uj").write_text("100\n")
     assert counter.joules_between(before, counter.read_uj()) == pytest.approx(200e-6)
 
 
-def test_a_stream_on_a_clock_turned_by_hand(entries: list[Entry]) -> None:
+def test_a_stream_on_a_clock_turned_by_hand(entries: list[RaceEntry]) -> None:
     clock = Clock()
 
     def infer(inputs: object) -> dict[str, object]:

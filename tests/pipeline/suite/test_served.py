@@ -15,16 +15,16 @@ from tests.serving.worlds import TEXTS, processes_with, tiny_repository
 from trimaran.benchmarks.scenarios import results
 from trimaran.benchmarks.scenarios.finals import final, knee
 from trimaran.benchmarks.scenarios.results import Wire
-from trimaran.benchmarks.scenarios.scenarios import (
-    AskedClosedLoop,
-    AskedOffline,
-    AskedOpenLoop,
-    AskedScenario,
-    AskedSingleStream,
-    Unit,
+from trimaran.benchmarks.scenarios.settings import (
+    AnyScenarioSettings,
+    ClosedLoopSettings,
+    OfflineSettings,
+    OpenLoopSettings,
+    SingleStreamSettings,
+    SuiteUnit,
 )
 from trimaran.core.store import HOME_VARIABLE
-from trimaran.pipeline.suite.served import Target, between_rates, run_served, statistics
+from trimaran.pipeline.suite.served import ServedTarget, between_rates, run_served, statistics
 from trimaran.serving.triton import installation
 from trimaran.serving.triton.server import Server, launch
 
@@ -42,8 +42,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
             yield running
 
 
-def target(server: Server) -> Target:
-    return Target(
+def target(server: Server) -> ServedTarget:
+    return ServedTarget(
         kind="triton",
         model="vectors",
         task="embedding",
@@ -52,14 +52,14 @@ def target(server: Server) -> Target:
     )
 
 
-def asked_of(server: Server, asked: AskedScenario, wire: Wire) -> results.Result:
-    unit = Unit(asked=asked, at="served", wire=wire)
+def asked_of(server: Server, asked: AnyScenarioSettings, wire: Wire) -> results.ScenarioResult:
+    unit = SuiteUnit(asked=asked, at="served", wire=wire)
     return run_served(unit, target=target(server), head=HEAD, texts=TEXTS, used=None)
 
 
 @pytest.mark.parametrize("wire", ["grpc", "http"])
 def test_a_single_stream_over_the_wire_is_split_by_tritons_own_counters(server: Server, wire: Wire) -> None:
-    asked = AskedSingleStream(scenario="single-stream", samples=20, time_s=0.0, rounds=2, warmup=3)
+    asked = SingleStreamSettings(scenario="single-stream", samples=20, time_s=0.0, rounds=2, warmup=3)
     found = asked_of(server, asked, wire)
     assert isinstance(found, results.SingleStream) and found.cut is None
     assert [len(turn.samples_ns) for turn in found.rounds] == [21, 21], "whole passes over seven texts"
@@ -72,7 +72,7 @@ def test_a_single_stream_over_the_wire_is_split_by_tritons_own_counters(server: 
 
 
 def test_more_callers_are_swept_and_have_a_knee(server: Server) -> None:
-    asked = AskedClosedLoop(scenario="closed-loop", concurrency=(1, 3), samples=20, time_s=0.0)
+    asked = ClosedLoopSettings(scenario="closed-loop", concurrency=(1, 3), samples=20, time_s=0.0)
     found = asked_of(server, asked, "grpc")
     assert isinstance(found, results.ClosedLoop) and found.cut is None
     assert [point.concurrency for point in found.points] == [1, 3]
@@ -81,7 +81,7 @@ def test_more_callers_are_swept_and_have_a_knee(server: Server) -> None:
 
 
 def test_an_open_loop_brackets_the_rate_that_holds_the_budget(server: Server) -> None:
-    asked = AskedOpenLoop(
+    asked = OpenLoopSettings(
         scenario="open-loop", budget_ms=1e-3, shares_of_one_caller=(0.2, 0.4), refine=1, samples=10, time_s=0.0
     )
     found = asked_of(server, asked, "grpc")
@@ -96,7 +96,7 @@ def test_an_open_loop_brackets_the_rate_that_holds_the_budget(server: Server) ->
 
 
 def test_rates_too_low_for_their_samples_in_time_are_cut(server: Server) -> None:
-    asked = AskedOpenLoop(
+    asked = OpenLoopSettings(
         scenario="open-loop", shares_of_one_caller=(1e-3,), refine=0, samples=10_000, time_s=0.0, limit_s=1.0
     )
     found = asked_of(server, asked, "grpc")
@@ -106,7 +106,7 @@ def test_rates_too_low_for_their_samples_in_time_are_cut(server: Server) -> None
 
 
 def test_offline_answers_every_text(server: Server) -> None:
-    found = asked_of(server, AskedOffline(scenario="offline", at=("served",), rounds=2, callers=3), "http")
+    found = asked_of(server, OfflineSettings(scenario="offline", at=("served",), rounds=2, callers=3), "http")
     assert isinstance(found, results.Offline)
     assert [run.texts for run in found.passes] == [len(TEXTS)] * 2
 
@@ -114,7 +114,7 @@ def test_offline_answers_every_text(server: Server) -> None:
 def test_counters_of_a_model_that_is_not_there_are_none(server: Server) -> None:
     here = target(server)
     assert statistics(here) is not None
-    assert statistics(Target("triton", "nobody", "embedding", here.urls, here.statistics)) is None
+    assert statistics(ServedTarget("triton", "nobody", "embedding", here.urls, here.statistics)) is None
 
 
 def test_a_server_that_dies_in_the_middle_leaves_what_it_answered(tmp_path: Path) -> None:
@@ -131,7 +131,9 @@ def test_a_server_that_dies_in_the_middle_leaves_what_it_answered(tmp_path: Path
 
         killer = threading.Thread(target=kill)
         killer.start()
-        asked = AskedClosedLoop(scenario="closed-loop", concurrency=(2, 4), samples=10**6, time_s=60.0, limit_s=120.0)
+        asked = ClosedLoopSettings(
+            scenario="closed-loop", concurrency=(2, 4), samples=10**6, time_s=60.0, limit_s=120.0
+        )
         found = asked_of(running, asked, "grpc")
         killer.join()
     assert isinstance(found, results.ClosedLoop)

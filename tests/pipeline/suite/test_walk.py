@@ -22,8 +22,8 @@ from trimaran.benchmarks.report.limits import shares
 from trimaran.benchmarks.report.report import Report
 from trimaran.benchmarks.report.report_files import read_report
 from trimaran.benchmarks.scenarios import loadgen, suite_board
-from trimaran.benchmarks.scenarios.finals import READINGS, final, scenario_of
-from trimaran.benchmarks.scenarios.scenarios import Unit
+from trimaran.benchmarks.scenarios.finals import READINGS, final
+from trimaran.benchmarks.scenarios.settings import SuiteUnit
 from trimaran.benchmarks.scenarios.suite import Suite, suite_from_data
 from trimaran.benchmarks.scenarios.suite_state import FILE
 from trimaran.benchmarks.scenarios.time_parts import time_splits
@@ -35,8 +35,8 @@ from trimaran.core.progress import SilentProgress
 from trimaran.core.store import Store
 from trimaran.model_repository.layout import lay_out
 from trimaran.pipeline.suite import walk as suite_walk
-from trimaran.pipeline.suite.run import Wanted, bench_suite
-from trimaran.pipeline.suite.served import Target
+from trimaran.pipeline.suite.run import SuiteOptions, bench_suite
+from trimaran.pipeline.suite.served import ServedTarget
 from trimaran.serving.triton import installation
 from trimaran.serving.triton.server import launch
 
@@ -84,7 +84,7 @@ def run(
     suite: Suite,
     home: Path,
     report: Path,
-    wanted: Wanted = Wanted(),  # noqa: B008  (frozen)
+    wanted: SuiteOptions = SuiteOptions(),  # noqa: B008  (frozen)
 ) -> Report:
     # Few, so that judging takes no time: what is judged is not what is tested here.
     judging = home / "judging.txt"
@@ -118,8 +118,8 @@ def whole(model: Path, home: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 def test_every_scenario_ends_in_its_number(whole: Report) -> None:
     assert whole.suite is not None and whole.suite.cut is None
-    assert {scenario_of(result) for result in whole.scenarios} == set(READINGS)
-    nothing = [scenario_of(result) for result in whole.scenarios if final(result) is None]
+    assert {result.scenario for result in whole.scenarios} == set(READINGS)
+    nothing = [result.scenario for result in whole.scenarios if final(result) is None]
     assert set(nothing) <= {"energy"}
     assert [result.cut for result in whole.scenarios] == [None] * len(whole.scenarios)
     assert whole.cores, "every contender was pinned to the same cores"
@@ -127,7 +127,7 @@ def test_every_scenario_ends_in_its_number(whole: Report) -> None:
 
 
 def test_the_same_texts_are_asked_at_all_three_levels(whole: Report) -> None:
-    streams = [result for result in whole.scenarios if scenario_of(result) == "single-stream"]
+    streams = [result for result in whole.scenarios if result.scenario == "single-stream"]
     assert {result.at for result in streams} == {"engine", "pipeline", "served"}
     assert len({result.texts.digest for result in streams if result.texts}) == 1
     (split,) = [found for found in time_splits(whole.scenarios) if found.wire]
@@ -141,7 +141,7 @@ def test_baselines_and_the_attention_setting_are_stated(whole: Report) -> None:
     assert whole.reference.runs_as == "eager, fp32, attention sdpa"
     assert whole.row("eager-bf16") == baseline
     assert any(measured.candidate == "eager-bf16" for measured in whole.measurements)
-    mixed = [result.candidate for result in whole.scenarios if scenario_of(result) == "mixed-lengths"]
+    mixed = [result.candidate for result in whole.scenarios if result.scenario == "mixed-lengths"]
     assert mixed == ["eager", "eager-bf16", "onnxruntime-fp32"]
 
 
@@ -174,26 +174,26 @@ def test_a_suite_that_was_interrupted_is_taken_up_where_it_was(
         run(model, suite, home, tmp_path)
     partial = read_report(tmp_path)
     assert partial.suite is not None and partial.suite.cut == "It ended during offline, pipeline: KeyboardInterrupt"
-    assert {scenario_of(result) for result in partial.scenarios} == {"size"}, "what was found is kept and marked"
+    assert {result.scenario for result in partial.scenarios} == {"size"}, "what was found is kept and marked"
 
-    def noted(unit: Unit, *arguments: Any, **options: Any) -> Any:
+    def noted(unit: SuiteUnit, *arguments: Any, **options: Any) -> Any:
         ran.append(unit.asked.scenario)
         return in_process(unit, *arguments, **options)
 
-    def footprint(unit: Unit, *arguments: Any, **options: Any) -> Any:
+    def footprint(unit: SuiteUnit, *arguments: Any, **options: Any) -> Any:
         ran.append(unit.asked.scenario)
         return footprints(unit, *arguments, **options)
 
     footprints = suite_walk.run_footprint
     monkeypatch.setattr(suite_walk, "run_in_process", noted)
     monkeypatch.setattr(suite_walk, "run_footprint", footprint)
-    taken_up = run(model, suite, home, tmp_path, Wanted(resume=True))
+    taken_up = run(model, suite, home, tmp_path, SuiteOptions(resume=True))
     assert ran == ["offline", "memory"], "the size was found before"
     assert taken_up.suite is not None and (taken_up.suite.cut, taken_up.suite.resumed) == (None, 1)
-    assert {scenario_of(result) for result in taken_up.scenarios} == {"size", "offline", "memory"}
+    assert {result.scenario for result in taken_up.scenarios} == {"size", "offline", "memory"}
     assert not (tmp_path / FILE).exists()
     with pytest.raises(UsageError, match="nothing to take up"):
-        run(model, suite, home, tmp_path, Wanted(resume=True))
+        run(model, suite, home, tmp_path, SuiteOptions(resume=True))
 
 
 def test_a_scenario_that_never_reaches_its_samples_ends_with_an_error_and_keeps_the_rest(
@@ -207,7 +207,7 @@ def test_a_scenario_that_never_reaches_its_samples_ends_with_an_error_and_keeps_
     assert "--resume" in str(ended.value)
     partial = read_report(tmp_path)
     assert partial.suite is not None and partial.suite.cut
-    assert {scenario_of(result) for result in partial.scenarios} == {"single-stream", "size"}
+    assert {result.scenario for result in partial.scenarios} == {"single-stream", "size"}
     assert (tmp_path / FILE).exists()
 
 
@@ -218,7 +218,7 @@ def test_a_server_that_dies_in_the_middle_ends_with_an_error_and_keeps_the_rest(
         pytest.skip(reason)
     serve = suite_walk.run_served
 
-    def killing(unit: Unit, *, target: Any, **options: Any) -> Any:
+    def killing(unit: SuiteUnit, *, target: Any, **options: Any) -> Any:
         if unit.asked.scenario == "closed-loop":
             for pid in processes_with(f"--http-port\0{target.urls['http'].rpartition(':')[2]}"):
                 if Path(f"/proc/{pid}/comm").read_text().startswith("tritonserver"):
@@ -235,7 +235,7 @@ def test_a_server_that_dies_in_the_middle_ends_with_an_error_and_keeps_the_rest(
         run(model, suite, home, tmp_path)
     assert ended.value.exit_code == 7
     partial = read_report(tmp_path)
-    found = {scenario_of(result): result.cut_by for result in partial.scenarios}
+    found = {result.scenario: result.cut_by for result in partial.scenarios}
     assert found == {"single-stream": None, "closed-loop": "server"}, "nothing is asked of a dead server"
 
 
@@ -248,16 +248,18 @@ def test_a_server_that_is_there_is_asked_when_it_serves_this_candidate(
     lay_out(Store(home / "store").open(str(chosen)), repository=tmp_path / "r", name="tiny", rows="alone", threads=1)
     lay_out(tiny_artifact(tmp_path / "s"), repository=tmp_path / "other", name="tiny", rows="alone", threads=1)
     with launch(tmp_path / "r", drain=False) as server:
-        target = Target(kind="triton", model="", task="", urls={"http": server.http_url}, statistics=server.http_url)
-        found = run(model, suite, home, tmp_path / "report", Wanted(target=target))
+        target = ServedTarget(
+            kind="triton", model="", task="", urls={"http": server.http_url}, statistics=server.http_url
+        )
+        found = run(model, suite, home, tmp_path / "report", SuiteOptions(target=target))
     served = [result for result in found.scenarios if result.at == "served"]
     assert [(result.wire, result.cut) for result in served] == [("http", None)], "no address was given for gRPC"
     with launch(tmp_path / "other", drain=False) as server:
-        target = Target(kind="triton", model="", task="", urls={"grpc": server.grpc_url})
+        target = ServedTarget(kind="triton", model="", task="", urls={"grpc": server.grpc_url})
         with pytest.raises(ValidationError, match="does not serve onnxruntime-fp32"):
-            run(model, suite, home, tmp_path / "again", Wanted(target=target))
+            run(model, suite, home, tmp_path / "again", SuiteOptions(target=target))
     partial = read_report(tmp_path / "again")
-    assert {scenario_of(result) for result in partial.scenarios} == {"size"}, "what was found is kept"
+    assert {result.scenario for result in partial.scenarios} == {"size"}, "what was found is kept"
 
 
 def test_texts_longer_than_the_profile_are_refused_unless_they_may_be_cut(
@@ -267,9 +269,9 @@ def test_texts_longer_than_the_profile_are_refused_unless_they_may_be_cut(
     texts.write_text("\n".join(f"{'word ' * 80}{number}" for number in range(16)))
     suite = suite_of({"scenario": "offline", "rounds": 1, "candidates": ["chosen"]})
     with pytest.raises(UsageError, match="16 of 16 texts are longer than the profile") as refused:
-        run(model, suite, home, tmp_path / "report", Wanted(texts=texts))
+        run(model, suite, home, tmp_path / "report", SuiteOptions(texts=texts))
     assert refused.value.exit_code == 2
-    found = run(model, suite, home, tmp_path / "report", Wanted(texts=texts, truncate=True))
+    found = run(model, suite, home, tmp_path / "report", SuiteOptions(texts=texts, truncate=True))
     (result,) = found.scenarios
     assert result.texts is not None and result.texts.truncated == 6
 
@@ -318,7 +320,7 @@ class Terminal(io.StringIO):
 
 
 def results_of(report: Report, scenario: str) -> Sequence[Any]:
-    return [result for result in report.scenarios if scenario_of(result) == scenario]
+    return [result for result in report.scenarios if result.scenario == scenario]
 
 
 def test_the_board_is_a_table_on_a_terminal_and_lines_in_a_log(whole: Report) -> None:

@@ -13,12 +13,12 @@ from tests.export.zoo import saved_model, tokenizer_of, wordpiece_vocabulary
 from tests.quantize.tensorrt.engines import CALIBRATION, CAPABILITIES, PROFILE, QUIET, TASKS, World
 from trimaran.core import backends
 from trimaran.core.artifact import Artifact, load_artifact
-from trimaran.core.candidates import candidate
 from trimaran.core.errors import ToolError, UnavailableError, UsageError
 from trimaran.core.spec import Range, ShapeProfile
 from trimaran.export.locate import locate
 from trimaran.export.reference import reference
 from trimaran.export.to_onnx import export
+from trimaran.quantize.candidates import candidate
 from trimaran.quantize.settings import MakerSettings
 from trimaran.quantize.stage import to_precision
 from trimaran.quantize.tensorrt.engine import _watching, build_engine, profile_shapes, short_and_long

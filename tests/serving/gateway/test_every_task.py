@@ -20,7 +20,7 @@ from tests.serving.triton.test_every_task import assert_alike
 from trimaran import AsyncClient, Client
 from trimaran.cli import main
 from trimaran.core.errors import RequestFailed, UsageError
-from trimaran.runtime.answers import ANSWERS
+from trimaran.core.tasks import TASKS
 from trimaran.serving.client.asking import example_command
 
 MANY = [*WORDS, "a", "b c", "d e f g"] * 2
@@ -61,7 +61,7 @@ def client(request: pytest.FixtureRequest, tasks: Tasks) -> Iterator[Any]:
 def in_process(tasks: Tasks, task: str, items: Any, **options: Any) -> list[Any]:
     """Each item alone, so that what a batch changes would be seen."""
     served = answering(tasks.artifacts[task])
-    return [ANSWERS[task](served, [item], **options)[0] for item in items]
+    return [TASKS[task].served.answer(served, [item], **options)[0] for item in items]
 
 
 def pairs(answers: Any) -> list[Any]:

@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 
 from tests.export.exported import LONG, answering, exported_family
 from trimaran.core.artifact import Artifact
+from trimaran.core.tasks import TASKS
 from trimaran.model_repository.layout import lay_out
-from trimaran.runtime.answers import ANSWERS
-from trimaran.runtime.wire import WIRES
 
 MASKED = "The [MASK] was quiet and the [MASK] slept."
 CONTEXT = "Berlin 是德国的首都 🍕. " + "The park is green and the weather is fine. " * 8
@@ -65,7 +64,7 @@ QUESTIONS: dict[str, tuple[Question, ...]] = {
 def every_task(root: Path) -> tuple[Path, dict[str, Artifact]]:
     """A repository with a tiny BERT for each task, named as the task, and the graphs they were laid out from."""
     artifacts = {}
-    for task in WIRES:
+    for task in TASKS:
         located = {"extras": ("hidden_states", "attentions")} if task == "feature-extraction" else None
         artifacts[task] = exported_family(root / task, "bert", task, profile=LONG, located=located)
         lay_out(artifacts[task], repository=root / "repository", name=task, rows="padded", threads=1)
@@ -74,7 +73,9 @@ def every_task(root: Path) -> tuple[Path, dict[str, Artifact]]:
 
 def in_process(artifact: Artifact, question: Question) -> Any:
     """The tensors that the same graph gives without a server, each row asked alone."""
-    wire = WIRES[artifact.task]
+    wire = TASKS[artifact.task].served
     served = answering(artifact)
-    answers = [ANSWERS[artifact.task](served, [wire.item(row)], **question.keywords)[0] for row in question.rows]
+    answers = [
+        TASKS[artifact.task].served.answer(served, [wire.item(row)], **question.keywords)[0] for row in question.rows
+    ]
     return wire.tensors(answers)

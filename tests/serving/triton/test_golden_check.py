@@ -11,8 +11,8 @@ from tests.serving.worlds import TEXTS, by_hand, logits_by_hand
 from tests.tiny import LABELS, tiny_artifact
 from trimaran.core.errors import IntegrityError, QualityError
 from trimaran.core.tasks import Gate, gates_for
+from trimaran.core.tasks.task import WireTensors
 from trimaran.judging.golden import Golden, golden_rows, make_golden, read_golden
-from trimaran.judging.wire_fidelity import Tensors
 from trimaran.model_repository.layout import lay_out
 from trimaran.runtime.text import softmax
 from trimaran.serving.triton.golden_check import serve_and_verify
@@ -20,7 +20,7 @@ from trimaran.serving.triton.golden_check import serve_and_verify
 ROWS = [{"TEXT": text} for text in TEXTS]
 
 
-def bundle(task: str, numbers: str, wanted: Tensors, proven: Tensors, gates: tuple[Gate, ...]) -> Golden:
+def bundle(task: str, numbers: str, wanted: WireTensors, proven: WireTensors, gates: tuple[Gate, ...]) -> Golden:
     return make_golden(
         task=task, model="tiny", reference="", numbers=numbers, rows=ROWS, wanted=wanted, proven=proven, gates=gates
     )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trimaran.benchmarks.measure.runner import Entry, Outcome
+from trimaran.benchmarks.measure.runner import ContenderOutcome, RaceEntry
 from trimaran.benchmarks.report.report import CandidateRow
 from trimaran.core.artifact import Artifact
 from trimaran.core.errors import UsageError
@@ -78,13 +78,13 @@ def runs_as(reference: Artifact, row: Baseline | None = None) -> str:
     return f"{how}, attention {attention_of(reference)}"
 
 
-def baseline_entries(reference: Artifact, rows: Sequence[Baseline]) -> list[Entry]:
+def baseline_entries(reference: Artifact, rows: Sequence[Baseline]) -> list[RaceEntry]:
     """Those that can run here; one that cannot gets its row with the reason all the same."""
-    return [Entry(row.name, reference, options=dict(row.options)) for row in rows if row.why_not() is None]
+    return [RaceEntry(row.name, reference, options=dict(row.options)) for row in rows if row.why_not() is None]
 
 
 def baseline_row(
-    reference: Artifact, row: Baseline, outcome: Outcome | None, quality: Quality | None = None
+    reference: Artifact, row: Baseline, outcome: ContenderOutcome | None, quality: Quality | None = None
 ) -> CandidateRow:
     failure = row.why_not() or (outcome and outcome.failure) or None
     said = f"It cannot run here: {failure}" if row.why_not() else failure

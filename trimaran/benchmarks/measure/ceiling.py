@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from trimaran.benchmarks.measure.products import Product, products_of
+from trimaran.benchmarks.measure.products import MatrixProduct, products_of
 from trimaran.core import isolation
 from trimaran.core.samples import Shape
 from trimaran.core.spec import Frozen
@@ -32,10 +32,10 @@ _TURNS = 5
 _TURN_S = 0.02
 
 
-class Bare(Frozen):
+class BareProduct(Frozen):
     """One product's fastest kernel in one arithmetic; seconds for all `count` of them."""
 
-    product: Product
+    product: MatrixProduct
     arithmetic: Arithmetic
     library: str
     seconds: float
@@ -48,7 +48,7 @@ class Bare(Frozen):
 class Ceiling(Frozen):
     shape: Shape
     threads: int
-    bare: tuple[Bare, ...]
+    bare: tuple[BareProduct, ...]
 
     def seconds(self, arithmetic: Arithmetic) -> float:
         """All products of the model, one after the other. Where integers do not help, float counts for both."""
@@ -64,16 +64,13 @@ class Ceiling(Frozen):
 def measure_ceiling(graph: Path, shape: Shape, *, threads: int, deadline_s: float = 300.0) -> Ceiling:
     """In a child process, under the narrowest instruction set that it needs to live."""
     products = [product.model_dump() for product in products_of(graph, shape)]
-    found, _ = isolation.first_restriction_that_runs(
-        lambda restriction: isolation.run(
-            "trimaran.benchmarks.measure.ceiling:time_products",
-            deadline_s=deadline_s,
-            environment={**thread_environment(threads), **restriction},
-            products=products,
-            threads=threads,
-        )
-    )
-    return Ceiling(shape=shape, threads=threads, bare=tuple(Bare.model_validate(row) for row in found))
+
+    def attempt(restriction: dict[str, str]) -> list[dict[str, Any]]:
+        with isolation.Worker(environment={**thread_environment(threads), **restriction}) as worker:
+            return worker.call(time_products, deadline_s, products=products, threads=threads)
+
+    found, _ = isolation.first_restriction_that_runs(attempt)
+    return Ceiling(shape=shape, threads=threads, bare=tuple(BareProduct.model_validate(row) for row in found))
 
 
 def time_products(products: Sequence[dict[str, Any]], threads: int) -> list[dict[str, Any]]:
@@ -81,9 +78,9 @@ def time_products(products: Sequence[dict[str, Any]], threads: int) -> list[dict
     import torch
 
     torch.set_num_threads(threads)
-    calls: list[tuple[Product, Arithmetic, str, Callable[[], Any]]] = []
+    calls: list[tuple[MatrixProduct, Arithmetic, str, Callable[[], Any]]] = []
     for row in products:
-        product = Product.model_validate(row)
+        product = MatrixProduct.model_validate(row)
         for arithmetic, library, prepare in KERNELS:
             if (call := prepare(product, threads)) is not None:
                 calls.append((product, arithmetic, library, call))
@@ -91,9 +88,9 @@ def time_products(products: Sequence[dict[str, Any]], threads: int) -> list[dict
     for _ in range(_TURNS):
         for index, (_, _, _, call) in enumerate(calls):
             fastest[index] = min(fastest[index], _fastest(call))
-    best: dict[tuple[Product, Arithmetic], Bare] = {}
+    best: dict[tuple[MatrixProduct, Arithmetic], BareProduct] = {}
     for (product, arithmetic, library, _), seconds in zip(calls, fastest, strict=True):
-        bare = Bare(product=product, arithmetic=arithmetic, library=library, seconds=seconds * product.count)
+        bare = BareProduct(product=product, arithmetic=arithmetic, library=library, seconds=seconds * product.count)
         known = best.get((product, arithmetic))
         if known is None or bare.seconds < known.seconds:
             best[product, arithmetic] = bare
@@ -110,7 +107,7 @@ def _fastest(call: Callable[[], Any]) -> float:
     return best
 
 
-def _torch_float(product: Product, threads: int, kind: str = "float32") -> Callable[[], Any]:
+def _torch_float(product: MatrixProduct, threads: int, kind: str = "float32") -> Callable[[], Any]:
     import torch
 
     dtype = getattr(torch, kind)
@@ -122,7 +119,7 @@ def _torch_float(product: Product, threads: int, kind: str = "float32") -> Calla
     return lambda: torch.bmm(left, right, out=out)
 
 
-def _torch_int8(product: Product, threads: int) -> Callable[[], Any] | None:
+def _torch_int8(product: MatrixProduct, threads: int) -> Callable[[], Any] | None:
     import torch
 
     if product.batch > 1:
@@ -132,7 +129,7 @@ def _torch_int8(product: Product, threads: int) -> Callable[[], Any] | None:
     return lambda: torch._int_mm(left, right)
 
 
-def _onnxruntime_int8(product: Product, threads: int) -> Callable[[], Any] | None:
+def _onnxruntime_int8(product: MatrixProduct, threads: int) -> Callable[[], Any] | None:
     """Unsigned activations by signed constant weights: the form that has packed kernels."""
     import onnxruntime
     from onnx import TensorProto, helper, numpy_helper
@@ -157,7 +154,7 @@ def _onnxruntime_int8(product: Product, threads: int) -> Callable[[], Any] | Non
     return lambda: session.run(None, {"left": left})
 
 
-KERNELS: tuple[tuple[Arithmetic, str, Callable[[Product, int], Callable[[], Any] | None]], ...] = (
+KERNELS: tuple[tuple[Arithmetic, str, Callable[[MatrixProduct, int], Callable[[], Any] | None]], ...] = (
     ("float32", "torch", _torch_float),
     ("bfloat16", "torch", partial(_torch_float, kind="bfloat16")),
     ("int8", "torch", _torch_int8),

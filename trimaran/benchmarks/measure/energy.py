@@ -8,7 +8,7 @@ from typing import NamedTuple
 POWERCAP = Path("/sys/class/powercap")
 
 
-class Counter(NamedTuple):
+class EnergyCounter(NamedTuple):
     """The packages' counters in microjoules; each wraps around at its range."""
 
     files: tuple[Path, ...]
@@ -30,7 +30,7 @@ class Counter(NamedTuple):
         return sum(spent) / 1e6
 
 
-def find_counter(root: Path = POWERCAP) -> Counter | str:
+def find_counter(root: Path = POWERCAP) -> EnergyCounter | str:
     """The counter, or the sentence why there is none."""
     if not root.is_dir():
         return f"This machine shows no energy counter: {root} does not exist (most virtual machines hide it)."
@@ -49,4 +49,4 @@ def find_counter(root: Path = POWERCAP) -> Counter | str:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         return f"The energy counter cannot be read: {reason}. Only root may, unless the machine is told otherwise."
-    return Counter(files, ranges)
+    return EnergyCounter(files, ranges)

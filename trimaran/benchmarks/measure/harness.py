@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from trimaran.benchmarks.measure.runner import Effort, Entry, measure
+from trimaran.benchmarks.measure.runner import Effort, RaceEntry, measure
 from trimaran.benchmarks.scenarios.results import HarnessCheck, Twins
 from trimaran.core.errors import TrimaranError
 from trimaran.core.isolation import Worker
@@ -59,6 +59,25 @@ def twins_verdicts(twins: Twins) -> tuple[tuple[Ratio, Difference], tuple[Ratio,
     return (again, separated(again)), (twice, separated(twice))
 
 
+def harness_sentences(check: HarnessCheck) -> tuple[str, ...]:
+    """What the harness costs, and whether it tells an engine from itself, as facts for a report."""
+    facts = []
+    if (floor := floor_ns(check)) is not None:
+        facts.append(f"A session that does nothing takes {floor / 1e3:.3g} µs under the harness: its floor.")
+    if cost := overhead(check):
+        facts.append(
+            f"A call of {cost.call_ns / 1e6:.3g} ms takes {cost.ratio.median:.4f} times ({cost.ratio.low:.4f}–"
+            f"{cost.ratio.high:.4f}) as long under the harness as in a bare loop."
+        )
+    if check.twins:
+        (again, same), (twice, doubled) = twins_verdicts(check.twins)
+        facts.append(
+            f"The same engine against itself: {same} ({again.low:.2f}–{again.high:.2f}). Called twice for once: "
+            f"{doubled} ({twice.low:.2f}–{twice.high:.2f})."
+        )
+    return tuple(facts)
+
+
 def warnings(check: HarnessCheck) -> tuple[str, ...]:
     """A sentence for everything that the harness should not do and did: the other numbers stand under it."""
     said = []
@@ -90,28 +109,27 @@ def warnings(check: HarnessCheck) -> tuple[str, ...]:
 
 def check_harness(*, cores: Sequence[int] = (), step: Step | None = None) -> HarnessCheck:
     """Null session and bare loop, in a child like every contender's."""
-    found: dict[str, list[Round]] = {"null": [], "bare": [], "timed": []}
+    kinds = {"null": Bench.null, "bare": Bench.bare, "timed": Bench.timed}
+    found: dict[str, list[Round]] = {kind: [] for kind in kinds}
     generator = np.random.default_rng(0)
     with Worker() as worker:
-        worker.call(
-            "trimaran.benchmarks.measure.harness:Bench", deadline_s=_DEADLINE_S, cores=list(cores), call_ns=CALL_NS
-        )
+        bench = worker.hold(Bench, _DEADLINE_S, cores=list(cores), call_ns=CALL_NS)
         for done in range(ROUNDS):
             if step:
                 step.advance(done, ROUNDS, "bare loop against harness")
             for kind in generator.permutation(list(found)):
-                answer = worker.call(f".{kind}", deadline_s=_DEADLINE_S, calls=CALLS)
-                found[str(kind)].append(Round(**answer))
+                answer = bench.call(kinds[str(kind)], _DEADLINE_S, calls=CALLS)
+                found[str(kind)].append(Round.model_validate(answer))
     return HarnessCheck(**{kind: tuple(rounds) for kind, rounds in found.items()})
 
 
 def measure_twins(
-    entry: Entry, shape: Shape, *, threads: int, cores: Sequence[int], effort: Effort, step: Step | None = None
+    entry: RaceEntry, shape: Shape, *, threads: int, cores: Sequence[int], effort: Effort, step: Step | None = None
 ) -> Twins:
     """The same engine in three processes: alike, alike, and called twice a sample."""
     names = {"first": 1, "second": 1, "doubled": 2}
     entries = [
-        Entry(name, entry.artifact, entry.rows, entry.environment, repeat=calls) for name, calls in names.items()
+        RaceEntry(name, entry.artifact, entry.rows, entry.environment, repeat=calls) for name, calls in names.items()
     ]
     found = measure(entries, (shape,), threads=threads, cores=cores, effort=effort, step=step)
     for outcome in found.outcomes:

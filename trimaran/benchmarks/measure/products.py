@@ -12,7 +12,7 @@ from trimaran.core.samples import Shape
 from trimaran.core.spec import Frozen
 
 
-class Product(Frozen):
+class MatrixProduct(Frozen):
     """`count` times: `batch` independent products of (rows x inner) by (inner x columns)."""
 
     count: int
@@ -22,13 +22,18 @@ class Product(Frozen):
     columns: int
     weights: bool
 
+    def __str__(self) -> str:
+        """`12 × 1 × (128 x 384 by 384 x 384)`."""
+        sizes = f"{self.rows} x {self.inner} by {self.inner} x {self.columns}"
+        return f"{self.count} × {self.batch} × ({sizes})"
+
     @property
     def operations(self) -> int:
         """A multiplication and an addition for every element of the sum."""
         return 2 * self.count * self.batch * self.rows * self.inner * self.columns
 
 
-def products_of(graph: Path, shape: Shape) -> tuple[Product, ...]:
+def products_of(graph: Path, shape: Shape) -> tuple[MatrixProduct, ...]:
     """Every MatMul and Gemm of an fp32 ONNX graph with its symbolic axes set to the shape."""
     import onnx
 
@@ -53,7 +58,7 @@ def products_of(graph: Path, shape: Shape) -> tuple[Product, ...]:
         rows, batch = (prod(left[:-1]), 1) if fixed else (left[-2], prod(left[:-2]))
         found[batch, rows, left[-1], columns, node.input[1] in weights] += 1
     return tuple(
-        Product(count=count, batch=batch, rows=rows, inner=inner, columns=columns, weights=fixed)
+        MatrixProduct(count=count, batch=batch, rows=rows, inner=inner, columns=columns, weights=fixed)
         for (batch, rows, inner, columns, fixed), count in found.items()
     )
 

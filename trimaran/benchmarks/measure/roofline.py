@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from trimaran.benchmarks.measure.products import Product
+from trimaran.benchmarks.measure.products import MatrixProduct
 from trimaran.core.spec import Frozen
 
-Arithmetic = Literal["Half", "Int8"]
-_BYTES: Mapping[Arithmetic, int] = {"Half": 2, "Int8": 1}
+GpuArithmetic = Literal["Half", "Int8"]
+_BYTES: Mapping[GpuArithmetic, int] = {"Half": 2, "Int8": 1}
 _HALF_BYTES = 2
 GAP_S = 1e-6  # between kernels of one CUDA graph; assumed
 
@@ -28,7 +28,7 @@ class Gpu(Frozen):
     int8_per_s: float
     bytes_per_s: float
 
-    def peak(self, arithmetic: Arithmetic) -> float:
+    def peak(self, arithmetic: GpuArithmetic) -> float:
         return self.half_per_s if arithmetic == "Half" else self.int8_per_s
 
 
@@ -41,7 +41,7 @@ GPUS: tuple[Gpu, ...] = (
 )
 
 
-class Receipt(Frozen):
+class KernelReceipt(Frozen):
     """What the builder's fused-layer table says: kernels in all, products by the type they read, fused attentions."""
 
     kernels: int
@@ -49,7 +49,7 @@ class Receipt(Frozen):
     fused_attentions: dict[str, int]
 
     @classmethod
-    def of(cls, details: Mapping[str, Any]) -> Receipt:
+    def of(cls, details: Mapping[str, Any]) -> KernelReceipt:
         return cls.model_validate({name: details[name] for name in cls.model_fields})
 
     @property
@@ -73,12 +73,12 @@ class Expectation(Frozen):
         return self.products_s + self.attention_s + self.pointwise_s + self.gaps_s
 
 
-def expect(products: Sequence[Product], receipt: Receipt, gpu: Gpu) -> Expectation:
+def expect(products: Sequence[MatrixProduct], receipt: KernelReceipt, gpu: Gpu) -> Expectation:
     """Linear products run in the type that most of the receipt's products read; a fused attention keeps its scores."""
     linear = [product for product in products if product.weights]
     attention = [product for product in products if not product.weights]
-    kind: Arithmetic = "Int8" if receipt.products.get("Int8", 0) > receipt.products.get("Half", 0) else "Half"
-    fused: Arithmetic = "Int8" if receipt.fused_attentions.get("Int8") else "Half"
+    kind: GpuArithmetic = "Int8" if receipt.products.get("Int8", 0) > receipt.products.get("Half", 0) else "Half"
+    fused: GpuArithmetic = "Int8" if receipt.fused_attentions.get("Int8") else "Half"
     linear_bytes = [_bytes(product, _BYTES[kind]) for product in linear]
     attention_bytes = [
         _attention_bytes(product, _BYTES[fused], fused=bool(receipt.fused_attentions)) for product in attention
@@ -96,17 +96,17 @@ def expect(products: Sequence[Product], receipt: Receipt, gpu: Gpu) -> Expectati
     )
 
 
-def _time(product: Product, moved: int, gpu: Gpu, kind: Arithmetic) -> float:
+def _time(product: MatrixProduct, moved: int, gpu: Gpu, kind: GpuArithmetic) -> float:
     return max(product.operations / gpu.peak(kind), moved / gpu.bytes_per_s)
 
 
-def _bytes(product: Product, size: int) -> int:
+def _bytes(product: MatrixProduct, size: int) -> int:
     """Both operands once, the result in half precision."""
     operands = product.rows * product.inner + product.inner * product.columns
     return product.count * product.batch * (operands * size + product.rows * product.columns * _HALF_BYTES)
 
 
-def _attention_bytes(product: Product, size: int, *, fused: bool) -> int:
+def _attention_bytes(product: MatrixProduct, size: int, *, fused: bool) -> int:
     """A fused attention reads queries, keys and values and writes the result; the scores never leave the chip."""
     if not fused:
         return _bytes(product, size)

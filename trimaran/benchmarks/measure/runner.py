@@ -12,8 +12,8 @@ import numpy as np
 from pydantic import model_validator
 
 from trimaran.benchmarks.measure.halving import beaten
+from trimaran.benchmarks.measure.measurement import Measurement
 from trimaran.benchmarks.measure.quiet import CpuWatch
-from trimaran.benchmarks.report.report import Measurement
 from trimaran.core.artifact import Artifact
 from trimaran.core.errors import TrimaranError, UsageError
 from trimaran.core.progress import Step
@@ -24,7 +24,7 @@ from trimaran.judging.stats import median
 
 
 @dataclass(frozen=True)
-class Entry:
+class RaceEntry:
     """One contender. `rows` is how its answers were proven; eager PyTorch is given its best, `padded`.
 
     `options` change how the artifact is opened (a baseline's precision); `brief` ones only run the losing rounds,
@@ -76,7 +76,7 @@ class Effort(Frozen):
         return self
 
 
-class Outcome(Frozen):
+class ContenderOutcome(Frozen):
     """How one contender's process fared; `failure` says why it broke off, `stopped` why it was not asked further."""
 
     candidate: str
@@ -90,15 +90,15 @@ class Measured(Frozen):
     """A contender that failed keeps the rounds it finished; its outcome marks them."""
 
     measurements: tuple[Measurement, ...]
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[ContenderOutcome, ...]
     # Share of the cores that other processes used meanwhile.
     others_share: float | None = None
 
-    def outcome(self, candidate: str) -> Outcome:
+    def outcome(self, candidate: str) -> ContenderOutcome:
         return next(outcome for outcome in self.outcomes if outcome.candidate == candidate)
 
 
-class Timing(Protocol):
+class TimedProbe(Protocol):
     """What measuring needs of an opened contender; `ProbeProcess` is one."""
 
     @property
@@ -121,11 +121,11 @@ class Timing(Protocol):
     def rest(self) -> None: ...
 
 
-Opener = Callable[[Entry], AbstractContextManager[Timing]]
+Opener = Callable[[RaceEntry], AbstractContextManager[TimedProbe]]
 
 
 def measure(
-    entries: Sequence[Entry],
+    entries: Sequence[RaceEntry],
     shapes: Sequence[Shape],
     *,
     threads: int,
@@ -194,17 +194,17 @@ class _Race:
     """The contenders that still run, and what each has shown so far."""
 
     def __init__(
-        self, entries: Sequence[Entry], shapes: Sequence[Shape], threads: int, effort: Effort, step: Step | None
+        self, entries: Sequence[RaceEntry], shapes: Sequence[Shape], threads: int, effort: Effort, step: Step | None
     ) -> None:
         self._entries = {entry.name: entry for entry in entries}
         self._shapes, self._threads, self._effort, self._step = shapes, threads, effort, step
-        self._running: dict[str, Timing] = {}
-        self._ended: dict[str, Outcome] = {}
+        self._running: dict[str, TimedProbe] = {}
+        self._ended: dict[str, ContenderOutcome] = {}
         self._rounds: dict[tuple[str, Shape], list[Round]] = {(name, s): [] for name in self._entries for s in shapes}
         self._stopped: dict[str, str] = {}
         self._turns_done = 0
 
-    def open_all(self, open_probe: Callable[[Entry], Timing]) -> None:
+    def open_all(self, open_probe: Callable[[RaceEntry], TimedProbe]) -> None:
         for name, entry in self._entries.items():
             self._advance(f"opening {name}")
             try:
@@ -251,7 +251,7 @@ class _Race:
 
     def result(self) -> Measured:
         for name, probe in self._running.items():
-            self._ended[name] = Outcome(
+            self._ended[name] = ContenderOutcome(
                 candidate=name,
                 failure=None,
                 peak_memory_bytes=probe.peak_memory_bytes,
@@ -290,7 +290,7 @@ class _Race:
     def _end(self, name: str, error: TrimaranError) -> None:
         probe = self._running.pop(name, None)
         peak, load_s = (probe.peak_memory_bytes, probe.load_s) if probe else (0, None)
-        self._ended[name] = Outcome(candidate=name, failure=str(error), peak_memory_bytes=peak, load_s=load_s)
+        self._ended[name] = ContenderOutcome(candidate=name, failure=str(error), peak_memory_bytes=peak, load_s=load_s)
 
     def _advance(self, what: str) -> None:
         if self._step:

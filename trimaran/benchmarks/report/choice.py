@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from trimaran.benchmarks.measure.runner import Outcome
+from trimaran.benchmarks.measure.measurement import Measurement
+from trimaran.benchmarks.measure.runner import ContenderOutcome
 from trimaran.benchmarks.report.figures import decisive, find, rows_per_second, score, speedups
-from trimaran.benchmarks.report.report import UNSERVED, CandidateRow, Measurement, Objective, Verdict
+from trimaran.benchmarks.report.report import UNSERVED, CandidateRow, Objective, ReportVerdict
 from trimaran.benchmarks.report.wording import ROWS_WORDS, broken_words, count, gate_words, interval, listed, times
 from trimaran.core.artifact import Artifact
 from trimaran.core.errors import ToolError
@@ -19,9 +20,9 @@ from trimaran.judging.sensitivity import KEY, Sensitivity
 from trimaran.judging.stats import Ratio, separated, speedup
 
 
-class Choice(NamedTuple):
+class RaceChoice(NamedTuple):
     rows: tuple[CandidateRow, ...]
-    verdict: Verdict
+    verdict: ReportVerdict
 
 
 def judged_row(
@@ -29,7 +30,7 @@ def judged_row(
     artifact: Artifact,
     quality: Quality | None,
     *,
-    outcome: Outcome | None = None,
+    outcome: ContenderOutcome | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> CandidateRow:
     """A candidate that ran: passed, rejected with each broken gate, or failed while it was measured.
@@ -86,7 +87,7 @@ def choose(
     level: Level,
     objective: Objective,
     profile: ShapeProfile,
-) -> Choice:
+) -> RaceChoice:
     """The fastest of the passed rows at the shapes that the objective rests on.
 
     A passed row without samples at those shapes fails. Raises ToolError when the reference has none.
@@ -106,7 +107,7 @@ def choose(
         for row in rows
     ]
     if not scores:
-        return Choice(tuple(rows), _nothing_passed(rows, level))
+        return RaceChoice(tuple(rows), _nothing_passed(rows, level))
     best = max(scores, key=lambda name: scores[name].median)
     ratios = {name: speedups(measurements, name, reference=reference.name) for name in scores}
     told = tuple(
@@ -132,10 +133,10 @@ def choose(
         overall=scores[best],
         objective=objective,
     )
-    verdict = Verdict(
+    verdict = ReportVerdict(
         chosen=best, difference=separated(scores[best]), speed=speed, truth=_truth_sentence(told, best, level)
     )
-    return Choice(told, verdict)
+    return RaceChoice(told, verdict)
 
 
 def _speed_sentence(
@@ -188,13 +189,15 @@ def _others(rows: Sequence[CandidateRow]) -> str:
     return f"of the others, {listed(parts)}" if parts else "there were no others"
 
 
-def _nothing_passed(rows: Sequence[CandidateRow], level: Level) -> Verdict:
+def _nothing_passed(rows: Sequence[CandidateRow], level: Level) -> ReportVerdict:
     rejected = [row for row in rows if row.quality and row.verdict == "rejected"]
     speed = f"No candidate keeps the {level} gates, so there is nothing to deploy."
     if not rejected:
-        return Verdict(chosen=None, difference=None, speed=speed, truth="None of them ran to the end.")
+        return ReportVerdict(chosen=None, difference=None, speed=speed, truth="None of them ran to the end.")
     closest = min(rejected, key=lambda row: len(row.quality.broken) if row.quality else 0)
-    return Verdict(chosen=None, difference=None, speed=speed, truth=f"{closest.name} came closest: {closest.reason}")
+    return ReportVerdict(
+        chosen=None, difference=None, speed=speed, truth=f"{closest.name} came closest: {closest.reason}"
+    )
 
 
 def _chosen_reason(ratios: Mapping[Shape, Ratio], shapes: Sequence[Shape], overall: Ratio) -> str:

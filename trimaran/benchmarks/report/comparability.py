@@ -11,7 +11,7 @@ from trimaran.core.errors import UsageError
 _GIB = 1 << 30
 
 
-class Unlike(NamedTuple):
+class UnlikeCondition(NamedTuple):
     """One condition under which two reports were measured differently."""
 
     field: str
@@ -22,17 +22,17 @@ class Unlike(NamedTuple):
         return f"{self.field}: {self.first} and {self.second}"
 
 
-def unlike(first: Report, second: Report) -> tuple[Unlike, ...]:
+def unlike(first: Report, second: Report) -> tuple[UnlikeCondition, ...]:
     """Every condition that differs, in the order in which it is likely to matter."""
     mine, theirs = _conditions(first), _conditions(second)
     return tuple(
-        Unlike(field, mine.get(field, "absent"), theirs.get(field, "absent"))
+        UnlikeCondition(field, mine.get(field, "absent"), theirs.get(field, "absent"))
         for field in dict.fromkeys((*mine, *theirs))
         if mine.get(field) != theirs.get(field)
     )
 
 
-def require_alike(reports: Sequence[Report], *, allow_unlike: bool = False) -> tuple[Unlike, ...]:
+def require_alike(reports: Sequence[Report], *, allow_unlike: bool = False) -> tuple[UnlikeCondition, ...]:
     """What differs between the first report and the others; raises UsageError unless that was asked for.
 
     Whoever allows it must show what is returned beside the numbers.

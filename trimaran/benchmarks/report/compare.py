@@ -6,17 +6,18 @@ import math
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from trimaran.benchmarks.report.comparability import Unlike, require_alike
+from trimaran.benchmarks.measure.measurement import Measurement
+from trimaran.benchmarks.report.comparability import UnlikeCondition, require_alike
 from trimaran.benchmarks.report.figures import find, speedups
-from trimaran.benchmarks.report.report import CandidateRow, Measurement, Report
-from trimaran.benchmarks.report.wording import times
-from trimaran.benchmarks.scenarios.finals import Figure, figures_of, scenario_of
-from trimaran.benchmarks.scenarios.results import Result
+from trimaran.benchmarks.report.report import CandidateRow, Report
+from trimaran.benchmarks.report.wording import level_words, times
+from trimaran.benchmarks.scenarios.finals import ScenarioFigure, figures_of
+from trimaran.benchmarks.scenarios.results import ScenarioResult
 from trimaran.core.tasks import Gate, task
 from trimaran.judging.stats import MARGIN, Ratio, median, separated, speedup
 
-Kind = Literal["verdict", "speed", "scenario", "quality", "memory", "size"]
-Outcome = Literal["better", "worse", "same"]
+ChangeKind = Literal["verdict", "speed", "scenario", "quality", "memory", "size"]
+ChangeOutcome = Literal["better", "worse", "same"]
 
 # Memory is one reading of a process, without an interval; the same engine twice stays within this.
 MEMORY_MARGIN = 0.05
@@ -26,33 +27,33 @@ QUALITY_MARGIN = 0.05
 _SERVABLE = ("chosen", "passed", "reference", "baseline")
 
 
-class Change(NamedTuple):
+class ReportChange(NamedTuple):
     """One number in both reports. `ratio` says how many times better the new one is, where it has an interval."""
 
-    kind: Kind
+    kind: ChangeKind
     candidate: str
     where: str
     old: float | str
     new: float | str
     unit: str
-    outcome: Outcome
+    outcome: ChangeOutcome
     ratio: Ratio | None = None
     note: str = ""
 
 
-class Comparison(NamedTuple):
+class ReportComparison(NamedTuple):
     old: Report
     new: Report
-    unlike: tuple[Unlike, ...]
-    changes: tuple[Change, ...]
+    unlike: tuple[UnlikeCondition, ...]
+    changes: tuple[ReportChange, ...]
     gone: tuple[str, ...]
     added: tuple[str, ...]
 
-    def of(self, outcome: Outcome) -> tuple[Change, ...]:
+    def of(self, outcome: ChangeOutcome) -> tuple[ReportChange, ...]:
         return tuple(change for change in self.changes if change.outcome == outcome)
 
 
-def compare(old: Report, new: Report, *, allow_unlike: bool = False) -> Comparison:
+def compare(old: Report, new: Report, *, allow_unlike: bool = False) -> ReportComparison:
     """Every number that both reports have. Raises UsageError when they are unlike and that was not asked for."""
     unlike = require_alike((old, new), allow_unlike=allow_unlike)
     mine = {row.name: row for row in _rows(old)}
@@ -62,7 +63,7 @@ def compare(old: Report, new: Report, *, allow_unlike: bool = False) -> Comparis
         *_speed_changes(old, new),
         *_scenario_changes(old, new),
     ]
-    return Comparison(
+    return ReportComparison(
         old,
         new,
         unlike,
@@ -72,12 +73,12 @@ def compare(old: Report, new: Report, *, allow_unlike: bool = False) -> Comparis
     )
 
 
-def _row_changes(old: Report, new: Report, before: CandidateRow, after: CandidateRow) -> Iterator[Change]:
+def _row_changes(old: Report, new: Report, before: CandidateRow, after: CandidateRow) -> Iterator[ReportChange]:
     name = before.name
     was, is_ = before.verdict in _SERVABLE, after.verdict in _SERVABLE
     if (before.verdict == "chosen") != (after.verdict == "chosen") or was != is_:
-        outcome: Outcome = "same" if was == is_ else "better" if is_ else "worse"
-        yield Change(
+        outcome: ChangeOutcome = "same" if was == is_ else "better" if is_ else "worse"
+        yield ReportChange(
             "verdict", name, "verdict", before.verdict, after.verdict, "", outcome, note="" if is_ else after.reason
         )
     if before.quality and after.quality and before.quality.texts == after.quality.texts:
@@ -93,27 +94,29 @@ def _row_changes(old: Report, new: Report, before: CandidateRow, after: Candidat
         yield _plain_change("memory", name, *peaks, MEMORY_MARGIN)
 
 
-def _quality_change(name: str, gate: Gate, old: float, new: float) -> Change:
+def _quality_change(name: str, gate: Gate, old: float, new: float) -> ReportChange:
     """Whether an answer's distance moved by more than a small share of what its gate leaves."""
     perfect = 0.0 if gate.comparison == "<=" else 1.0
     room = abs(perfect - gate.limit) or 1e-9
     lost = (abs(perfect - new) - abs(perfect - old)) / room
-    outcome: Outcome = "same" if abs(lost) <= QUALITY_MARGIN else "worse" if lost > 0 else "better"
+    outcome: ChangeOutcome = "same" if abs(lost) <= QUALITY_MARGIN else "worse" if lost > 0 else "better"
     if not math.isfinite(new) or not math.isfinite(old):
         outcome = "same" if math.isfinite(new) == math.isfinite(old) else "better" if math.isfinite(new) else "worse"
-    return Change("quality", name, gate.metric, old, new, "", outcome)
+    return ReportChange("quality", name, gate.metric, old, new, "", outcome)
 
 
-def _plain_change(kind: Literal["size", "memory"], name: str, old_mb: float, new_mb: float, margin: float) -> Change:
+def _plain_change(
+    kind: Literal["size", "memory"], name: str, old_mb: float, new_mb: float, margin: float
+) -> ReportChange:
     where = "size on disk" if kind == "size" else "peak memory"
-    return Change(kind, name, where, old_mb, new_mb, "MB", _by_growth(new_mb / old_mb, margin))
+    return ReportChange(kind, name, where, old_mb, new_mb, "MB", _by_growth(new_mb / old_mb, margin))
 
 
-def _by_growth(grown: float, margin: float) -> Outcome:
+def _by_growth(grown: float, margin: float) -> ChangeOutcome:
     return "worse" if grown > 1 + margin else "better" if grown < 1 / (1 + margin) else "same"
 
 
-def _speed_changes(old: Report, new: Report) -> Iterator[Change]:
+def _speed_changes(old: Report, new: Report) -> Iterator[ReportChange]:
     """A candidate got faster only if it did so against the clock AND against the eager PyTorch beside it.
 
     Two runs are not side by side: a machine that was slower that day shows in both, and is not the candidate's doing.
@@ -128,9 +131,9 @@ def _speed_changes(old: Report, new: Report) -> Iterator[Change]:
             beside = _against_eager(old, new, after)
             if beside and separated(beside) != seen:
                 seen, note = "no difference", f"eager changed likewise: {times(beside)} beside it"
-        outcome: Outcome = {"faster": "better", "slower": "worse", "no difference": "same"}[seen]  # type: ignore[assignment]
+        outcome: ChangeOutcome = {"faster": "better", "slower": "worse", "no difference": "same"}[seen]  # type: ignore[assignment]
         medians = median(before.samples_ns) / 1e6, median(after.samples_ns) / 1e6
-        yield Change("speed", after.candidate, str(after.shape), *medians, "ms", outcome, clock, note)
+        yield ReportChange("speed", after.candidate, str(after.shape), *medians, "ms", outcome, clock, note)
 
 
 def _against_eager(old: Report, new: Report, after: Measurement) -> Ratio | None:
@@ -147,7 +150,7 @@ def divided(upper: Ratio, lower: Ratio) -> Ratio:
     return Ratio(middle, middle * math.exp(-down), middle * math.exp(up))
 
 
-def _scenario_changes(old: Report, new: Report) -> Iterator[Change]:
+def _scenario_changes(old: Report, new: Report) -> Iterator[ReportChange]:
     before = {_key(result): result for result in old.scenarios if not result.cut}
     for result in new.scenarios:
         found = before.get(_key(result))
@@ -159,16 +162,16 @@ def _scenario_changes(old: Report, new: Report) -> Iterator[Change]:
                 yield change
 
 
-def _figure_change(result: Result, old: Figure, new: Figure) -> Change | None:
+def _figure_change(result: ScenarioResult, old: ScenarioFigure, new: ScenarioFigure) -> ReportChange | None:
     """None where a figure has neither an interval nor a margin of its own."""
     where = f"{scenario_words(result)}: {new.name}"
     if old.low is None or old.high is None or new.low is None or new.high is None:
         margins = {"memory": MEMORY_MARGIN, "size": SIZE_MARGIN}
-        margin = margins.get(scenario_of(result))
+        margin = margins.get(result.scenario)
         if margin is None or old.value <= 0:
             return None
         outcome = _by_growth(new.value / old.value, margin)
-        return Change("scenario", result.candidate, where, old.value, new.value, new.unit, outcome)
+        return ReportChange("scenario", result.candidate, where, old.value, new.value, new.unit, outcome)
     if min(old.low, new.low, old.value, new.value) <= 0:
         return None
     ratio = (
@@ -177,21 +180,19 @@ def _figure_change(result: Result, old: Figure, new: Figure) -> Change | None:
         else Ratio(old.value / new.value, old.low / new.high, old.high / new.low)
     )
     outcome = "better" if ratio.low > 1 + MARGIN else "worse" if ratio.high < 1 / (1 + MARGIN) else "same"
-    return Change("scenario", result.candidate, where, old.value, new.value, new.unit, outcome, ratio)
+    return ReportChange("scenario", result.candidate, where, old.value, new.value, new.unit, outcome, ratio)
 
 
-def scenario_words(result: Result) -> str:
+def scenario_words(result: ScenarioResult) -> str:
     """`single-stream, served over grpc`."""
-    place = {"engine": "tensors in", "pipeline": "text in", "served": "served"}[result.at]
-    over = f" over {result.wire}" if result.wire else ""
-    return f"{scenario_of(result)}, {place}{over}"
+    return f"{result.scenario}, {level_words(result)}"
 
 
-def _key(result: Result) -> tuple[object, ...]:
-    return scenario_of(result), result.candidate, result.at, result.wire, result.target
+def _key(result: ScenarioResult) -> tuple[object, ...]:
+    return result.scenario, result.candidate, result.at, result.wire, result.target
 
 
-def _asked(result: Result) -> object:
+def _asked(result: ScenarioResult) -> object:
     return (result.threads, result.texts.digest if result.texts else None)
 
 

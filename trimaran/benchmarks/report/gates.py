@@ -12,13 +12,13 @@ from typing import Literal, NamedTuple
 from pydantic import Field
 from pydantic import ValidationError as SchemaError
 
-from trimaran.benchmarks.report.compare import Change, Kind, compare, scenario_words
+from trimaran.benchmarks.report.compare import ChangeKind, ReportChange, compare, scenario_words
 from trimaran.benchmarks.report.figures import speedups
 from trimaran.benchmarks.report.render_compare import comparison_cells
 from trimaran.benchmarks.report.report import CandidateRow, Report
 from trimaran.benchmarks.report.report_files import read_report
 from trimaran.benchmarks.report.wording import LABELLED, METRICS, SIGNS, interval, metric_name, number
-from trimaran.benchmarks.scenarios.finals import READINGS, figures_of, scenario_of
+from trimaran.benchmarks.scenarios.finals import READINGS, figures_of
 from trimaran.benchmarks.scenarios.results import At, Wire
 from trimaran.core.errors import UsageError
 from trimaran.core.spec import Frozen
@@ -40,12 +40,12 @@ class ScenarioGate(Frozen):
     wire: Wire | None = None
 
 
-class Regression(Frozen):
+class RegressionRule(Frozen):
     """No number of these kinds may be worse than in the baseline by more than `tolerance` times."""
 
     baseline: str
     tolerance: float = Field(default=1.0, ge=1.0)
-    kinds: tuple[Kind, ...] = ("verdict", "speed", "scenario", "quality", "memory", "size")
+    kinds: tuple[ChangeKind, ...] = ("verdict", "speed", "scenario", "quality", "memory", "size")
     unlike: bool = False
 
 
@@ -63,7 +63,7 @@ class GatesFile(Frozen):
     memory_mb: float | None = None
     size_mb: float | None = None
     scenario: tuple[ScenarioGate, ...] = ()
-    regression: Regression | None = None
+    regression: RegressionRule | None = None
 
 
 class GateRow(NamedTuple):
@@ -180,7 +180,7 @@ def _scenario_rows(report: Report, gates: GatesFile, row: CandidateRow) -> Itera
             result
             for result in report.scenarios
             if result.candidate == row.name
-            and scenario_of(result) == gate.scenario
+            and result.scenario == gate.scenario
             and gate.at in (None, result.at)
             and gate.wire in (None, result.wire)
         ]
@@ -202,7 +202,7 @@ def _scenario_rows(report: Report, gates: GatesFile, row: CandidateRow) -> Itera
             yield GateRow(name, row.name, said, f"{sign} {gate.limit:g} {figure.unit}", holds)
 
 
-def _regression_rows(report: Report, gates: GatesFile, rule: Regression, folder: Path) -> Iterator[GateRow]:
+def _regression_rows(report: Report, gates: GatesFile, rule: RegressionRule, folder: Path) -> Iterator[GateRow]:
     baseline = read_report(folder / rule.baseline)
     found = compare(baseline, report, allow_unlike=rule.unlike)
     names = {row.name for row in _gated(report, gates)}
@@ -219,7 +219,7 @@ def _regression_rows(report: Report, gates: GatesFile, rule: Regression, folder:
         yield GateRow("regression", ", ".join(sorted(names)), what, limit, bool(mine))
 
 
-def _times_worse(change: Change) -> float:
+def _times_worse(change: ReportChange) -> float:
     """The kindest reading: the end of the interval that is nearest to no change."""
     if change.ratio:
         return 1 / change.ratio.high

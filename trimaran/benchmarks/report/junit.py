@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-class Case(NamedTuple):
+class JUnitCase(NamedTuple):
     """One line of the CI's view: passed unless `failure` or `skipped` says why not."""
 
     group: str
@@ -29,7 +29,7 @@ class Case(NamedTuple):
 
 def junit_of_gates(report: Report, rows: Sequence[GateRow]) -> str:
     cases = [
-        Case(
+        JUnitCase(
             group=row.candidate,
             name=f"{row.gate} {row.limit}",
             failure="" if row.holds else f"{row.gate} is {row.observed}, wanted {row.limit}",
@@ -42,22 +42,22 @@ def junit_of_gates(report: Report, rows: Sequence[GateRow]) -> str:
 
 def render_junit(report: Report) -> str:
     """The report itself: what was chosen must keep each gate; a candidate that is not served is skipped, with why."""
-    cases: list[Case] = []
+    cases: list[JUnitCase] = []
     if report.verdict.chosen is None:
-        cases.append(Case("verdict", "something to deploy", failure=str(report.verdict)))
+        cases.append(JUnitCase("verdict", "something to deploy", failure=str(report.verdict)))
     for row in report.candidates:
         if row.verdict in UNSERVED:
-            cases.append(Case(row.name, "served", skipped=f"{row.verdict}: {row.reason}"))
+            cases.append(JUnitCase(row.name, "served", skipped=f"{row.verdict}: {row.reason}"))
             continue
         checks = row.quality.checks if row.quality else ()
         cases += [
-            Case(row.name, gate_words(check), failure="" if check.holds else gate_words(check)) for check in checks
+            JUnitCase(row.name, gate_words(check), failure="" if check.holds else gate_words(check)) for check in checks
         ]
-        cases.append(Case(row.name, row.verdict, output=row.reason))
+        cases.append(JUnitCase(row.name, row.verdict, output=row.reason))
     return _suite(f"trimaran: {report.model}", report.created, cases)
 
 
-def _suite(name: str, created: str, cases: Sequence[Case]) -> str:
+def _suite(name: str, created: str, cases: Sequence[JUnitCase]) -> str:
     failures = sum(bool(case.failure) for case in cases)
     skipped = sum(bool(case.skipped) for case in cases)
     counts = f'tests="{len(cases)}" failures="{failures}" errors="0" skipped="{skipped}"'
@@ -69,7 +69,7 @@ def _suite(name: str, created: str, cases: Sequence[Case]) -> str:
     )
 
 
-def _case(case: Case) -> str:
+def _case(case: JUnitCase) -> str:
     inside = "".join(
         (
             f"<failure message={_attribute(case.failure)}>{_text(case.failure)}</failure>" if case.failure else "",

@@ -5,19 +5,21 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from trimaran.benchmarks.measure.ceiling import Arithmetic, Ceiling
-from trimaran.benchmarks.report.figures import find
+from trimaran.benchmarks.report.figures import find, largest
 from trimaran.benchmarks.report.report import CandidateRow, Report
 from trimaran.core.samples import Shape
 from trimaran.judging.stats import median
 
 
-class Share(NamedTuple):
-    """`share` of the ceiling that `candidate` reaches at `shape`, in the arithmetic that its precision allows."""
+class CeilingShare(NamedTuple):
+    """How near one candidate comes to the ceiling at one shape."""
 
     candidate: str
     verdict: str
     shape: Shape
+    # What its precision allows.
     arithmetic: Arithmetic
+    # The candidate's median time, and that of the bare products.
     seconds: float
     bare_seconds: float
 
@@ -32,20 +34,20 @@ def arithmetic_of(row: CandidateRow) -> Arithmetic:
     return "float32" if row.precision == "fp32" else "bfloat16"
 
 
-def shares(report: Report) -> tuple[Share, ...]:
-    """Of every contender that was timed at a shape whose ceiling is known, in the order of the report."""
+def shares(report: Report) -> tuple[CeilingShare, ...]:
+    """Of every candidate that was timed at a shape with a ceiling, in the order of the report."""
     return tuple(
-        Share(
+        CeilingShare(
             row.name,
             row.verdict,
             ceiling.shape,
             arithmetic_of(row),
-            median(found.samples_ns) / 1e9,
+            median(measurement.samples_ns) / 1e9,
             ceiling.seconds(arithmetic_of(row)),
         )
-        for row in (report.reference, *report.baselines, *report.candidates)
+        for row in report.rows
         for ceiling in report.ceilings
-        if (found := find(report.measurements, row.name, ceiling.shape))
+        if (measurement := find(report.measurements, row.name, ceiling.shape))
     )
 
 
@@ -53,3 +55,11 @@ def peak(ceiling: Ceiling, arithmetic: Arithmetic) -> float:
     """Operations per second of the model's products, each by its fastest kernel in this arithmetic."""
     timed = [bare for bare in ceiling.bare if bare.arithmetic == arithmetic]
     return sum(bare.product.operations for bare in timed) / sum(bare.seconds for bare in timed) if timed else 0.0
+
+
+def peaks_words(report: Report) -> str:
+    """`At 32x128 floats reach 120 and integers 560 · 10⁹ operations per second.`"""
+    shape = largest([ceiling.shape for ceiling in report.ceilings])
+    ceiling = next(ceiling for ceiling in report.ceilings if ceiling.shape == shape)
+    floats, integers = (peak(ceiling, arithmetic) / 1e9 for arithmetic in ("float32", "int8"))
+    return f"At {shape} floats reach {floats:.0f} and integers {integers:.0f} · 10⁹ operations per second."

@@ -1,177 +1,187 @@
-"""The pictures of a report: speed-ups with intervals, latency distributions, speed against fidelity."""
+"""The plots of a race: speed-ups with intervals, shares of the ceiling, latencies, speed against fidelity."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from trimaran.benchmarks.report.figures import decisive, find, shapes_of, speedups
-from trimaran.benchmarks.report.report import CandidateRow, Measurement, Report
-from trimaran.benchmarks.report.svg import Scale, element, label, line, picture, power_ticks, round_ticks, spread
+from markupsafe import Markup
+
+from trimaran.benchmarks.measure.measurement import Measurement
+from trimaran.benchmarks.report.figures import decisive, find, shapes_of, speedups_of
+from trimaran.benchmarks.report.limits import shares
+from trimaran.benchmarks.report.report import CandidateRow, Report
+from trimaran.benchmarks.report.svg import (
+    WIDTH,
+    Bar,
+    Scale,
+    bar_chart,
+    curve,
+    element,
+    label,
+    line,
+    picture,
+    power_ticks,
+    round_ticks,
+    spread,
+    x_axis,
+    y_axis,
+)
 from trimaran.benchmarks.report.wording import VERDICT_MARKS, metric_name, number, times
 from trimaran.core.samples import Shape
 from trimaran.core.tasks import task
-from trimaran.judging.stats import Ratio, ecdf
+from trimaran.judging.stats import ecdf
 
-# Drawn about as wide as a phone, so that 11-unit letters stay readable there; wider pages show several abreast.
-WIDTH = 370.0
-SERIES = 8
+COLOURS, DASHES = 8, 5
 
 
 def drawn_rows(report: Report) -> tuple[CandidateRow, ...]:
-    """The reference, the baselines and the candidates that have samples, in the report's order."""
+    """The rows that have samples, in the report's order."""
     measured = {measurement.candidate for measurement in report.measurements}
-    return tuple(row for row in (report.reference, *report.baselines, *report.candidates) if row.name in measured)
+    return tuple(row for row in report.rows if row.name in measured)
 
 
 def series_class(report: Report, name: str) -> str:
-    """The line style of one candidate, the same in every picture: colour and dashes both tell it apart."""
+    """The line style of one candidate, the same in every plot. Up to forty candidates have a style of their own.
+
+    Dashes shift after every fourth, so that the two blues and the two browns are dashed differently.
+    """
     if name == report.reference.name:
         return "series reference"
-    index = [row.name for row in (*report.baselines, *report.candidates)].index(name)
+    index = [row.name for row in report.rows[1:]].index(name)
     chosen = " picked" if report.verdict.chosen == name else ""
-    return f"series s{index % SERIES + 1}{chosen}"
+    return f"series colour{index % COLOURS + 1} dash{(index % COLOURS + index // 4) % DASHES + 1}{chosen}"
 
 
-def speedup_bars(report: Report, shape: Shape) -> str:
-    rows = [row for row in drawn_rows(report) if row.name != report.reference.name]
-    found = {
-        row.name: speedups(report.measurements, row.name, reference=report.reference.name).get(shape) for row in rows
-    }
-    bars = [(row, ratio) for row in rows if (ratio := found[row.name])]
-    top = max([1.2, *(ratio.high for _, ratio in bars)])
-    scale = Scale(0.0, top * 1.16, 2.0, WIDTH - 2.0)
-    pitch, head = 36.0, 20.0
-    bottom = head + pitch * len(bars) + 4
-    ticks = [
-        line(scale(tick), head, scale(tick), bottom, class_="grid")
-        + label(f"{tick:g}×", scale(tick), bottom + 14, text_anchor="start" if tick == 0 else "middle", class_="tick")
-        for tick in round_ticks(0.0, scale.high, about=6)
+def speedup_bars(report: Report, shape: Shape) -> Markup:
+    ratios = [
+        (row, ratio)
+        for row in drawn_rows(report)
+        if row.name != report.reference.name and (ratio := speedups_of(report, row.name).get(shape))
     ]
-    eager = label("eager", scale(1.0), head - 9, text_anchor="middle", class_="tick strong")
-    drawn = [_bar(row, ratio, scale, head + pitch * index) for index, (row, ratio) in enumerate(bars)]
-    title = f"Speed-up over eager PyTorch at {shape}: " + ", ".join(f"{row.name} {times(r)}" for row, r in bars)
-    return picture(WIDTH, bottom + 22, title, *ticks, eager, *drawn)
+    high = max([1.2, *(ratio.high for _, ratio in ratios)])
+    bars = [
+        Bar(f"{VERDICT_MARKS[row.verdict]} {row.name}", ratio.median, times(ratio), f"bar {row.verdict}", *ratio[1:])
+        for row, ratio in ratios
+    ]
+    title = f"Speed-up over eager PyTorch at {shape}: " + ", ".join(f"{row.name} {times(r)}" for row, r in ratios)
+    ticks = {tick: f"{tick:g}×" for tick in round_ticks(0.0, high, about=6)}
+    return bar_chart(title, bars, high=high, ticks=ticks, mark=(1.0, "eager"))
 
 
-def _bar(row: CandidateRow, ratio: Ratio, scale: Scale, top: float) -> str:
-    y, height = top + 17, 12.0
-    middle = y + height / 2
-    whisker = "".join(
-        (
-            line(scale(ratio.low), middle, scale(ratio.high), middle, class_="whisker"),
-            line(scale(ratio.low), middle - 4, scale(ratio.low), middle + 4, class_="whisker"),
-            line(scale(ratio.high), middle - 4, scale(ratio.high), middle + 4, class_="whisker"),
+def share_bars(report: Report, shape: Shape) -> Markup:
+    """Each candidate's share of the measured ceiling."""
+    at_shape = [share for share in shares(report) if share.shape == shape]
+    bars = [
+        Bar(
+            f"{VERDICT_MARKS[one.verdict]} {one.candidate}, {one.arithmetic}",
+            one.share,
+            f"{one.share:.0%}",
+            f"bar {one.verdict}",
         )
-    )
-    return element(
-        "g",
-        label(f"{VERDICT_MARKS[row.verdict]} {row.name}", scale(0.0), top + 12, class_="name"),
-        element(
-            "rect",
-            x=scale(0.0),
-            y=y,
-            width=max(1.0, scale(ratio.median) - scale(0.0)),
-            height=height,
-            rx=2,
-            class_=f"bar {row.verdict}",
-        ),
-        line(scale(1.0), y - 2, scale(1.0), y + height + 2, class_="one"),
-        whisker,
-        label(times(ratio), scale(ratio.high) + 7, middle + 4, class_="value"),
-    )
+        for one in at_shape
+    ]
+    words = ", ".join(f"{one.candidate} {one.share:.0%}" for one in at_shape)
+    title = f"Share of the measured ceiling at {shape}: {words}"
+    ticks = {tick: f"{tick:.0%}" for tick in (0.25, 0.5, 0.75, 1.0)}
+    return bar_chart(title, bars, high=max([1.0, *(one.share for one in at_shape)]), ticks=ticks, level=1.0)
 
 
-def latency_ecdf(report: Report, shape: Shape) -> str:
-    lines = [(row, found) for row in drawn_rows(report) if (found := find(report.measurements, row.name, shape))]
-    times_ms = [sample / 1e6 for _, measurement in lines for sample in measurement.samples_ns]
+def latency_ecdf(report: Report, shape: Shape) -> Markup:
+    """The share of calls that took no longer, by milliseconds, one line a candidate."""
+    timed = [(row, m) for row in drawn_rows(report) if (m := find(report.measurements, row.name, shape))]
+    times_ms = [sample / 1e6 for _, measurement in timed for sample in measurement.samples_ns]
     x = Scale(min(times_ms) / 1.1, max(times_ms) * 1.1, 34.0, WIDTH - 8.0, logarithmic=True)
     y = Scale(0.0, 1.0, 214.0, 12.0)
-    grid = [
-        line(x.start, y(share), x.end, y(share), class_="grid")
-        + label(f"{share:.0%}", x.start - 5, y(share) + 4, text_anchor="end", class_="tick")
-        for share in (0.0, 0.25, 0.5, 0.75, 1.0)
-    ]
-    grid += [
-        line(x(tick), y.start, x(tick), y.end, class_="grid")
-        + label(f"{tick:g}", x(tick), y.start + 15, text_anchor="middle", class_="tick")
-        for tick in power_ticks(x.low, x.high)
-    ]
-    steps = [_steps(measurement, x, y, series_class(report, row.name)) for row, measurement in lines]
-    axis = label("milliseconds a batch (logarithmic)", (x.start + x.end) / 2, y.start + 31, text_anchor="middle")
-    return picture(WIDTH, 250.0, f"Share of calls that took no longer, at {shape}", *grid, *steps, axis)
+    axis = {tick: f"{tick:g}" for tick in power_ticks(x.low, x.high)}
+    return picture(
+        250.0,
+        f"Share of calls that took no longer, at {shape}",
+        *y_axis(x, y, {share: f"{share:.0%}" for share in (0.0, 0.25, 0.5, 0.75, 1.0)}),
+        *x_axis(x, y, axis, "milliseconds a batch (logarithmic)", grid=True),
+        *(_steps(measurement, x, y, series_class(report, row.name)) for row, measurement in timed),
+    )
 
 
-def _steps(measurement: Measurement, x: Scale, y: Scale, style: str) -> str:
+def _steps(measurement: Measurement, x: Scale, y: Scale, style: str) -> Markup:
     path, height = "", y(0.0)
     for sample, share in ecdf(measurement.samples_ns):
-        at = x(sample / 1e6)
-        path += f"{'L' if path else 'M'}{at:.1f} {height:.1f}V{y(share):.1f}"
+        path += f"{'L' if path else 'M'}{x(sample / 1e6):.1f} {height:.1f}V{y(share):.1f}"
         height = y(share)
     return element("path", d=path, class_=style)
 
 
-def speed_against_fidelity(report: Report) -> str | None:
+class FidelityPoint(NamedTuple):
+    """A candidate's headline metric and its speed-up at the decisive shape."""
+
+    row: CandidateRow
+    metric: float
+    speed: float
+
+
+def speed_against_fidelity(report: Report) -> Markup | None:
     """None when no candidate has both numbers."""
     headline = task(report.task).headline
     shape = decisive(report.profile, report.objective)[0]
     points = [
-        (row, row.quality.metrics[headline], ratio.median)
+        FidelityPoint(row, row.quality.metrics[headline], ratio.median)
         for row in report.candidates
         if row.quality
         and math.isfinite(row.quality.metrics.get(headline, math.nan))
-        and (ratio := speedups(report.measurements, row.name, reference=report.reference.name).get(shape))
+        and (ratio := speedups_of(report, row.name).get(shape))
     ]
     if not points or shape not in shapes_of(report.measurements):
         return None
+    falling = _falls(report.task, headline)
     limit = next((gate.limit for gate in report.gates if gate.metric == headline), None)
-    x = _truth_scale([value for _, value, _ in points], limit, falling=_falls(report.task, headline))
-    y = Scale(0.0, max([1.2, *(speed for *_, speed in points)]) * 1.12, 244.0, 12.0)
-    parts = [
-        line(x.start, y(tick), x.end, y(tick), class_="level" if tick == 1 else "grid")
-        + label(f"{tick:g}×", x.start - 5, y(tick) + 4, text_anchor="end", class_="tick")
-        for tick in sorted({1.0, *round_ticks(0.0, y.high)})
-    ]
-    parts += [
-        label(number(tick), x(tick), y.start + 15, text_anchor="middle", class_="tick")
-        + line(x(tick), y.start, x(tick), y.end, class_="grid")
-        for tick in round_ticks(min(x.low, x.high), max(x.low, x.high), about=5)
-        if 0 <= tick <= max(1.0, x.low)
-    ]
-    if limit is not None:
-        parts.append(
-            element("rect", x=x.start, y=y.end, width=x(limit) - x.start, height=y.start - y.end, class_="out")
-        )
-        parts.append(line(x(limit), y.start, x(limit), y.end, class_="gate"))
-        parts.append(label(f"gate {number(limit)}", x(limit) - 4, y.end + 10, text_anchor="end", class_="tick strong"))
-    front = sorted((x(value), y(speed)) for _, value, speed in _front(points, falling=_falls(report.task, headline)))
-    if len(front) > 1:
-        path = "".join(f"{'L' if index else 'M'}{a:.1f} {b:.1f}" for index, (a, b) in enumerate(front))
-        parts.append(element("path", d=path, class_="front"))
-    heights = spread([y(speed) for *_, speed in points], 14.0, y.end + 18, y.start - 6)
-    parts += [
-        _point(row, x(value), y(speed), height) for (row, value, speed), height in zip(points, heights, strict=True)
-    ]
-    parts.append(
-        label(f"{metric_name(headline)} with eager (right is truer)", (x.start + x.end) / 2, 276, text_anchor="middle")
+    x = _truth_scale([point.metric for point in points], limit, falling=falling)
+    y = Scale(0.0, max([1.2, *(point.speed for point in points)]) * 1.12, 244.0, 12.0)
+    ticks = round_ticks(min(x.low, x.high), max(x.low, x.high), about=5)
+    heights = spread([y(point.speed) for point in points], 14.0, y.end + 18, y.start - 6)
+    best = sorted((x(point.metric), y(point.speed)) for point in _front(points, falling=falling))
+    return picture(
+        284.0,
+        f"Speed-up at {shape} against {metric_name(headline)}",
+        *y_axis(x, y, {tick: f"{tick:g}×" for tick in sorted({1.0, *round_ticks(0.0, y.high)})}, level=1.0),
+        *x_axis(
+            x,
+            y,
+            {tick: number(tick) for tick in ticks if 0 <= tick <= max(1.0, x.low)},
+            f"{metric_name(headline)} with eager (right is truer)",
+            grid=True,
+        ),
+        *(_gate(x, y, limit) if limit is not None else ()),
+        *([curve(best, "front")] if len(best) > 1 else []),
+        *(
+            _point(point.row, x(point.metric), y(point.speed), height)
+            for point, height in zip(points, heights, strict=True)
+        ),
     )
-    return picture(WIDTH, 284.0, f"Speed-up at {shape} against {metric_name(headline)}", *parts)
 
 
-def _front(
-    points: list[tuple[CandidateRow, float, float]], *, falling: bool
-) -> list[tuple[CandidateRow, float, float]]:
-    """The points that no other beats in both speed and truth."""
+def _gate(x: Scale, y: Scale, limit: float) -> tuple[Markup, ...]:
+    """The limit as a line, with everything that breaks it shaded."""
+    return (
+        element("rect", x=x.start, y=y.end, width=x(limit) - x.start, height=y.start - y.end, class_="out"),
+        line(x(limit), y.start, x(limit), y.end, class_="gate"),
+        label(f"gate {number(limit)}", x(limit) - 4, y.end + 10, text_anchor="end", class_="tick strong"),
+    )
+
+
+def _front(points: Sequence[FidelityPoint], *, falling: bool) -> list[FidelityPoint]:
+    """The points that no other point beats in both speed and fidelity."""
     side = -1 if falling else 1
 
-    def beats(one: tuple[CandidateRow, float, float], other: tuple[CandidateRow, float, float]) -> bool:
-        truer, faster = side * (one[1] - other[1]), one[2] - other[2]
+    def beats(one: FidelityPoint, other: FidelityPoint) -> bool:
+        truer, faster = side * (one.metric - other.metric), one.speed - other.speed
         return truer >= 0 and faster >= 0 and truer + faster > 0
 
     return [point for point in points if not any(beats(other, point) for other in points)]
 
 
 def _falls(task_name: str, metric: str) -> bool:
-    """Whether less of this metric is truer, as the gates of any level say."""
+    """Whether less of this metric is truer, by the gates of any level."""
     gates = [gate for gates in task(task_name).gates.values() for gate in gates if gate.metric == metric]
     return any(gate.comparison == "<=" for gate in gates)
 
@@ -184,16 +194,14 @@ def _truth_scale(values: list[float], limit: float | None, *, falling: bool) -> 
     return Scale(worst - room, perfect + room * 0.7, 34.0, WIDTH - 8.0)
 
 
-def _point(row: CandidateRow, cx: float, cy: float, label_y: float) -> str:
+def _point(row: CandidateRow, cx: float, cy: float, label_y: float) -> Markup:
+    """A dot (a cross where a gate broke) and its name, with a thin line to it where the name had to move."""
     leftward = cx > WIDTH / 2
     side = -1 if leftward else 1
     text_x = cx + side * 12
-    leader = line(cx, cy, text_x - side * 2, label_y, class_="leader") if abs(label_y - cy) > 6 else ""
+    leader = line(cx, cy, text_x - side * 2, label_y, class_="leader") if abs(label_y - cy) > 6 else Markup()
     if row.verdict in ("rejected", "failed"):
-        arm = 4.0
-        mark = line(cx - arm, cy - arm, cx + arm, cy + arm, class_="cross") + line(
-            cx - arm, cy + arm, cx + arm, cy - arm, class_="cross"
-        )
+        mark = Markup().join(line(cx - 4, cy - way * 4, cx + 4, cy + way * 4, class_="cross") for way in (1, -1))
     else:
         mark = element("circle", cx=cx, cy=cy, r=4.5, class_=f"dot {row.verdict}")
         if row.verdict == "chosen":

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from trimaran.benchmarks.report.compare import Change, Comparison
-from trimaran.benchmarks.report.render_markdown import markdown_line, markdown_text
+from trimaran.benchmarks.report.compare import ReportChange, ReportComparison
+from trimaran.benchmarks.report.markdown import markdown_line, markdown_text
 from trimaran.benchmarks.report.wording import count, interval, listed, metric_name, number, times
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _WORDS = {
 _STYLES = {"better": "green", "worse": "bold red", "same": "dim"}
 
 
-def comparison_sentence(found: Comparison) -> str:
+def comparison_sentence(found: ReportComparison) -> str:
     """`2 got slower and 1 got faster; 14 others show no difference.`"""
     counts = Counter(_word(change) for change in found.changes if change.outcome != "same")
     same = len(found.of("same"))
@@ -31,12 +31,12 @@ def comparison_sentence(found: Comparison) -> str:
     return f"{parts}; {count(same, 'number')} without a difference."
 
 
-def shown(found: Comparison, *, everything: bool) -> tuple[Change, ...]:
+def shown(found: ReportComparison, *, everything: bool) -> tuple[ReportChange, ...]:
     """Worse first, then better, then, when asked, the rest."""
     return (*found.of("worse"), *found.of("better"), *(found.of("same") if everything else ()))
 
 
-def remarks(found: Comparison) -> tuple[str, ...]:
+def remarks(found: ReportComparison) -> tuple[str, ...]:
     """What a reader must know beside the numbers."""
     old, new = found.old.verdict.chosen, found.new.verdict.chosen
     return (
@@ -48,7 +48,7 @@ def remarks(found: Comparison) -> tuple[str, ...]:
     )
 
 
-def comparison_cells(change: Change) -> list[str]:
+def comparison_cells(change: ReportChange) -> list[str]:
     what = metric_name(change.where) if change.kind == "quality" else change.where
     words = _word(change)
     if change.ratio:
@@ -58,7 +58,7 @@ def comparison_cells(change: Change) -> list[str]:
     return [change.candidate, what, _value(change.old, change.unit), _value(change.new, change.unit), words]
 
 
-def comparison_table(found: Comparison, *, everything: bool = False) -> Table:
+def comparison_table(found: ReportComparison, *, everything: bool = False) -> Table:
     from rich.table import Table
     from rich.text import Text
 
@@ -70,7 +70,7 @@ def comparison_table(found: Comparison, *, everything: bool = False) -> Table:
     return table
 
 
-def comparison_markdown(found: Sequence[Comparison], *, everything: bool = False) -> str:
+def comparison_markdown(found: Sequence[ReportComparison], *, everything: bool = False) -> str:
     lines: list[str] = []
     for one in found:
         lines += [f"## {markdown_text(one.new.model)}: {markdown_text(comparison_sentence(one))}", ""]
@@ -84,7 +84,7 @@ def comparison_markdown(found: Sequence[Comparison], *, everything: bool = False
     return "\n".join(lines).rstrip() + "\n"
 
 
-def comparison_json(found: Comparison) -> dict[str, Any]:
+def comparison_json(found: ReportComparison) -> dict[str, Any]:
     return {
         "old": found.old.created,
         "new": found.new.created,
@@ -96,12 +96,12 @@ def comparison_json(found: Comparison) -> dict[str, Any]:
     }
 
 
-def _change_json(change: Change) -> dict[str, Any]:
+def _change_json(change: ReportChange) -> dict[str, Any]:
     plain = {**change._asdict(), "ratio": change.ratio and change.ratio._asdict()}
     return {key: json.loads(json.dumps(value).replace("NaN", "null")) for key, value in plain.items()}
 
 
-def _word(change: Change) -> str:
+def _word(change: ReportChange) -> str:
     words: dict[str, str] = _WORDS.get(change.kind, {})
     return "no difference" if change.outcome == "same" else words.get(change.outcome, change.outcome)
 

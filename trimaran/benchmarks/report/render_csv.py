@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from trimaran.benchmarks.report.figures import percentiles, rows_per_second, speedups
 from trimaran.benchmarks.report.limits import shares
 from trimaran.benchmarks.report.report import CandidateRow, Report
-from trimaran.benchmarks.scenarios.finals import figures_of, scenario_of
+from trimaran.benchmarks.scenarios.finals import figures_of
 
 HEAD = ("model", "candidate", "verdict", "kind", "where", "name", "value", "low", "high", "unit", "n", "cut")
 Line = tuple[object, ...]
@@ -75,7 +75,7 @@ def _scenarios(report: Report, row: CandidateRow) -> Iterator[Line]:
         for found in figures_of(result):
             low, high = ("" if bound is None else bound for bound in (found.low, found.high))
             yield (
-                scenario_of(result),
+                result.scenario,
                 where,
                 found.name,
                 found.value,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from trimaran.benchmarks.report.gates import GateRow
-from trimaran.benchmarks.report.render_markdown import markdown_line, markdown_text
+from trimaran.benchmarks.report.markdown import markdown_line, markdown_text
 from trimaran.benchmarks.report.report import Report
 from trimaran.benchmarks.report.wording import count
 

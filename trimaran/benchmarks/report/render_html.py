@@ -1,41 +1,45 @@
-"""A report as one HTML file that needs nothing else: verdict first, then the pictures and every number."""
+"""A report as one HTML file that needs nothing else: the facts that `templates/report.html` shows."""
 
 from __future__ import annotations
 
 import shlex
-from html import escape
+from typing import Any
 
-from trimaran.benchmarks.measure.harness import floor_ns, overhead, twins_verdicts
+from trimaran.benchmarks.measure.harness import harness_sentences
+from trimaran.benchmarks.measure.steadiness import unsteady
 from trimaran.benchmarks.report.figures import (
     decisive,
     find,
     percentiles,
     rows_per_second,
     shapes_of,
-    speedups,
-    unsteady,
+    speedups_of,
 )
-from trimaran.benchmarks.report.html_limits import limits
-from trimaran.benchmarks.report.html_parts import figure, legend, numbers, page, panels, unbroken
-from trimaran.benchmarks.report.html_scenarios import final_numbers, layers, load, shapes, where_time_goes
-from trimaran.benchmarks.report.html_tables import candidates_table, invariance_table, table
+from trimaran.benchmarks.report.html_scenarios import scenario_facts
+from trimaran.benchmarks.report.limits import peaks_words, shares
+from trimaran.benchmarks.report.pages import render_page
 from trimaran.benchmarks.report.plots import (
     drawn_rows,
     latency_ecdf,
     series_class,
+    share_bars,
     speed_against_fidelity,
     speedup_bars,
 )
-from trimaran.benchmarks.report.report import UNSERVED, Report
-from trimaran.benchmarks.report.svg import element
+from trimaran.benchmarks.report.plots_layers import layer_bars, search_steps
+from trimaran.benchmarks.report.report import UNSERVED, CandidateRow, Report
 from trimaran.benchmarks.report.wording import (
     METRICS,
+    ROWS_SHORT,
     ROWS_WORDS,
+    VERDICT_MARKS,
     count,
     environment_words,
     gates_words,
     gigabytes,
     interval,
+    interval_words,
+    limit_words,
     megabytes,
     metric_name,
     metric_words,
@@ -44,49 +48,75 @@ from trimaran.benchmarks.report.wording import (
     times,
 )
 from trimaran.benchmarks.scenarios.finals import uneven
+from trimaran.core.artifact import Check
 from trimaran.core.tasks import task
+from trimaran.judging.sensitivity import Sensitivity
 from trimaran.judging.stats import CONFIDENCE, MARGIN
+
+# What the template calls to write a number or draw a plot.
+_FUNCTIONS: dict[str, Any] = {
+    function.__name__: function
+    for function in (
+        count,
+        interval,
+        interval_words,
+        latency_ecdf,
+        layer_bars,
+        limit_words,
+        megabytes,
+        metric_name,
+        number,
+        search_steps,
+        share_bars,
+        speedup_bars,
+        speedups_of,
+        times,
+    )
+}
 
 
 def render_html(report: Report) -> str:
-    sections = (
-        _opening(report),
-        _candidates(report),
-        _speed(report),
-        _fidelity(report),
-        _latency(report),
-        shapes(report),
-        load(report),
-        where_time_goes(report),
-        limits(report),
-        layers(report),
-        _invariance(report),
-        _rejections(report),
-        final_numbers(report),
-        _machine(report),
-        _harness(report),
-        _reproduce(report),
+    measured = [m for row in drawn_rows(report) for m in report.measurements if m.candidate == row.name]
+    return render_page(
+        "report.html",
+        title=f"{report.model}: Trimaran report",
+        report=report,
+        facts=f"{report.task} · {report.family} · {report.level} fidelity · for {report.objective} · {report.created}",
+        shapes=shapes_of(report.measurements),
+        tiles=_tiles(report),
+        verdict_marks=VERDICT_MARKS,
+        invariance_heads=["candidate", *ROWS_SHORT.values(), "served", "texts"],
+        confidence=f"{CONFIDENCE:.0%}",
+        margin=f"{MARGIN:.0%}",
+        check_of=_check_of,
+        speedup_rows=_speedup_rows(report),
+        decisive_shape=decisive(report.profile, report.objective)[0],
+        fidelity=speed_against_fidelity(report),
+        fidelity_table=_fidelity_table(report),
+        series=[(series_class(report, row.name), row.name) for row in drawn_rows(report)],
+        latency_rows=_latency_rows(report),
+        searched=[row for row in report.candidates if row.sensitivity],
+        layer_rows=_layer_rows,
+        search_words=_search_words,
+        judged=[row for row in report.candidates if row.quality],
+        invariance_rows=_invariance_rows(report),
+        unserved=[row for row in report.candidates if row.verdict in UNSERVED],
+        machine=_machine(report),
+        harness_facts=harness_sentences(report.harness) if report.harness else (),
+        command=shlex.join(report.command),
+        rounds=max((len(measurement.rounds) for measurement in measured), default=0),
+        **_ceiling_facts(report),
+        **scenario_facts(report),
+        **_FUNCTIONS,
     )
-    return page(f"{report.model}: Trimaran report", sections)
 
 
-def _opening(report: Report) -> str:
-    verdict = report.verdict
-    facts = f"{report.task} · {report.family} · {report.level} fidelity · for {report.objective} · {report.created}"
-    tone = "verdict" if verdict.chosen else "verdict none"
-    return (
-        '<header><p class="kicker">Trimaran report</p>'
-        f'<h1>{escape(report.model)}</h1><p class="facts">{escape(facts)}</p></header>\n'
-        f'<section class="{tone}" aria-label="Verdict"><p class="speed">{unbroken(verdict.speed)}</p>'
-        f'<p class="truth">{unbroken(verdict.truth)}</p></section>\n{_tiles(report)}'
-    )
-
-
-def _tiles(report: Report) -> str:
+def _tiles(report: Report) -> list[tuple[str, str, str]]:
+    """(name, value, detail) of the chosen candidate's most important figures."""
     if report.verdict.chosen is None:
-        return ""
+        return []
     row = report.row(report.verdict.chosen)
-    ratios = speedups(report.measurements, row.name, reference=report.reference.name)
+    ratios = speedups_of(report, row.name)
     tiles = [
         (f"speed-up at {shape}", times(ratios[shape]), f"{interval(ratios[shape])} at {CONFIDENCE:.0%}")
         for shape in decisive(report.profile, report.objective)
@@ -95,163 +125,128 @@ def _tiles(report: Report) -> str:
     headline = task(report.task).headline
     if row.quality and headline in row.quality.metrics:
         tiles.append((metric_name(headline), number(row.quality.metrics[headline]), METRICS[headline].meaning))
-    eager = report.reference
-    tiles.append(("size on disk", megabytes(row.size_bytes), f"{row.backend}, {row.precision}"))
-    tiles.append(("peak memory", megabytes(row.peak_memory_bytes), f"eager {megabytes(eager.peak_memory_bytes)}"))
-    cells = "".join(
-        f'<div class="tile"><dt>{escape(name)}</dt><dd>{escape(value)}<small>{escape(detail)}</small></dd></div>'
-        for name, value, detail in tiles
-    )
-    return f'<dl class="tiles">{cells}</dl>'
-
-
-def _candidates(report: Report) -> str:
-    return (
-        "<h2>Candidates</h2><p>Speed-up is the median time of eager PyTorch over the candidate's, at batch x tokens, "
-        f"with its {CONFIDENCE:.0%} interval. Quality is held against the {escape(report.level)} gates; under the "
-        "batch change stands how rows may share a call.</p>" + candidates_table(report)
-    )
-
-
-def _speed(report: Report) -> str:
-    drawings = [
-        figure(f"{count(shape.batch, 'row')} of {count(shape.sequence, 'token')}", speedup_bars(report, shape))
-        for shape in shapes_of(report.measurements)
+    return [
+        *tiles,
+        ("size on disk", megabytes(row.size_bytes), f"{row.backend}, {row.precision}"),
+        ("peak memory", megabytes(row.peak_memory_bytes), f"eager {megabytes(report.reference.peak_memory_bytes)}"),
     ]
-    rows = [
+
+
+def _check_of(row: CandidateRow, metric: str) -> Check | None:
+    checks = row.quality.checks if row.quality else ()
+    return next((check for check in checks if check.name == metric), None)
+
+
+def _speedup_rows(report: Report) -> list[list[str]]:
+    return [
         [row.name, str(shape), times(ratio), f"{ratio.low:.3f}", f"{ratio.high:.3f}"]
         for row in drawn_rows(report)
         if row.name != report.reference.name
-        for shape, ratio in speedups(report.measurements, row.name, reference=report.reference.name).items()
+        for shape, ratio in speedups_of(report, row.name).items()
     ]
-    marks = "★ chosen, ✓ passed, ✕ rejected for its answers" + (", ○ eager otherwise" if report.baselines else "")
-    return f"<h2>How much faster</h2><p>Whiskers span the interval. {marks}.</p>{panels(drawings)}" + numbers(
-        "speed-ups", table(["candidate", "shape", "speed-up", "low", "high"], rows)
-    )
 
 
-def _latency(report: Report) -> str:
-    drawings = [figure(f"Latency at {shape}", latency_ecdf(report, shape)) for shape in shapes_of(report.measurements)]
-    swatches = [
-        (element("path", d="M1 5H33", class_=series_class(report, row.name)), row.name) for row in drawn_rows(report)
-    ]
-    rows = [
+def _latency_rows(report: Report) -> list[list[str]]:
+    return [
         [
             row.name,
             str(shape),
-            *(milliseconds(value) for value in percentiles(found)),
-            f"{rows_per_second(found):.0f}",
-            str(len(found.samples_ns)),
-            str(len(found.rounds)),
+            *(milliseconds(value) for value in percentiles(measurement)),
+            f"{rows_per_second(measurement):.0f}",
+            str(len(measurement.samples_ns)),
+            str(len(measurement.rounds)),
         ]
         for row in drawn_rows(report)
         for shape in shapes_of(report.measurements)
-        if (found := find(report.measurements, row.name, shape))
+        if (measurement := find(report.measurements, row.name, shape))
     ]
-    heads = ["candidate", "shape", "p50 ms", "p90 ms", "p99 ms", "rows/s", "samples", "rounds"]
+
+
+def _fidelity_table(report: Report) -> tuple[list[str], list[list[str]], str]:
+    """Heads, rows and caption: every metric of every judged candidate."""
+    judged = [(row.name, row.quality) for row in report.candidates if row.quality]
+    names = list(dict.fromkeys(name for _, quality in judged for name in quality.metrics))
+    rows = [
+        [name, *(metric_words(quality, metric, digits=5) for metric in names), str(quality.n)]
+        for name, quality in judged
+    ]
+    meanings = "; ".join(f"{metric_name(name)}: {METRICS[name].meaning}" for name in names if name in METRICS)
+    return ["candidate", *map(metric_name, names), "texts"], rows, f"{meanings[:1].upper()}{meanings[1:]}."
+
+
+def _ceiling_facts(report: Report) -> dict[str, Any]:
+    return {
+        "peaks": peaks_words(report) if report.ceilings else "",
+        "ceiling_shares": [
+            [
+                one.candidate,
+                str(one.shape),
+                one.arithmetic,
+                milliseconds(one.bare_seconds * 1e9),
+                milliseconds(one.seconds * 1e9),
+                f"{one.share:.0%}",
+            ]
+            for one in shares(report)
+        ],
+        "products": [
+            [
+                str(bare.product),
+                str(ceiling.shape),
+                bare.arithmetic,
+                bare.library,
+                f"{bare.operations_per_s / 1e9:.0f}",
+            ]
+            for ceiling in report.ceilings
+            for bare in ceiling.bare
+        ],
+    }
+
+
+def _layer_rows(search: Sensitivity) -> list[list[str]]:
+    return [[one.name, number(one.cost), number(one.low), number(one.high), one.kept] for one in search.layers]
+
+
+def _search_words(search: Sensitivity) -> str:
+    kept = sum(layer.kept == "float" for layer in search.layers)
     return (
-        "<h2>Latency distributions</h2><p>The share of calls that took no longer: further left is faster, steeper is "
-        f"steadier.</p>{legend(swatches)}{panels(drawings)}"
-        + numbers("latencies", table(heads, rows, caption="Percentiles are observed samples."))
+        f"{metric_name(search.metric)} over {count(search.texts, 'text')} that judge nothing else; the search ended "
+        f"by «{search.stopped}» after {search.seconds:.0f} s with {count(kept, 'layer')} in float."
     )
 
 
-def _fidelity(report: Report) -> str:
-    drawing = speed_against_fidelity(report)
-    if drawing is None:
-        return ""
-    shape = decisive(report.profile, report.objective)[0]
-    names = list(dict.fromkeys(name for row in report.candidates if row.quality for name in row.quality.metrics))
-    rows = [
-        [row.name, *(metric_words(row.quality, name, digits=5) for name in names), str(row.quality.n)]
+def _invariance_rows(report: Report) -> list[list[str]]:
+    return [
+        [
+            row.name,
+            *(number(row.quality.changes.get(policy)) for policy in ROWS_SHORT),
+            row.quality.rows,
+            str(row.quality.n_batched),
+        ]
         for row in report.candidates
         if row.quality
     ]
-    meanings = "; ".join(f"{metric_name(name)}: {METRICS[name].meaning}" for name in names if name in METRICS)
-    heads = ["candidate", *(metric_name(name) for name in names), "texts"]
-    return (
-        "<h2>Speed against fidelity</h2><p>Up is faster, right is truer to eager. The ring marks the choice; a cross "
-        "broke a gate, this one or another; the line joins those that nothing beats in both.</p>"
-        + panels([figure(f"Speed-up at {shape}", drawing)], one=True)
-        + numbers("fidelity", table(heads, rows, caption=f"{meanings[:1].upper()}{meanings[1:]}."))
-    )
 
 
-def _invariance(report: Report) -> str:
-    judged = [row.quality for row in report.candidates if row.quality]
-    if not judged:
-        return ""
-    return (
-        "<h2>Alone and in a batch</h2><p>The worst change of one text's answer when it shares a batch with "
-        f"{count(judged[0].neighbours, 'other')}, against the same text alone. Each candidate is measured and served "
-        "with the widest grouping that keeps the gate.</p>" + invariance_table(report)
-    )
-
-
-def _rejections(report: Report) -> str:
-    rows = [row for row in report.candidates if row.verdict in UNSERVED]
-    if not rows:
-        return "<h2>What was rejected</h2><p>Nothing: every candidate ran and kept its gates.</p>"
-    items = "".join(
-        f"<li><strong>{escape(row.name)}</strong> {escape(row.verdict)}: {unbroken(row.reason)}</li>" for row in rows
-    )
-    return f'<h2>What was rejected, and why</h2><ul class="why">{items}</ul>'
-
-
-def _machine(report: Report) -> str:
-    found = report.environment
+def _machine(report: Report) -> list[tuple[str, str]]:
+    machine = report.environment
     chosen = report.row(report.verdict.chosen) if report.verdict.chosen else None
     restricted = [
         f"{row.name}: {environment_words(row.execution_environment)}"
         for row in report.candidates
         if row.execution_environment
     ]
-    pairs = [
-        ("CPU", f"{found.cpu}, {count(found.cores, 'core')} usable"),
-        ("Memory", gigabytes(found.memory_bytes)),
-        ("GPU", found.gpu or "none"),
-        ("System", f"{found.system}, Python {found.python}"),
+    return [
+        ("CPU", f"{machine.cpu}, {count(machine.cores, 'core')} usable"),
+        ("Memory", gigabytes(machine.memory_bytes)),
+        ("GPU", machine.gpu or "none"),
+        ("System", f"{machine.system}, Python {machine.python}"),
         ("Threads", f"{report.threads}, the same for every candidate"),
         ("Profile", f"batch {report.profile.batch}, tokens {report.profile.sequence}"),
         ("Gates", f"{report.level}: {gates_words(report.gates)}"),
         ("Rows", f"served with {ROWS_WORDS[chosen.quality.rows]}" if chosen and chosen.quality else ""),
         ("Instruction sets", "; ".join(restricted)),
-        ("Libraries", ", ".join(f"{name} {version}" for name, version in found.libraries.items())),
+        ("Libraries", ", ".join(f"{name} {version}" for name, version in machine.libraries.items())),
         ("Trimaran", report.trimaran),
         ("Steadiness", " ".join(filter(None, (unsteady(report.measurements), uneven(report.scenarios))))),
         ("Notes", " ".join(report.notes)),
     ]
-    items = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in pairs if value)
-    return f'<h2>Machine and versions</h2><dl class="machine">{items}</dl>'
-
-
-def _harness(report: Report) -> str:
-    """What the harness does to what it measures, where the suite asked for it."""
-    if report.harness is None:
-        return ""
-    facts = []
-    if (floor := floor_ns(report.harness)) is not None:
-        facts.append(f"A session that does nothing takes {floor / 1e3:.3g} µs under the harness: its floor.")
-    if cost := overhead(report.harness):
-        facts.append(
-            f"A call of {cost.call_ns / 1e6:.3g} ms takes {cost.ratio.median:.4f} times ({cost.ratio.low:.4f}–"
-            f"{cost.ratio.high:.4f}) as long under the harness as in a bare loop."
-        )
-    if report.harness.twins:
-        (again, verdict), (twice, doubled) = twins_verdicts(report.harness.twins)
-        facts.append(
-            f"The same engine against itself: {verdict} ({interval(again)}). Called twice for once: {doubled} "
-            f"({interval(twice)})."
-        )
-    return f'<h2>The harness itself</h2><ul class="why">{"".join(f"<li>{unbroken(f)}</li>" for f in facts)}</ul>'
-
-
-def _reproduce(report: Report) -> str:
-    rounds = max((len(measurement.rounds) for measurement in report.measurements), default=0)
-    return (
-        f"<h2>Reproduce</h2><pre><code>{escape(shlex.join(report.command))}</code></pre>"
-        f'<p class="note">Each candidate ran in a process of its own, one at a time, interleaved in '
-        f"{count(rounds, 'round')} of random order with the warm-up kept apart. Intervals come from resampling "
-        f"rounds, then samples. A difference below {MARGIN:.0%}, or one that the interval does not separate, counts "
-        "as none. The raw samples are in report.json.</p>"
-    )

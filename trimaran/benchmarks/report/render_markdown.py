@@ -5,7 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from trimaran.benchmarks.report.figures import shapes_of, speedups, unsteady
+from trimaran.benchmarks.measure.steadiness import unsteady
+from trimaran.benchmarks.report.figures import shapes_of, speedups
 from trimaran.benchmarks.report.limits import shares
 from trimaran.benchmarks.report.report import UNSERVED, CandidateRow, Report
 from trimaran.benchmarks.report.wording import (
@@ -23,7 +24,7 @@ from trimaran.benchmarks.report.wording import (
     number,
     times,
 )
-from trimaran.benchmarks.scenarios.finals import READINGS, final, scenario_of, uneven
+from trimaran.benchmarks.scenarios.finals import READINGS, final, uneven
 from trimaran.core.tasks import task
 from trimaran.judging.stats import CONFIDENCE, MARGIN
 
@@ -81,13 +82,13 @@ def _scenarios(report: Report) -> list[str]:
     """The final number of every scenario; a cut one is marked and keeps what it found."""
     rows = [
         [
-            markdown_text(READINGS[scenario_of(result)].title),
+            markdown_text(READINGS[result.scenario].title),
             f"`{_code(result.candidate)}`",
             markdown_text(" ".join(filter(None, (result.at, result.wire)))),
             markdown_text(figure_words(found)) if (found := final(result)) else "–",
             f"cut: {markdown_text(result.cut)}" if result.cut else "",
         ]
-        for result in sorted(report.scenarios, key=lambda one: list(READINGS).index(scenario_of(one)))
+        for result in sorted(report.scenarios, key=lambda one: list(READINGS).index(one.scenario))
     ]
     if not rows:
         return []

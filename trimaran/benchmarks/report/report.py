@@ -1,4 +1,4 @@
-"""What a run found out, as immutable facts: raw samples, qualities and verdicts; every other number follows."""
+"""The facts of one run: raw samples, qualities and verdicts. Every other figure is computed from them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field
 
 from trimaran.benchmarks.measure.ceiling import Ceiling
+from trimaran.benchmarks.measure.measurement import Measurement
 from trimaran.benchmarks.scenarios.results import HarnessCheck, ScenarioResult, SuiteRun
 from trimaran.core.environment import Environment
-from trimaran.core.samples import Round, Shape
-from trimaran.core.spec import Frozen, Precision, Rows, ShapeProfile
+from trimaran.core.spec import Frozen, Precision, ShapeProfile
 from trimaran.core.tasks import Gate, Level
 from trimaran.judging.judgement import Quality
 from trimaran.judging.sensitivity import Sensitivity
@@ -24,25 +24,6 @@ SCHEMA = 2
 _SERIES = re.compile(r"\[\s*(-?\d[-\d.eE+,\s]*?)\s*\]")
 # Verdicts of candidates that nobody would serve: broken gates, no chance to win, or broken down.
 UNSERVED = ("rejected", "stopped", "failed")
-
-
-class Measurement(Frozen):
-    """One candidate at one shape. A sample is one batch as it would be served: `alone` means batch calls of one."""
-
-    candidate: str
-    artifact: str
-    shape: Shape
-    threads: int
-    rows: Rows
-    rounds: tuple[Round, ...]
-
-    @property
-    def samples_ns(self) -> tuple[int, ...]:
-        return tuple(sample for turn in self.rounds for sample in turn.samples_ns)
-
-    @property
-    def samples_by_round(self) -> tuple[tuple[int, ...], ...]:
-        return tuple(turn.samples_ns for turn in self.rounds)
 
 
 class CandidateRow(Frozen):
@@ -63,7 +44,7 @@ class CandidateRow(Frozen):
     sensitivity: Sensitivity | None = None
 
 
-class Verdict(Frozen):
+class ReportVerdict(Frozen):
     """Two sentences: what was chosen and how fast it is; how true it is and what became of the others."""
 
     chosen: str | None
@@ -94,7 +75,7 @@ class Report(Frozen):
     reference: CandidateRow
     candidates: tuple[CandidateRow, ...]
     measurements: tuple[Measurement, ...]
-    verdict: Verdict
+    verdict: ReportVerdict
     notes: tuple[str, ...] = ()
     # Eager PyTorch in other settings (bf16, compiled): measured beside the others, never deployed.
     baselines: tuple[CandidateRow, ...] = ()
@@ -111,8 +92,13 @@ class Report(Frozen):
     def to_json(self) -> str:
         return json_of(self)
 
+    @property
+    def rows(self) -> tuple[CandidateRow, ...]:
+        """Everything that was measured or judged: the reference, the baselines, the candidates."""
+        return (self.reference, *self.baselines, *self.candidates)
+
     def row(self, name: str) -> CandidateRow:
-        return next(row for row in (self.reference, *self.baselines, *self.candidates) if row.name == name)
+        return next(row for row in self.rows if row.name == name)
 
 
 def json_of(facts: Frozen) -> str:

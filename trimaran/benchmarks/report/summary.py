@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from trimaran.benchmarks.report.figures import shapes_of, speedups, unsteady
+from trimaran.benchmarks.measure.steadiness import unsteady
+from trimaran.benchmarks.report.figures import shapes_of, speedups
 from trimaran.benchmarks.report.report import UNSERVED, CandidateRow, Report
 from trimaran.benchmarks.report.wording import VERDICT_MARKS, megabytes, metric_name, number, times
 from trimaran.core.tasks import task

@@ -6,10 +6,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from trimaran.benchmarks.scenarios.finals import Figure
+from trimaran.benchmarks.scenarios.finals import ScenarioFigure
+from trimaran.benchmarks.scenarios.results import ScenarioResult
 from trimaran.core.artifact import Check
-from trimaran.core.tasks import Gate
-from trimaran.judging.judgement import Quality
+from trimaran.core.spec import Rows
+from trimaran.core.tasks import TASKS, Gate
+from trimaran.judging.judgement import WIDEST_FIRST, Quality
 from trimaran.judging.stats import Ratio
 from trimaran.runtime.text import PACKED_STEP, STEP
 
@@ -19,6 +21,13 @@ ROWS_WORDS = {
     "rounded": f"rows padded to a multiple of {STEP} tokens, only rows of one such length together",
     "equal-length": "only rows of equal length together",
     "alone": "each row by itself",
+}
+# The same policies as heads of columns, the widest grouping first.
+ROWS_SHORT: dict[Rows, str] = {
+    policy: {"padded": "padded together", "rounded": "rounded lengths", "equal-length": "equal length"}.get(
+        policy, policy
+    )
+    for policy in WIDEST_FIRST
 }
 SIGNS = {"<=": "≤", ">=": "≥"}
 VERDICT_MARKS = {
@@ -39,27 +48,7 @@ class MetricWords:
 
 
 METRICS: dict[str, MetricWords] = {
-    "mean_cosine_distance": MetricWords("mean 1−cos", "mean cosine distance of a text's vector to eager's"),
-    "worst_cosine_distance": MetricWords("worst 1−cos", "cosine distance of the text that moved most"),
-    "tail_cosine_distance": MetricWords(
-        "1 % tail of 1−cos", "cosine distance that at most 1 % of texts exceed, with 95 % confidence"
-    ),
-    "rank_correlation": MetricWords(
-        "rank correlation", "Spearman correlation of the similarities of related and unrelated pairs, or of the scores"
-    ),
-    "neighbour_overlap": MetricWords("top-10 overlap", "share of each text's ten nearest that stay the same"),
-    "max_abs_difference": MetricWords("max |Δ|", "largest difference of one output number"),
-    "label_agreement": MetricWords("same label", "share of texts that get eager's label"),
-    "mean_probability_change": MetricWords("mean |Δp|", "mean change of a label's probability"),
-    "worst_probability_change": MetricWords("worst |Δp|", "largest change of a label's probability"),
-    "tail_probability_change": MetricWords(
-        "1 % tail of |Δp|", "change of a label's probability that at most 1 % of texts exceed, with 95 % confidence"
-    ),
-    "mean_score_change": MetricWords("mean |Δscore|", "mean change of a score"),
-    "entity_agreement": MetricWords("same entities", "F1 of the entities that both find alike"),
-    "token_agreement": MetricWords("same token", "share of tokens that get eager's answer"),
-    "span_agreement": MetricWords("same span", "share of texts whose best span is eager's"),
-    "heaviest_overlap": MetricWords("top-10 terms", "share of each text's ten heaviest terms that stay the same"),
+    **{metric.name: MetricWords(*metric.words) for row in TASKS.values() for metric in row.metrics},
     "batch_change": MetricWords(
         "batch change", "worst change of one text's answer by the texts in its batch, as served"
     ),
@@ -104,6 +93,14 @@ def number(value: float | int | str | None, *, digits: int = 3) -> str:
     return f"{mantissa}e{int(exponent)}"
 
 
+def short_number(value: float) -> str:
+    """For a label in a plot, where room is scarce: `0.5`, `120`, `15k`, `2.5M`."""
+    for size, unit in ((1e6, "M"), (1e4, "k")):
+        if abs(value) >= size:
+            return f"{value / (1e3 if unit == 'k' else size):.3g}{unit}"
+    return f"{value:.4g}"
+
+
 def gate_words(check: Check) -> str:
     """`top-10 overlap 0.971 ≥ 0.97`, or `… < 0.97` when broken, with digits enough to tell the two apart."""
     observed, limit = _told_apart(check)
@@ -135,13 +132,19 @@ def broken_words(check: Check) -> str:
     return f"{metric_name(check.name)} {observed} is {relation} its limit {limit}"
 
 
+def interval_words(quality: Quality, name: str, *, digits: int = 3) -> str:
+    """`0.972–0.985`, or nothing for a metric without an interval."""
+    if name not in quality.intervals:
+        return ""
+    low, high = quality.intervals[name]
+    return f"{number(low, digits=digits)}–{number(high, digits=digits)}"
+
+
 def metric_words(quality: Quality | None, name: str, *, digits: int = 3) -> str:
     """`0.979 (0.972–0.985)`: the metric with its interval, where it has one."""
     value = quality.metrics.get(name) if quality else None
-    if quality is None or value is None or name not in quality.intervals:
-        return number(value, digits=digits)
-    low, high = quality.intervals[name]
-    return f"{number(value, digits=digits)} ({number(low, digits=digits)}–{number(high, digits=digits)})"
+    between = interval_words(quality, name, digits=digits) if quality and value is not None else ""
+    return number(value, digits=digits) + (f" ({between})" if between else "")
 
 
 def times(ratio: Ratio | float) -> str:
@@ -152,12 +155,23 @@ def interval(ratio: Ratio) -> str:
     return f"{ratio.low:.2f}–{ratio.high:.2f}"
 
 
-def figure_words(figure: Figure) -> str:
+def ratio_words(ratio: Ratio | None) -> str:
+    """`2.61× (2.58–2.66)`, or a dash where nothing was measured."""
+    return f"{times(ratio)} ({interval(ratio)})" if ratio else "–"
+
+
+def figure_words(figure: ScenarioFigure) -> str:
     """`p50 latency 5.71 ms (5.6–5.8)`."""
     between = ""
     if figure.low is not None and figure.high is not None:
         between = f" ({number(figure.low)}–{number(figure.high)})"
     return f"{figure.name} {number(figure.value)} {figure.unit}{between}"
+
+
+def level_words(result: ScenarioResult) -> str:
+    """Where a scenario was run: `served over grpc`."""
+    place = {"engine": "tensors in", "pipeline": "text in", "served": "served"}[result.at]
+    return f"{place} over {result.wire}" if result.wire else place
 
 
 def milliseconds(value_ns: float) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
-from trimaran.benchmarks.report.figures import NOISE
+from trimaran.benchmarks.measure.steadiness import NOISE
 from trimaran.benchmarks.scenarios import results as found
-from trimaran.benchmarks.scenarios.results import ClosedLoop, ClosedPoint, OpenLoop, OpenPoint, Result
+from trimaran.benchmarks.scenarios.results import ClosedLoop, ClosedPoint, OpenLoop, OpenPoint, ScenarioResult
 from trimaran.judging.stats import estimate, median, percentile
 
 Better = Literal["higher", "lower"]
@@ -15,7 +15,7 @@ Better = Literal["higher", "lower"]
 KNEE_SHARE = 0.9
 
 
-class Figure(NamedTuple):
+class ScenarioFigure(NamedTuple):
     """One number of a scenario. `low` and `high` bound it at 95 % where it has an interval; `n` are its samples."""
 
     name: str
@@ -27,25 +27,21 @@ class Figure(NamedTuple):
     n: int = 0
 
 
-class Reading(NamedTuple):
+class ScenarioReading(NamedTuple):
     """How a scenario is read: its title, what its final number is, and the numbers, the final one first."""
 
     title: str
     meaning: str
-    figures: Callable[[Any], tuple[Figure, ...]]
+    figures: Callable[[Any], tuple[ScenarioFigure, ...]]
 
 
-def figures_of(result: Result) -> tuple[Figure, ...]:
+def figures_of(result: ScenarioResult) -> tuple[ScenarioFigure, ...]:
     """The numbers of one result, the final one first; none when nothing was found before it was cut."""
-    return READINGS[scenario_of(result)].figures(result)
+    return READINGS[result.scenario].figures(result)
 
 
-def final(result: Result) -> Figure | None:
+def final(result: ScenarioResult) -> ScenarioFigure | None:
     return next(iter(figures_of(result)), None)
-
-
-def scenario_of(result: Result) -> str:
-    return str(getattr(result, "scenario"))  # noqa: B009  (the base has none: each kind names its own)
 
 
 def knee(result: ClosedLoop) -> ClosedPoint | None:
@@ -79,15 +75,14 @@ def padding_share(result: found.MixedLengths) -> float:
     return 1 - real / sum(sum(turn.padded_tokens) for turn in result.rounds)
 
 
-def uneven(scenarios: Sequence[Result], *, tolerance: float = NOISE) -> str:
+def uneven(scenarios: Sequence[ScenarioResult], *, tolerance: float = NOISE) -> str:
     """A sentence when rounds of a scenario disagree: they stay in its numbers, and it is named."""
     apart = []
     for result in scenarios:
         rounds = _rounds_of(result)
         middle = percentile(rounds, 50) if rounds else 1.0
         apart += [
-            (max(one / middle, middle / one), f"{result.candidate}, {scenario_of(result)}, {result.at}")
-            for one in rounds
+            (max(one / middle, middle / one), f"{result.candidate}, {result.scenario}, {result.at}") for one in rounds
         ]
     flagged = [one for one in apart if one[0] > tolerance]
     if not flagged:
@@ -99,7 +94,7 @@ def uneven(scenarios: Sequence[Result], *, tolerance: float = NOISE) -> str:
     )
 
 
-def _rounds_of(result: Result) -> list[float]:
+def _rounds_of(result: ScenarioResult) -> list[float]:
     """One time a round, where the rounds of a scenario do the same work."""
     if isinstance(result, found.SingleStream):
         return [float(median(turn.samples_ns)) for turn in result.rounds if turn.samples_ns]
@@ -110,12 +105,12 @@ def _rounds_of(result: Result) -> list[float]:
     return []
 
 
-def _single_stream(result: found.SingleStream) -> tuple[Figure, ...]:
+def _single_stream(result: found.SingleStream) -> tuple[ScenarioFigure, ...]:
     rounds = tuple(turn.samples_ns for turn in result.rounds if turn.samples_ns)
     return tuple(_latency(f"p{share:g} latency", rounds, share) for share in (50, 90, 99)) if rounds else ()
 
 
-def _shape_grid(result: found.ShapeGrid) -> tuple[Figure, ...]:
+def _shape_grid(result: found.ShapeGrid) -> tuple[ScenarioFigure, ...]:
     cells = [cell for cell in result.cells if any(turn.samples_ns for turn in cell.rounds)]
     if not cells:
         return ()
@@ -128,7 +123,7 @@ def _shape_grid(result: found.ShapeGrid) -> tuple[Figure, ...]:
     return (_spread(f"rows at {best.shape}", rate(best), "rows/s", "higher", rounds),)
 
 
-def _mixed_lengths(result: found.MixedLengths) -> tuple[Figure, ...]:
+def _mixed_lengths(result: found.MixedLengths) -> tuple[ScenarioFigure, ...]:
     rates = [sum(turn.tokens) * 1e9 / sum(turn.elapsed_ns) for turn in result.rounds if turn.elapsed_ns]
     if not rates:
         return ()
@@ -136,11 +131,11 @@ def _mixed_lengths(result: found.MixedLengths) -> tuple[Figure, ...]:
     return (
         _over("real tokens", rates, "tokens/s", "higher"),
         _over("texts", texts, "texts/s", "higher"),
-        Figure("padding", 100 * padding_share(result), "%", "lower", n=len(rates)),
+        ScenarioFigure("padding", 100 * padding_share(result), "%", "lower", n=len(rates)),
     )
 
 
-def _offline(result: found.Offline) -> tuple[Figure, ...]:
+def _offline(result: found.Offline) -> tuple[ScenarioFigure, ...]:
     if not result.passes:
         return ()
     return (
@@ -149,87 +144,97 @@ def _offline(result: found.Offline) -> tuple[Figure, ...]:
     )
 
 
-def _closed_loop(result: ClosedLoop) -> tuple[Figure, ...]:
+def _closed_loop(result: ClosedLoop) -> tuple[ScenarioFigure, ...]:
     point = knee(result)
     if point is None or not any(other.latencies_ns for other in result.points):
         return ()
     best = max(result.points, key=throughput)
     return (
-        Figure("best throughput", throughput(best), "requests/s", "higher", n=len(best.latencies_ns)),
-        Figure("knee", point.concurrency, "callers", "higher", n=len(result.points)),
+        ScenarioFigure("best throughput", throughput(best), "requests/s", "higher", n=len(best.latencies_ns)),
+        ScenarioFigure("knee", point.concurrency, "callers", "higher", n=len(result.points)),
         _latency("p99 latency at the knee", (point.latencies_ns,), 99),
     )
 
 
-def _open_loop(result: OpenLoop) -> tuple[Figure, ...]:
+def _open_loop(result: OpenLoop) -> tuple[ScenarioFigure, ...]:
     if not result.points:
         return ()
     point = highest_rate(result)
     above = min((p.rate_per_s for p in result.points if not holds(p, result)), default=None)
     name = f"rate within {result.budget_ms:g} ms at p{result.share:g}"
     if point is None:
-        return (Figure(name, 0.0, "requests/s", "higher", 0.0, above, sum(len(p.latencies_ns) for p in result.points)),)
+        return (
+            ScenarioFigure(
+                name, 0.0, "requests/s", "higher", 0.0, above, sum(len(p.latencies_ns) for p in result.points)
+            ),
+        )
     return (
-        Figure(name, point.rate_per_s, "requests/s", "higher", point.rate_per_s, above, len(point.latencies_ns)),
+        ScenarioFigure(
+            name, point.rate_per_s, "requests/s", "higher", point.rate_per_s, above, len(point.latencies_ns)
+        ),
         _latency(f"p{result.share:g} latency at that rate", (point.latencies_ns,), result.share),
     )
 
 
-def _cold_start(result: found.ColdStart) -> tuple[Figure, ...]:
+def _cold_start(result: found.ColdStart) -> tuple[ScenarioFigure, ...]:
     times_s = [start.elapsed_ns / 1e9 for start in result.starts if start.correct]
     return (_over("start to first correct answer", times_s, "s", "lower"),) if times_s else ()
 
 
-def _memory(result: found.Memory) -> tuple[Figure, ...]:
-    return (Figure("peak memory", result.peak_bytes / 1e6, "MB", "lower", n=1),)
+def _memory(result: found.Memory) -> tuple[ScenarioFigure, ...]:
+    return (ScenarioFigure("peak memory", result.peak_bytes / 1e6, "MB", "lower", n=1),)
 
 
-def _size(result: found.SizeOnDisk) -> tuple[Figure, ...]:
-    return (Figure("size on disk", sum(result.files.values()) / 1e6, "MB", "lower", n=len(result.files)),)
+def _size(result: found.SizeOnDisk) -> tuple[ScenarioFigure, ...]:
+    return (ScenarioFigure("size on disk", sum(result.files.values()) / 1e6, "MB", "lower", n=len(result.files)),)
 
 
-def _energy(result: found.Energy) -> tuple[Figure, ...]:
+def _energy(result: found.Energy) -> tuple[ScenarioFigure, ...]:
     used = [1000 * run.joules / run.texts for run in result.passes if run.texts]
     return (_over("energy", used, "J per 1000 texts", "lower"),) if used else ()
 
 
-READINGS: dict[str, Reading] = {
-    "single-stream": Reading(
+READINGS: dict[str, ScenarioReading] = {
+    "single-stream": ScenarioReading(
         "Single stream", "the latency that 50, 90 and 99 % of single texts do not exceed", _single_stream
     ),
-    "shape-grid": Reading(
+    "shape-grid": ScenarioReading(
         "Shape grid", "rows per second of the best shape; every shape has its own median latency", _shape_grid
     ),
-    "mixed-lengths": Reading(
+    "mixed-lengths": ScenarioReading(
         "Mixed lengths", "real tokens per second over batches of real texts; padding is not counted", _mixed_lengths
     ),
-    "offline": Reading("Offline", "texts per second when all texts are there at once", _offline),
-    "closed-loop": Reading(
+    "offline": ScenarioReading("Offline", "texts per second when all texts are there at once", _offline),
+    "closed-loop": ScenarioReading(
         "Closed loop",
         f"the highest throughput of the sweep; the knee is the fewest callers that reach {KNEE_SHARE:.0%} of it",
         _closed_loop,
     ),
-    "open-loop": Reading(
+    "open-loop": ScenarioReading(
         "Open loop", "the highest rate of Poisson arrivals that keeps the budget, from the scheduled moment", _open_loop
     ),
-    "cold-start": Reading("Cold start", "median time from process start to the first correct answer", _cold_start),
-    "memory": Reading("Memory", "the largest resident set of the process, libraries included", _memory),
-    "size": Reading("Size on disk", "bytes of the files that the engine reads", _size),
-    "energy": Reading("Energy", "joules of the processor package per thousand texts", _energy),
+    "cold-start": ScenarioReading(
+        "Cold start", "median time from process start to the first correct answer", _cold_start
+    ),
+    "memory": ScenarioReading("Memory", "the largest resident set of the process, libraries included", _memory),
+    "size": ScenarioReading("Size on disk", "bytes of the files that the engine reads", _size),
+    "energy": ScenarioReading("Energy", "joules of the processor package per thousand texts", _energy),
 }
 
 
-def _latency(name: str, rounds: Sequence[Sequence[int]], share: float) -> Figure:
+def _latency(name: str, rounds: Sequence[Sequence[int]], share: float) -> ScenarioFigure:
     low, high = estimate(tuple(map(tuple, rounds)), share)
     pooled = [sample for samples in rounds for sample in samples]
-    return Figure(name, percentile(pooled, share) / 1e6, "ms", "lower", low / 1e6, high / 1e6, len(pooled))
+    return ScenarioFigure(name, percentile(pooled, share) / 1e6, "ms", "lower", low / 1e6, high / 1e6, len(pooled))
 
 
-def _over(name: str, values: Sequence[float], unit: str, better: Better) -> Figure:
+def _over(name: str, values: Sequence[float], unit: str, better: Better) -> ScenarioFigure:
     """The median of one value a round; its interval is that of the rounds."""
     return _spread(name, percentile(values, 50), unit, better, tuple((value,) for value in values))
 
 
-def _spread(name: str, value: float, unit: str, better: Better, rounds: tuple[tuple[float, ...], ...]) -> Figure:
+def _spread(
+    name: str, value: float, unit: str, better: Better, rounds: tuple[tuple[float, ...], ...]
+) -> ScenarioFigure:
     low, high = estimate(rounds, 50)
-    return Figure(name, value, unit, better, min(low, value), max(high, value), sum(map(len, rounds)))
+    return ScenarioFigure(name, value, unit, better, min(low, value), max(high, value), sum(map(len, rounds)))

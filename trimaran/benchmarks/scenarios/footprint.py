@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from trimaran.benchmarks.measure.energy import Counter, find_counter
-from trimaran.benchmarks.measure.runner import Entry
+from trimaran.benchmarks.measure.energy import EnergyCounter, find_counter
+from trimaran.benchmarks.measure.runner import RaceEntry
 from trimaran.benchmarks.scenarios import results
 from trimaran.benchmarks.scenarios.in_process import Probes
-from trimaran.benchmarks.scenarios.results import EnergyPass, Result, Start, TextsUsed
-from trimaran.benchmarks.scenarios.scenarios import AskedColdStart, AskedEnergy, Unit
+from trimaran.benchmarks.scenarios.results import EnergyPass, ProcessStart, ScenarioResult, TextsUsed
+from trimaran.benchmarks.scenarios.settings import ColdStartSettings, EnergySettings, SuiteUnit
 from trimaran.core.artifact import Artifact
 from trimaran.core.backends import Array
 from trimaran.core.errors import TrimaranError
@@ -28,9 +28,11 @@ _IDLE_S = 1.0
 _ENOUGH_S = 1.0
 
 
-def run_footprint(unit: Unit, entries: Sequence[Entry], probes: Probes, *, step: Step | None = None) -> list[Result]:
+def run_footprint(
+    unit: SuiteUnit, entries: Sequence[RaceEntry], probes: Probes, *, step: Step | None = None
+) -> list[ScenarioResult]:
     """One result a contender; one that cannot run says why in `cut`."""
-    found: list[Result] = []
+    found: list[ScenarioResult] = []
     for done, entry in enumerate(entries):
         if step:
             step.advance(done, len(entries), entry.name)
@@ -61,9 +63,9 @@ def distance(expected: Mapping[str, Array], found: Mapping[str, Array]) -> float
     return worst
 
 
-def _cold_start(head: dict[str, Any], asked: AskedColdStart, entry: Entry, probes: Probes) -> Result:
+def _cold_start(head: dict[str, Any], asked: ColdStartSettings, entry: RaceEntry, probes: Probes) -> ScenarioResult:
     text = [probes.texts[0]]
-    starts: list[Start] = []
+    starts: list[ProcessStart] = []
     cut, used = None, None
     try:
         used, expected = probes.known(entry)
@@ -80,7 +82,9 @@ def _cold_start(head: dict[str, Any], asked: AskedColdStart, entry: Entry, probe
                 "libraries and model": load_ns,
                 "first answer": elapsed_ns - (opened_ns - begun_ns),
             }
-            starts.append(Start(elapsed_ns=elapsed_ns, parts_ns=parts, correct=apart <= SAME_ANSWER, distance=apart))
+            starts.append(
+                ProcessStart(elapsed_ns=elapsed_ns, parts_ns=parts, correct=apart <= SAME_ANSWER, distance=apart)
+            )
     except TrimaranError as error:
         cut = str(error)
     return results.ColdStart(**head, starts=tuple(starts), texts=one_text(used), **cut_head(cut))
@@ -90,7 +94,7 @@ def one_text(used: TextsUsed | None) -> TextsUsed | None:
     return used.model_copy(update={"source": f"first of {used.source}", "n": 1}) if used else None
 
 
-def _memory(head: dict[str, Any], asked: Any, entry: Entry, probes: Probes) -> Result:
+def _memory(head: dict[str, Any], asked: Any, entry: RaceEntry, probes: Probes) -> ScenarioResult:
     cut, peak, resident = None, 0, {}
     try:
         with probes.fresh(entry) as probe:
@@ -103,7 +107,7 @@ def _memory(head: dict[str, Any], asked: Any, entry: Entry, probes: Probes) -> R
     return results.Memory(**head, peak_bytes=peak, **resident, **cut_head(cut))
 
 
-def _size(head: dict[str, Any], asked: Any, entry: Entry, probes: Probes) -> Result:
+def _size(head: dict[str, Any], asked: Any, entry: RaceEntry, probes: Probes) -> ScenarioResult:
     return results.SizeOnDisk(**head, files=engine_files(entry.artifact))
 
 
@@ -117,9 +121,9 @@ def engine_files(artifact: Artifact) -> dict[str, int]:
     return {path.name: path.stat().st_size for path in weights}
 
 
-def _energy(head: dict[str, Any], asked: AskedEnergy, entry: Entry, probes: Probes) -> Result:
+def _energy(head: dict[str, Any], asked: EnergySettings, entry: RaceEntry, probes: Probes) -> ScenarioResult:
     counter = find_counter()
-    if not isinstance(counter, Counter):
+    if not isinstance(counter, EnergyCounter):
         return results.Energy(**head, unavailable=counter)
     passes: list[EnergyPass] = []
     cut, used = None, None
@@ -137,7 +141,7 @@ def _energy(head: dict[str, Any], asked: AskedEnergy, entry: Entry, probes: Prob
     )
 
 
-def metered(counter: Counter, probe: ProbeProcess) -> EnergyPass:
+def metered(counter: EnergyCounter, probe: ProbeProcess) -> EnergyPass:
     """Whole passes over the texts, long enough for a counter that is renewed a thousand times a second."""
     texts, begun_ns, before = 0, time.perf_counter_ns(), counter.read_uj()
     while time.perf_counter_ns() - begun_ns < _ENOUGH_S * 1e9:
@@ -146,7 +150,7 @@ def metered(counter: Counter, probe: ProbeProcess) -> EnergyPass:
     return EnergyPass(joules=joules, elapsed_ns=time.perf_counter_ns() - begun_ns, texts=texts)
 
 
-MAKERS: dict[str, Callable[[dict[str, Any], Any, Entry, Probes], Result]] = {
+MAKERS: dict[str, Callable[[dict[str, Any], Any, RaceEntry, Probes], ScenarioResult]] = {
     "cold-start": _cold_start,
     "memory": _memory,
     "size": _size,

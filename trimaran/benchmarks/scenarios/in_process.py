@@ -9,10 +9,16 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from trimaran.benchmarks.measure.runner import Entry
+from trimaran.benchmarks.measure.runner import RaceEntry
 from trimaran.benchmarks.scenarios import results
-from trimaran.benchmarks.scenarios.results import Result, ScenarioResult, TextsUsed
-from trimaran.benchmarks.scenarios.scenarios import AskedGrid, AskedMixed, AskedOffline, AskedSingleStream, Unit
+from trimaran.benchmarks.scenarios.results import ScenarioResult, TextsUsed
+from trimaran.benchmarks.scenarios.settings import (
+    MixedLengthsSettings,
+    OfflineSettings,
+    ShapeGridSettings,
+    SingleStreamSettings,
+    SuiteUnit,
+)
 from trimaran.core.backends import Array
 from trimaran.core.corpus import digest_of_texts
 from trimaran.core.errors import TrimaranError
@@ -35,7 +41,7 @@ class Probes:
         self._dead: dict[str, str] = {}
         self._known: dict[str, tuple[TextsUsed, dict[str, Array]]] = {}
 
-    def fresh(self, entry: Entry, *, verify: bool = True) -> ProbeProcess:
+    def fresh(self, entry: RaceEntry, *, verify: bool = True) -> ProbeProcess:
         """A process that the caller closes."""
         return ProbeProcess(
             entry.artifact,
@@ -47,7 +53,7 @@ class Probes:
             verify=verify,
         )
 
-    def open(self, entry: Entry) -> tuple[ProbeProcess, TextsUsed]:
+    def open(self, entry: RaceEntry) -> tuple[ProbeProcess, TextsUsed]:
         """Raises TrimaranError when it cannot be opened, or died before."""
         if entry.name in self._dead:
             raise TrimaranError(self._dead[entry.name])
@@ -62,14 +68,14 @@ class Probes:
             self._open[entry.name] = probe, used
         return self._open[entry.name]
 
-    def known(self, entry: Entry) -> tuple[TextsUsed, dict[str, Array]]:
+    def known(self, entry: RaceEntry) -> tuple[TextsUsed, dict[str, Array]]:
         """What the texts are to this contender, and its answer to the first; remembered when its process is gone."""
         if entry.name not in self._known:
             probe, used = self.open(entry)
             self._known[entry.name] = used, probe.answers(self.texts[:1], entry.rows)
         return self._known[entry.name]
 
-    def bury(self, entry: Entry, error: TrimaranError) -> None:
+    def bury(self, entry: RaceEntry, error: TrimaranError) -> None:
         probe, _ = self._open.pop(entry.name)
         self._dead[entry.name] = str(error)
         probe.close()
@@ -88,23 +94,25 @@ class Probes:
         self.close()
 
 
-class Cut(NamedTuple):
+class CutReason(NamedTuple):
     why: str
     by: Literal["samples", "process"]
 
 
-class Way(NamedTuple):
+class ScenarioRunner(NamedTuple):
     """How one scenario is run: one turn of one contender, and what its turns make together."""
 
-    turn: Callable[[ProbeProcess, Entry, Any, str, int], Turn]
+    turn: Callable[[ProbeProcess, RaceEntry, Any, str, int], Turn]
     result: Callable[[Head, Any, Sequence[Turn]], ScenarioResult]
 
 
-def run_in_process(unit: Unit, entries: Sequence[Entry], probes: Probes, *, step: Step | None = None) -> list[Result]:
+def run_in_process(
+    unit: SuiteUnit, entries: Sequence[RaceEntry], probes: Probes, *, step: Step | None = None
+) -> list[ScenarioResult]:
     """One result a contender. One that dies or does not reach its samples keeps its turns and says why it was cut."""
-    way, asked = WAYS[unit.asked.scenario], unit.asked
+    way, asked = RUNNERS[unit.asked.scenario], unit.asked
     turns: dict[str, list[Turn]] = {entry.name: [] for entry in entries}
-    cuts: dict[str, Cut] = {}
+    cuts: dict[str, CutReason] = {}
     used: dict[str, TextsUsed] = {}
     rounds = int(getattr(asked, "rounds", 1))
     generator = np.random.default_rng(0)
@@ -112,7 +120,7 @@ def run_in_process(unit: Unit, entries: Sequence[Entry], probes: Probes, *, step
         try:
             _, used[entry.name] = probes.open(entry)
         except TrimaranError as error:
-            cuts[entry.name] = Cut(str(error), "process")
+            cuts[entry.name] = CutReason(str(error), "process")
     # Opening is not part of any scenario's time but the cold start's.
     begun_s = time.monotonic()
     for number in range(rounds):
@@ -125,26 +133,26 @@ def run_in_process(unit: Unit, entries: Sequence[Entry], probes: Probes, *, step
                 step.advance(done, rounds * len(entries), f"round {number + 1}, {entry.name}")
             if time.monotonic() - begun_s >= asked.limit_s * len(entries):
                 said = f"{number} of {rounds} rounds were done when {asked.limit_s:g} s were over."
-                cuts[entry.name] = Cut(said, "samples")
+                cuts[entry.name] = CutReason(said, "samples")
                 continue
             probe, _ = probes.open(entry)
             try:
                 found = way.turn(probe, entry, asked, unit.at, number)
                 probe.rest()
             except TrimaranError as error:
-                cuts[entry.name] = Cut(str(error), "process")
+                cuts[entry.name] = CutReason(str(error), "process")
                 probes.bury(entry, error)
                 continue
             turns[entry.name].append(found)
             if short := found.get("short"):
-                cuts[entry.name] = Cut(str(short), "samples")
+                cuts[entry.name] = CutReason(str(short), "samples")
     return [
         way.result(_head(entry, unit, probes, used.get(entry.name), cuts.get(entry.name)), asked, turns[entry.name])
         for entry in entries
     ]
 
 
-def _head(entry: Entry, unit: Unit, probes: Probes, used: TextsUsed | None, cut: Cut | None) -> Head:
+def _head(entry: RaceEntry, unit: SuiteUnit, probes: Probes, used: TextsUsed | None, cut: CutReason | None) -> Head:
     return {
         "candidate": entry.name,
         "at": unit.at,
@@ -157,7 +165,7 @@ def _head(entry: Entry, unit: Unit, probes: Probes, used: TextsUsed | None, cut:
     }
 
 
-def _stream(probe: ProbeProcess, entry: Entry, asked: AskedSingleStream, at: str, number: int) -> Turn:
+def _stream(probe: ProbeProcess, entry: RaceEntry, asked: SingleStreamSettings, at: str, number: int) -> Turn:
     found = probe.run_texts(
         "stream",
         at=at,
@@ -174,7 +182,7 @@ def _stream(probe: ProbeProcess, entry: Entry, asked: AskedSingleStream, at: str
     return found
 
 
-def _streamed(head: Head, asked: AskedSingleStream, turns: Sequence[Turn]) -> ScenarioResult:
+def _streamed(head: Head, asked: SingleStreamSettings, turns: Sequence[Turn]) -> ScenarioResult:
     parts = {name: tuple(sample for turn in turns for sample in turn[name]) for name in ("tokenise", "compute")}
     return results.SingleStream(
         **head,
@@ -183,7 +191,7 @@ def _streamed(head: Head, asked: AskedSingleStream, turns: Sequence[Turn]) -> Sc
     )
 
 
-def _grid(probe: ProbeProcess, entry: Entry, asked: AskedGrid, at: str, number: int) -> Turn:
+def _grid(probe: ProbeProcess, entry: RaceEntry, asked: ShapeGridSettings, at: str, number: int) -> Turn:
     cells = {}
     for shape in grid_shapes(asked, entry):
         turn = probe.measure(
@@ -198,7 +206,7 @@ def _grid(probe: ProbeProcess, entry: Entry, asked: AskedGrid, at: str, number: 
     return {"cells": cells}
 
 
-def grid_shapes(asked: AskedGrid, entry: Entry) -> tuple[Shape, ...]:
+def grid_shapes(asked: ShapeGridSettings, entry: RaceEntry) -> tuple[Shape, ...]:
     """Those of the grid that the engine was made for."""
     batch, sequence = entry.artifact.profile.batch, entry.artifact.profile.sequence
     return tuple(
@@ -209,36 +217,36 @@ def grid_shapes(asked: AskedGrid, entry: Entry) -> tuple[Shape, ...]:
     )
 
 
-def _gridded(head: Head, asked: AskedGrid, turns: Sequence[Turn]) -> ScenarioResult:
+def _gridded(head: Head, asked: ShapeGridSettings, turns: Sequence[Turn]) -> ScenarioResult:
     shapes = list(turns[0]["cells"]) if turns else []
     cells = (results.GridCell(shape=shape, rounds=tuple(turn["cells"][shape] for turn in turns)) for shape in shapes)
     return results.ShapeGrid(**head, cells=tuple(cells))
 
 
-def _mix(probe: ProbeProcess, entry: Entry, asked: AskedMixed, at: str, number: int) -> Turn:
+def _mix(probe: ProbeProcess, entry: RaceEntry, asked: MixedLengthsSettings, at: str, number: int) -> Turn:
     if not number:
         # Batches of these sizes are met for the first time: not counted.
         probe.run_texts("mixed", at=at, batch=asked.batch, seed=0)
     return probe.run_texts("mixed", at=at, batch=asked.batch, seed=number)
 
 
-def _mixed(head: Head, asked: AskedMixed, turns: Sequence[Turn]) -> ScenarioResult:
+def _mixed(head: Head, asked: MixedLengthsSettings, turns: Sequence[Turn]) -> ScenarioResult:
     return results.MixedLengths(**head, batch=asked.batch, rounds=tuple(results.MixedRound(**turn) for turn in turns))
 
 
-def _pass(probe: ProbeProcess, entry: Entry, asked: AskedOffline, at: str, number: int) -> Turn:
+def _pass(probe: ProbeProcess, entry: RaceEntry, asked: OfflineSettings, at: str, number: int) -> Turn:
     if not number:
         probe.run_texts("offline", at=at)
     return probe.run_texts("offline", at=at)
 
 
-def _passed(head: Head, asked: AskedOffline, turns: Sequence[Turn]) -> ScenarioResult:
-    return results.Offline(**head, passes=tuple(results.Pass(**turn) for turn in turns))
+def _passed(head: Head, asked: OfflineSettings, turns: Sequence[Turn]) -> ScenarioResult:
+    return results.Offline(**head, passes=tuple(results.OfflinePass(**turn) for turn in turns))
 
 
-WAYS: dict[str, Way] = {
-    "single-stream": Way(_stream, _streamed),
-    "shape-grid": Way(_grid, _gridded),
-    "mixed-lengths": Way(_mix, _mixed),
-    "offline": Way(_pass, _passed),
+RUNNERS: dict[str, ScenarioRunner] = {
+    "single-stream": ScenarioRunner(_stream, _streamed),
+    "shape-grid": ScenarioRunner(_grid, _gridded),
+    "mixed-lengths": ScenarioRunner(_mix, _mixed),
+    "offline": ScenarioRunner(_pass, _passed),
 }

@@ -18,7 +18,7 @@ from trimaran.core.errors import ServerError, UnavailableError
 from trimaran.core.spec import Frozen
 
 Ask = Callable[[int], object]
-Kind = Literal["SingleStream", "Server", "Offline"]
+LoadgenScenario = Literal["SingleStream", "Server", "Offline"]
 # A server that fails this many requests in a row is taken for dead: asking on would only fill the report.
 DEAD_AFTER = 5
 _SAMPLE = re.compile(
@@ -103,7 +103,7 @@ def closed_loop(asks: Sequence[Ask], *, texts: int, samples: int, time_s: float,
 
 
 def run(
-    kind: Kind,
+    kind: LoadgenScenario,
     asks: Sequence[Ask],
     *,
     texts: int,

@@ -36,7 +36,7 @@ class ServerTime(Frozen):
     executions: int
 
 
-class Result(Frozen):
+class ScenarioResultBase(Frozen):
     """What every scenario says. `at`: tensors in, text in, or text in over the `wire` to `target`.
 
     `cut` is the sentence why it did not get to its end: what stands here is then what was found until then. `cut_by`
@@ -56,7 +56,7 @@ class Result(Frozen):
     cut_by: Literal["samples", "process", "server"] | None = None
 
 
-class SingleStream(Result):
+class SingleStream(ScenarioResultBase):
     """One text at a time, the next when the answer is there. Final: p50, p90 and p99 of the latency.
 
     `parts_ns` splits the same calls where the level can: at `pipeline` into `tokenise` and `compute`.
@@ -73,7 +73,7 @@ class GridCell(Frozen):
     rounds: tuple[Round, ...]
 
 
-class ShapeGrid(Result):
+class ShapeGrid(ScenarioResultBase):
     """Full-length rows of every batch x sequence. Final: rows per second of the best cell; the cells are the result."""
 
     scenario: Literal["shape-grid"] = "shape-grid"
@@ -89,7 +89,7 @@ class MixedRound(Frozen):
     padded_tokens: tuple[int, ...]
 
 
-class MixedLengths(Result):
+class MixedLengths(ScenarioResultBase):
     """Batches of real texts. Final: real tokens per second; beside it the share of computed tokens that is padding."""
 
     scenario: Literal["mixed-lengths"] = "mixed-lengths"
@@ -97,17 +97,17 @@ class MixedLengths(Result):
     rounds: tuple[MixedRound, ...]
 
 
-class Pass(Frozen):
+class OfflinePass(Frozen):
     elapsed_ns: int
     texts: int
     tokens: int
 
 
-class Offline(Result):
+class Offline(ScenarioResultBase):
     """All texts at once, in whatever order and batches suit. Final: texts per second."""
 
     scenario: Literal["offline"] = "offline"
-    passes: tuple[Pass, ...]
+    passes: tuple[OfflinePass, ...]
 
 
 class ClosedPoint(Frozen):
@@ -119,7 +119,7 @@ class ClosedPoint(Frozen):
     failures: int = 0
 
 
-class ClosedLoop(Result):
+class ClosedLoop(ScenarioResultBase):
     """A sweep of concurrency. Final: the highest throughput; beside it the knee, where more callers stop paying."""
 
     scenario: Literal["closed-loop"] = "closed-loop"
@@ -135,7 +135,7 @@ class OpenPoint(Frozen):
     failures: int = 0
 
 
-class OpenLoop(Result):
+class OpenLoop(ScenarioResultBase):
     """Rising rates. Final: the highest rate at which `share` percent of the requests were answered in the budget."""
 
     scenario: Literal["open-loop"] = "open-loop"
@@ -144,7 +144,7 @@ class OpenLoop(Result):
     points: tuple[OpenPoint, ...]
 
 
-class Start(Frozen):
+class ProcessStart(Frozen):
     """One start of a fresh process until its first answer; `correct` holds it to eager's answer."""
 
     elapsed_ns: int
@@ -153,14 +153,14 @@ class Start(Frozen):
     distance: float
 
 
-class ColdStart(Result):
+class ColdStart(ScenarioResultBase):
     """Process start to first correct answer. Final: the median; a start with a wrong answer does not count."""
 
     scenario: Literal["cold-start"] = "cold-start"
-    starts: tuple[Start, ...]
+    starts: tuple[ProcessStart, ...]
 
 
-class Memory(Result):
+class Memory(ScenarioResultBase):
     """Resident set of the measuring process. Final: the peak. `after_open` is with the model loaded and not yet run."""
 
     scenario: Literal["memory"] = "memory"
@@ -169,7 +169,7 @@ class Memory(Result):
     before_open_bytes: int | None = None
 
 
-class SizeOnDisk(Result):
+class SizeOnDisk(ScenarioResultBase):
     """What the engine reads. Final: the sum of the files."""
 
     scenario: Literal["size"] = "size"
@@ -182,7 +182,7 @@ class EnergyPass(Frozen):
     texts: int
 
 
-class Energy(Result):
+class Energy(ScenarioResultBase):
     """What the processor package used while answering. Final: joules per thousand texts.
 
     `idle_watts` is the machine doing nothing, not subtracted. `unavailable` says why there is no counter.

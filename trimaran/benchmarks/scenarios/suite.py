@@ -12,9 +12,8 @@ from pydantic import ValidationError as SchemaError
 
 from trimaran.benchmarks.measure.baselines import baselines
 from trimaran.benchmarks.measure.runner import Effort
-from trimaran.benchmarks.scenarios.scenarios import AskedScenario, Unit, units_of
+from trimaran.benchmarks.scenarios.settings import AnyScenarioSettings, SuiteUnit, units_of
 from trimaran.core.artifact import digest_of
-from trimaran.core.candidates import candidates
 from trimaran.core.errors import UsageError
 from trimaran.core.spec import Frozen
 
@@ -33,14 +32,14 @@ class Suite(Frozen):
     harness: bool = False
     ceiling: bool = False
     texts: int = Field(default=64, ge=1)
-    scenarios: tuple[AskedScenario, ...] = ()
+    scenarios: tuple[AnyScenarioSettings, ...] = ()
 
     @property
     def digest(self) -> str:
         return digest_of(self.model_dump(mode="json"))
 
     @property
-    def units(self) -> tuple[Unit, ...]:
+    def units(self) -> tuple[SuiteUnit, ...]:
         return units_of(self.scenarios)
 
 
@@ -75,7 +74,6 @@ def suite_from_data(data: dict[str, Any], *, name: str, where: str) -> Suite:
             hint='Add at least one table such as [[scenarios]] with scenario = "single-stream".',
         )
     baselines(suite.baselines)
-    candidates(suite.candidates)
     return suite
 
 

@@ -9,16 +9,16 @@ from typing import Any, TextIO
 
 from trimaran.benchmarks.report.wording import number
 from trimaran.benchmarks.scenarios.finals import final
-from trimaran.benchmarks.scenarios.results import Result
-from trimaran.benchmarks.scenarios.scenarios import Unit
+from trimaran.benchmarks.scenarios.results import ScenarioResult
+from trimaran.benchmarks.scenarios.settings import SuiteUnit
 
 _MARKS = {"waiting": "·", "running": "▸", "done": "✓", "kept": "✓", "cut": "⚠"}
 
 
-class Board:
+class SuiteBoard:
     """Told what happens; `lines` are written as units end. `TerminalBoard` shows the whole table instead."""
 
-    def __init__(self, units: Sequence[Unit], stream: TextIO) -> None:
+    def __init__(self, units: Sequence[SuiteUnit], stream: TextIO) -> None:
         self._stream = stream
         self._states: dict[str, str] = {unit.key: "waiting" for unit in units}
         self._said: dict[str, str] = {}
@@ -27,15 +27,15 @@ class Board:
         self._last_s = self._begun_s
 
     @contextmanager
-    def shown(self) -> Iterator[Board]:
+    def shown(self) -> Iterator[SuiteBoard]:
         yield self
 
-    def begin(self, unit: Unit) -> None:
+    def begin(self, unit: SuiteUnit) -> None:
         self._states[unit.key], self._said[unit.key] = "running", ""
         self._begun_s = self._last_s = time.monotonic()
         self.changed(unit.key)
 
-    def step(self, unit: Unit) -> UnitStep:
+    def step(self, unit: SuiteUnit) -> UnitStep:
         return UnitStep(self, unit.key)
 
     def advance(self, key: str, done: int, total: int | None, what: str) -> None:
@@ -45,7 +45,7 @@ class Board:
             self._last_s = now_s
             self.changed(key)
 
-    def end(self, unit: Unit, results: Sequence[Result], *, kept: bool = False) -> None:
+    def end(self, unit: SuiteUnit, results: Sequence[ScenarioResult], *, kept: bool = False) -> None:
         cut = any(result.cut for result in results)
         self._states[unit.key] = "cut" if cut else "kept" if kept else "done"
         self._said[unit.key] = outcome(results) + ("" if kept else f" ({time.monotonic() - self._begun_s:.1f} s)")
@@ -62,7 +62,7 @@ class Board:
 class UnitStep:
     """A `progress.Step` of one row of the board."""
 
-    def __init__(self, board: Board, key: str) -> None:
+    def __init__(self, board: SuiteBoard, key: str) -> None:
         self._board, self._key = board, key
 
     def advance(self, done: int, total: int | None, what: str = "") -> None:
@@ -72,10 +72,10 @@ class UnitStep:
         pass
 
 
-class TerminalBoard(Board):
+class TerminalBoard(SuiteBoard):
     """Every scenario of the suite in one table that is redrawn in place."""
 
-    def __init__(self, units: Sequence[Unit], stream: TextIO) -> None:
+    def __init__(self, units: Sequence[SuiteUnit], stream: TextIO) -> None:
         super().__init__(units, stream)
         from rich.console import Console
         from rich.live import Live
@@ -83,7 +83,7 @@ class TerminalBoard(Board):
         self._live = Live(console=Console(file=stream), auto_refresh=False)
 
     @contextmanager
-    def shown(self) -> Iterator[Board]:
+    def shown(self) -> Iterator[SuiteBoard]:
         with self._live:
             self.redraw()
             yield self
@@ -113,16 +113,16 @@ class TerminalBoard(Board):
         return table
 
 
-def board_for(units: Sequence[Unit], stream: TextIO) -> Board:
-    return (TerminalBoard if stream.isatty() else Board)(units, stream)
+def board_for(units: Sequence[SuiteUnit], stream: TextIO) -> SuiteBoard:
+    return (TerminalBoard if stream.isatty() else SuiteBoard)(units, stream)
 
 
-def outcome(results: Sequence[Result]) -> str:
+def outcome(results: Sequence[ScenarioResult]) -> str:
     """The final number of each candidate, or why there is none."""
     return "; ".join(f"{result.candidate} {_told(result)}" for result in results) or "no candidate for it"
 
 
-def _told(result: Result) -> str:
+def _told(result: ScenarioResult) -> str:
     figure = final(result)
     told = f"{number(figure.value)} {figure.unit}" if figure else str(getattr(result, "unavailable", None) or "nothing")
     return f"{told}, cut: {result.cut}" if result.cut else told

@@ -11,7 +11,7 @@ from pydantic import ValidationError as SchemaError
 
 from trimaran.benchmarks.measure.ceiling import Ceiling
 from trimaran.benchmarks.scenarios.results import HarnessCheck, ScenarioResult, SuiteRun
-from trimaran.benchmarks.scenarios.scenarios import Unit
+from trimaran.benchmarks.scenarios.settings import SuiteUnit
 from trimaran.core.errors import IntegrityError, UsageError
 from trimaran.core.spec import Frozen
 from trimaran.core.store import write_atomically
@@ -19,7 +19,7 @@ from trimaran.core.store import write_atomically
 FILE = "suite-state.json"
 
 
-class Found(Frozen):
+class UnitResults(Frozen):
     """The results of one unit, one a candidate."""
 
     key: str
@@ -35,16 +35,16 @@ class SuiteState(Frozen):
     suite: str
     conditions: dict[str, str]
     resumed: int = 0
-    found: tuple[Found, ...] = ()
+    found: tuple[UnitResults, ...] = ()
     harness: HarnessCheck | None = None
     ceilings: tuple[Ceiling, ...] = ()
 
-    def of(self, unit: Unit) -> Found | None:
+    def of(self, unit: SuiteUnit) -> UnitResults | None:
         return next((found for found in self.found if found.key == unit.key), None)
 
-    def having(self, unit: Unit, results: tuple[ScenarioResult, ...]) -> SuiteState:
+    def having(self, unit: SuiteUnit, results: tuple[ScenarioResult, ...]) -> SuiteState:
         others = tuple(found for found in self.found if found.key != unit.key)
-        return self.model_copy(update={"found": (*others, Found(key=unit.key, results=results))})
+        return self.model_copy(update={"found": (*others, UnitResults(key=unit.key, results=results))})
 
     def whole_only(self) -> SuiteState:
         """Without the units that were cut: those are measured again."""

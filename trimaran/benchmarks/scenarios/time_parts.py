@@ -5,27 +5,42 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from trimaran.benchmarks.scenarios.results import Result, SingleStream, Wire
+from trimaran.benchmarks.scenarios.results import ScenarioResult, SingleStream, Wire
+
+# What each part of a text's time is, in the order in which a text meets them.
+PARTS = {
+    "tokenise": "text to tensors",
+    "compute": "the engine",
+    "queue": "waiting in Triton for its turn",
+    "stage": "Triton's model process around tokenising and computing",
+    "tensors": "Triton reading inputs and writing outputs",
+    "wire": "client, network and Triton's front end",
+}
 
 
 class TimePart(NamedTuple):
-    """Mean nanoseconds of one text; parts that come from a subtraction can be a little below zero, and are shown so."""
+    """One of `PARTS`. A part that comes from a subtraction can be a little below zero, and is shown so."""
 
     name: str
+    # Of one text.
     mean_ns: float
-    meaning: str
 
 
 class TimeSplit(NamedTuple):
-    """The parts add up to `total_ns`, the mean of one text as its caller waits for it."""
+    """Where the time of one text goes, over one wire or in process."""
 
     candidate: str
     wire: Wire | None
+    # The mean time of one text as its caller waits for it: the sum of the parts.
     total_ns: float
     parts: tuple[TimePart, ...]
 
+    @property
+    def by_name(self) -> dict[str, float]:
+        return {part.name: part.mean_ns for part in self.parts}
 
-def time_splits(scenarios: Sequence[Result]) -> tuple[TimeSplit, ...]:
+
+def time_splits(scenarios: Sequence[ScenarioResult]) -> tuple[TimeSplit, ...]:
     """One for each candidate and wire whose single streams were asked the same texts; in process where not served."""
     streams = [result for result in scenarios if isinstance(result, SingleStream) and _samples(result)]
     found: list[TimeSplit] = []
@@ -54,18 +69,18 @@ def _over_the_wire(piped: SingleStream, served: SingleStream) -> TimeSplit:
     stage = infer - sum(part.mean_ns for part in own)
     parts = (
         *own,
-        TimePart("queue", queue, "waiting in Triton for its turn"),
-        TimePart("stage", stage, "Triton's model process around tokenising and computing"),
-        TimePart("tensors", moved, "Triton reading inputs and writing outputs"),
-        TimePart("wire", total - queue - moved - infer, "client, network and Triton's front end"),
+        TimePart("queue", queue),
+        TimePart("stage", stage),
+        TimePart("tensors", moved),
+        TimePart("wire", total - queue - moved - infer),
     )
     return TimeSplit(served.candidate, served.wire, total, parts)
 
 
 def _own_parts(piped: SingleStream) -> tuple[TimePart, ...]:
     return (
-        TimePart("tokenise", _mean(piped.parts_ns["tokenise"]), "text to tensors"),
-        TimePart("compute", _mean(piped.parts_ns["compute"]), "the engine"),
+        TimePart("tokenise", _mean(piped.parts_ns["tokenise"])),
+        TimePart("compute", _mean(piped.parts_ns["compute"])),
     )
 
 

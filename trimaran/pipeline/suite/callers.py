@@ -34,8 +34,8 @@ GATEWAY_PATHS: dict[str, tuple[str, str]] = {
 }
 
 
-class Callers:
-    """Lives in an `isolation.Worker`: arguments and results are JSON. Each caller has a connection of its own."""
+class ServerCallers:
+    """Lives in a child process: arguments and results are JSON. Each caller has a connection of its own."""
 
     def __init__(
         self, kind: Literal["triton", "gateway"], url: str, wire: str, model: str, task: str, texts_path: str, key: str

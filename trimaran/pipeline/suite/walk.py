@@ -10,22 +10,22 @@ from typing import NoReturn
 from trimaran.benchmarks.measure.ceiling import Ceiling, measure_ceiling
 from trimaran.benchmarks.measure.harness import check_harness, measure_twins, warnings
 from trimaran.benchmarks.measure.quiet import CpuWatch, noticed
-from trimaran.benchmarks.measure.runner import Effort, Entry
+from trimaran.benchmarks.measure.runner import Effort, RaceEntry
 from trimaran.benchmarks.report.report import Report
 from trimaran.benchmarks.report.report_files import write_reports
-from trimaran.benchmarks.scenarios.finals import scenario_of, uneven
+from trimaran.benchmarks.scenarios.finals import uneven
 from trimaran.benchmarks.scenarios.footprint import MAKERS, run_footprint
 from trimaran.benchmarks.scenarios.in_process import Probes, run_in_process
-from trimaran.benchmarks.scenarios.results import HarnessCheck, Result
-from trimaran.benchmarks.scenarios.scenarios import Unit
+from trimaran.benchmarks.scenarios.results import HarnessCheck, ScenarioResult
+from trimaran.benchmarks.scenarios.settings import SuiteUnit
 from trimaran.benchmarks.scenarios.suite import Suite
-from trimaran.benchmarks.scenarios.suite_board import Board, board_for
+from trimaran.benchmarks.scenarios.suite_board import SuiteBoard, board_for
 from trimaran.benchmarks.scenarios.suite_state import SuiteState, forget, save, suite_run
 from trimaran.core.errors import ServerError, ToolError, TrimaranError, UnavailableError
 from trimaran.core.pinning import cores_for
 from trimaran.core.progress import Progress
-from trimaran.pipeline.plan import Plan
-from trimaran.pipeline.suite.served import Target, run_served, unreached
+from trimaran.pipeline.plan import DeployPlan
+from trimaran.pipeline.suite.served import ServedTarget, run_served, unreached
 from trimaran.pipeline.suite.server import SuiteServer
 from trimaran.runtime.text import Text
 
@@ -37,13 +37,13 @@ class Walk:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: DeployPlan,
         suite: Suite,
         report: Report,
-        entries: Mapping[str, Sequence[Entry]],
+        entries: Mapping[str, Sequence[RaceEntry]],
         texts: Sequence[Text],
         source: str,
-        target: Target | None,
+        target: ServedTarget | None,
         graph: Path,
     ) -> None:
         self._graph = graph
@@ -86,7 +86,7 @@ class Walk:
         forget(self._plan.report)
         return self._written(state, cut=None)
 
-    def _unit(self, unit: Unit, state: SuiteState, board: Board) -> SuiteState:
+    def _unit(self, unit: SuiteUnit, state: SuiteState, board: SuiteBoard) -> SuiteState:
         if kept := state.of(unit):
             board.end(unit, kept.results, kept=True)
             return state
@@ -99,9 +99,9 @@ class Walk:
             run = run_footprint if unit.asked.scenario in MAKERS else run_in_process
             found = run(unit, entries, self._probes, step=board.step(unit))
         board.end(unit, found)
-        return self._kept(state.having(unit, tuple(found)))  # type: ignore[arg-type]
+        return self._kept(state.having(unit, tuple(found)))
 
-    def _wanted(self, unit: Unit) -> list[Entry]:
+    def _wanted(self, unit: SuiteUnit) -> list[RaceEntry]:
         named = [entry for name in unit.asked.candidates for entry in self._entries.get(name, ())]
         return list({entry.name: entry for entry in named}.values())
 
@@ -140,7 +140,7 @@ class Walk:
             step.outcome(f"bare matrix products at {len(found)} shapes")
         return tuple(found)
 
-    def _served(self, unit: Unit, entry: Entry, board: Board) -> Result | None:
+    def _served(self, unit: SuiteUnit, entry: RaceEntry, board: SuiteBoard) -> ScenarioResult | None:
         head = {
             "candidate": entry.name,
             "threads": self._probes.threads,
@@ -198,6 +198,6 @@ def _stopped(state: SuiteState) -> ServerError | None:
     return None
 
 
-def title_of(result: Result) -> str:
+def title_of(result: ScenarioResult) -> str:
     wire = f" over {result.wire}" if result.wire else ""
-    return f"{result.candidate}, {scenario_of(result)}, {result.at}{wire}"
+    return f"{result.candidate}, {result.scenario}, {result.at}{wire}"

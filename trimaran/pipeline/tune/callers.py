@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from trimaran.benchmarks.scenarios.loadgen import Ask, closed_loop
-from trimaran.judging.golden import Row, read_golden
+from trimaran.core.tasks.task import RequestRow
+from trimaran.judging.golden import read_golden
 from trimaran.serving.client import Client
 from trimaran.serving.triton.verify import ask
 
@@ -15,8 +16,8 @@ _TIMEOUT_S = 30.0
 _SAMPLES = 5
 
 
-class Callers:
-    """Lives in an `isolation.Worker`. Each caller has a connection of its own and asks the golden rows in turn."""
+class GoldenCallers:
+    """Lives in a child process. Each caller has a connection of its own and asks the golden rows in turn."""
 
     def __init__(self, url: str, golden: str) -> None:
         found = read_golden(Path(golden))
@@ -33,5 +34,5 @@ class Callers:
         return found.model_dump()
 
 
-def _caller(client: Client, model: str, rows: Sequence[Row], outputs: Sequence[str]) -> Ask:
+def _caller(client: Client, model: str, rows: Sequence[RequestRow], outputs: Sequence[str]) -> Ask:
     return lambda index: ask(client, model, [rows[index]], outputs=outputs)

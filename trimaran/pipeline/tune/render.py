@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from html import escape
 from pathlib import Path
 
+from markupsafe import Markup
+
 from trimaran.benchmarks.measure.quiet import noticed
-from trimaran.benchmarks.report.html_parts import figure, page, panels
-from trimaran.benchmarks.report.html_tables import scrolling, table
-from trimaran.benchmarks.report.plots import WIDTH
-from trimaran.benchmarks.report.render_markdown import markdown_line, markdown_text
-from trimaran.benchmarks.report.svg import Scale, element, label, line, picture, round_ticks
+from trimaran.benchmarks.report.markdown import markdown_line, markdown_text
+from trimaran.benchmarks.report.pages import render_page
+from trimaran.benchmarks.report.svg import (
+    WIDTH,
+    Scale,
+    curve,
+    element,
+    label,
+    picture,
+    room_for,
+    round_ticks,
+    x_axis,
+    y_axis,
+)
 from trimaran.core.store import write_atomically
 from trimaran.pipeline.tune.record import Tried, Tuning
 from trimaran.pipeline.tune.settings import Setting, front
@@ -44,59 +54,51 @@ def render_markdown(tuning: Tuning) -> str:
 
 
 def render_html(tuning: Tuning) -> str:
-    sections = (
-        f'<header><p class="kicker">Trimaran tuning</p><h1>{escape(tuning.model)}</h1>'
-        f'<p class="facts">version {tuning.version} · {escape(tuning.task)} · for {tuning.objective} · '
-        f"{escape(tuning.created)}</p></header>",
-        f'<section class="verdict" aria-label="Verdict"><p class="speed">{escape(str(tuning.chosen))}</p>'
-        f'<p class="truth">{escape(tuning.reason)}</p></section>',
-        f"<h2>Latency against throughput</h2><p>{escape(_how(tuning))}</p>",
-        panels([figure("Up and left is better; the line joins what no other setting beats", pareto(tuning))], one=True),
-        "<h2>Every setting</h2>",
-        scrolling(table(_HEADS, [_cells(tuning, tried) for tried in tuning.tried]), "settings"),
-        f'<p class="facts">{escape(_machine(tuning))}</p>',
+    return render_page(
+        "tuning.html",
+        folder=Path(__file__).parent / "templates",
+        title=f"{tuning.model}: how it is served",
+        tuning=tuning,
+        method=_how(tuning),
+        plot=pareto(tuning),
+        heads=_HEADS,
+        rows=[_cells(tuning, tried) for tried in tuning.tried],
+        machine=_machine(tuning),
     )
-    return page(f"{tuning.model}: how it is served", sections)
 
 
-def pareto(tuning: Tuning) -> str:
+def pareto(tuning: Tuning) -> Markup:
     """Answers a second with many callers against the median of one caller, a point for each setting."""
-    found = tuning.measured
-    alone = [1e3 * figures.alone_s for figures in found.values()]
-    crowd = [figures.crowd_per_s for figures in found.values()]
+    measured = tuning.measured
+    alone = [1e3 * figures.alone_s for figures in measured.values()]
+    crowd = [figures.crowd_per_s for figures in measured.values()]
     room_x, room_y = (max(values) - min(values) or max(values) for values in (alone, crowd))
-    x = Scale(max(0.0, min(alone) - 0.1 * room_x), max(alone) + 0.1 * room_x, 44.0, WIDTH - 8.0)
     y = Scale(max(0.0, min(crowd) - 0.1 * room_y), max(crowd) + 0.15 * room_y, 244.0, 12.0)
-    parts = [
-        line(x.start, y(tick), x.end, y(tick), class_="grid")
-        + label(f"{tick:g}", x.start - 5, y(tick) + 4, text_anchor="end", class_="tick")
-        for tick in round_ticks(y.low, y.high)
-    ]
-    parts += [
-        line(x(tick), y.start, x(tick), y.end, class_="grid")
-        + label(f"{tick:g}", x(tick), y.start + 15, text_anchor="middle", class_="tick")
-        for tick in round_ticks(x.low, x.high)
-    ]
-    at = {setting: (x(1e3 * figures.alone_s), y(figures.crowd_per_s)) for setting, figures in found.items()}
-    path = "".join(f"{'L' if n else 'M'}{at[s][0]:.1f} {at[s][1]:.1f}" for n, s in enumerate(front(found)))
-    parts.append(element("path", d=path, class_="front"))
-    parts += [_point(tuning, tuning.of(setting), *place) for setting, place in at.items()]
-    middle = (x.start + x.end) / 2
-    parts.append(label("milliseconds, median of one caller", middle, y.start + 31, text_anchor="middle"))
-    parts.append(label(f"answers a second, {tuning.callers} callers", x.start + 4, y.end + 8, class_="tick strong"))
-    title = f"Answers a second with {tuning.callers} callers against the median latency of one caller"
-    return picture(WIDTH, 284.0, title, *parts)
+    rates = {tick: f"{tick:g}" for tick in round_ticks(y.low, y.high)}
+    left = room_for(rates.values(), least=44.0)
+    x = Scale(max(0.0, min(alone) - 0.1 * room_x), max(alone) + 0.1 * room_x, left, WIDTH - 8.0)
+    times = {tick: f"{tick:g}" for tick in round_ticks(x.low, x.high)}
+    places = {setting: (x(1e3 * figures.alone_s), y(figures.crowd_per_s)) for setting, figures in measured.items()}
+    return picture(
+        284.0,
+        f"Answers a second with {tuning.callers} callers against the median latency of one caller",
+        *y_axis(x, y, rates),
+        *x_axis(x, y, times, "milliseconds, median of one caller", grid=True),
+        curve((places[setting] for setting in front(measured)), "front"),
+        *(_point(tuning, tuning.of(setting), *place) for setting, place in places.items()),
+        label(f"answers a second, {tuning.callers} callers", x.start + 4, y.end + 8, class_="tick strong"),
+    )
 
 
-def _point(tuning: Tuning, tried: Tried, cx: float, cy: float) -> str:
-    named = {tuning.present: "before", tuning.chosen: "chosen"}.get(tried.setting, "")
-    told = element("title", escape(f"{tried.setting}: {_figures(tried)[0]}, {_figures(tried)[1]}"))
-    mark = element("circle", told, cx=cx, cy=cy, r=4.5, class_=f"dot {_DOTS[tried.verdict]}")
+def _point(tuning: Tuning, tried: Tried, cx: float, cy: float) -> Markup:
+    name = {tuning.present: "before", tuning.chosen: "chosen"}.get(tried.setting, "")
+    hint = element("title", f"{tried.setting}: {', '.join(_figures(tried))}")
+    mark = element("circle", hint, cx=cx, cy=cy, r=4.5, class_=f"dot {_DOTS[tried.verdict]}")
     if tried.setting == tuning.chosen:
         mark += element("circle", cx=cx, cy=cy, r=8.5, class_="ring")
     side = -1 if cx > WIDTH / 2 else 1
     anchor = "end" if side < 0 else "start"
-    return mark + (label(named, cx + side * 12, cy + 4, text_anchor=anchor, class_="name strong") if named else "")
+    return mark + (label(name, cx + side * 12, cy + 4, text_anchor=anchor, class_="name strong") if name else "")
 
 
 def _how(tuning: Tuning) -> str:

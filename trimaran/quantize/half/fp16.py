@@ -12,10 +12,10 @@ import numpy as np
 
 from trimaran.core.artifact import Artifact, Check
 from trimaran.core.corpus import shipped_texts
+from trimaran.core.distances import max_abs_difference
 from trimaran.core.errors import ParityError, ToolError
 from trimaran.core.onnx_graph import check_graph
 from trimaran.core.onnx_write import write_model
-from trimaran.core.parity import max_abs_difference
 from trimaran.quantize.activations import Inputs, calibration_facts, calibration_inputs, largest_magnitudes
 from trimaran.quantize.half.half_graph import (
     HALF_TYPES,

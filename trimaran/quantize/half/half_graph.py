@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from trimaran.core.errors import ToolError
-from trimaran.core.onnx_graph import Array, add_weight, array_of, has_subgraph, infer_types, is_weight, new_node
+from trimaran.core.onnx_graph import add_weight, array_of, has_subgraph, infer_types, is_weight, new_node
+from trimaran.runtime.text import Array
 
 if TYPE_CHECKING:
     import onnx_ir as ir

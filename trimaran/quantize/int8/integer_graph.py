@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from trimaran.core.onnx_graph import Array, add_weight, array_of, new_node
+from trimaran.core.onnx_graph import add_weight, array_of, new_node
 from trimaran.quantize.int8.encodings import Encoding
 from trimaran.quantize.linear_layers import Layer, Product
+from trimaran.runtime.text import Array
 
 if TYPE_CHECKING:
     import onnx_ir as ir

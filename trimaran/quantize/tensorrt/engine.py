@@ -12,17 +12,19 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trimaran.core.artifact import Artifact, Draft, Recipe
-from trimaran.core.backends import backend, driver_present
+from trimaran.core.backends import backend
+from trimaran.core.engine_identity import EngineIdentity, installed_version, machine_identity
+from trimaran.core.environment import driver_present
 from trimaran.core.errors import ToolError, UnavailableError, UsageError
 from trimaran.core.isolation import Worker
 from trimaran.core.progress import Progress, Step
 from trimaran.core.spec import Range, ShapeProfile, Signature
 from trimaran.core.store import Store
-from trimaran.quantize.tensorrt.engine_identity import EngineIdentity, installed_version, machine_identity
-from trimaran.quantize.tensorrt.engine_process import EngineOptions
+from trimaran.quantize.tensorrt.engine_process import EngineOptions, build_plan
 from trimaran.quantize.tensorrt.engine_receipt import expected_of, kernel_counts, receipt, refuse_shortfall
 
 Runtime = Literal["tensorrt", "tensorrt_rtx"]
+HardwareCompatible = Literal["NONE", "AMPERE_PLUS", "SAME_COMPUTE_CAPABILITY"]
 ENTRY = "model.plan"
 LAYERS = "layers.json"
 DEADLINE_S = 3600.0
@@ -176,8 +178,8 @@ def _build(request: dict[str, Any], log: Path, step: Step, deadline_s: float) ->
         with Worker(log=log) as worker, _watching(progress, step):
             return dict(
                 worker.call(
-                    "trimaran.quantize.tensorrt.engine_process:build_plan",
-                    deadline_s=deadline_s,
+                    build_plan,
+                    deadline_s,
                     progress=str(progress),
                     **request,
                 )

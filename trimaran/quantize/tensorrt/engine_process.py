@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any, Literal
 
-from trimaran.core.backends import driver_present
+from trimaran.core.environment import driver_present
 from trimaran.core.errors import ToolError, UsageError
 from trimaran.core.spec import Frozen
 

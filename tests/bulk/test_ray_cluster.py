@@ -1,0 +1,80 @@
+"""How a cluster's nodes become actors, and how artifacts land on them; no Ray is started for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.bulk.worlds import tiny
+from trimaran.bulk.ray_cluster import plan_actors
+from trimaran.bulk.run import WorkerOptions
+from trimaran.bulk.shipping import pack, unpack
+from trimaran.core.artifact import Artifact
+from trimaran.core.errors import IntegrityError, UnavailableError, UsageError
+from trimaran.core.store import HOME_VARIABLE
+
+
+class Nodes:
+    """What Ray says of its nodes."""
+
+    def __init__(self, *resources: dict[str, float]) -> None:
+        self._resources = resources
+
+    def nodes(self) -> list[dict[str, Any]]:
+        gone = {"Alive": False, "Resources": {"CPU": 99.0}}
+        return [gone, *({"Alive": True, "Resources": found} for found in self._resources)]
+
+
+def crew(nodes: Nodes, artifact: Artifact, **work: Any) -> tuple[int, int, int, int]:
+    found = plan_actors(nodes, artifact, WorkerOptions(engine="ray", **work))
+    return found.workers, found.cores, found.gpus, found.lanes
+
+
+def test_as_many_actors_as_fit(artifact: Artifact) -> None:
+    assert crew(Nodes({"CPU": 8}, {"CPU": 16}), artifact) == (6, 4, 0, 4)
+    assert crew(Nodes({"CPU": 2}, {"CPU": 16}), artifact) == (9, 2, 0, 2)
+    assert crew(Nodes({"CPU": 8}), artifact, workers=1, threads=8) == (1, 8, 0, 8)
+    assert crew(Nodes({"CPU": 2}), artifact, workers=50, threads=1) == (2, 1, 0, 1)
+
+
+def test_an_engine_for_gpus_gets_one_each(artifact: Artifact) -> None:
+    on_gpu = artifact.model_copy(update={"backend": "tensorrt"})
+    assert crew(Nodes({"CPU": 8}, {"CPU": 16, "GPU": 2}), on_gpu) == (2, 4, 1, 1)
+    with pytest.raises(UnavailableError, match="no node with a GPU, which tensorrt needs"):
+        crew(Nodes({"CPU": 8}), on_gpu)
+
+
+def test_a_worker_wider_than_every_node_is_refused(artifact: Artifact) -> None:
+    with pytest.raises(UsageError, match="No node of the Ray cluster has 16 CPUs"):
+        crew(Nodes({"CPU": 8}), artifact, threads=16)
+
+
+def test_an_artifact_lands_once_and_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = tiny(tmp_path / "here")
+    shipment = pack(sent, lambda data: data)
+    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path / "there"))
+    fetched: list[int] = []
+
+    def fetch(data: bytes) -> bytes:
+        fetched.append(len(data))
+        return data
+
+    first = unpack(shipment, fetch)
+    assert first.directory.is_relative_to(tmp_path / "there")
+    assert first.files == sent.files
+    count = len(fetched)
+    assert unpack(shipment, fetch).directory == first.directory
+    assert len(fetched) == count
+    (first.directory / "model.onnx").write_bytes(b"damaged")
+    assert unpack(shipment, fetch).files == sent.files
+    assert len(fetched) == 2 * count
+
+
+def test_what_was_damaged_on_the_way_does_not_land(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shipment = pack(tiny(tmp_path / "here"), lambda data: data)
+    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path / "there"))
+    with pytest.raises(IntegrityError, match="bytes, its manifest says"):
+        unpack(shipment, lambda data: data[:-1])
+    assert not list((tmp_path / "there" / "store").iterdir())
