@@ -39,14 +39,14 @@ def test_every_task_but_embedding_has_a_column_type() -> None:
 def test_answers_are_those_of_the_task(task: str, tmp_path: Path) -> None:
     artifact = exported_family(tmp_path, "bert", task)
     source = tmp_path / "a.jsonl"
-    source.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    rows = [{**row, "other": f"{row['other']} ||| no"} for row in ROWS] if task == "multiple-choice" else ROWS
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
     columns = InputColumns(pair="other" if task in PAIRS else None)
     how = EncodeOptions(rows="padded", ask=ASK.get(task, {}))
     run(artifact, [source], tmp_path / "table", columns=columns, how=how)
     run(artifact, [source], tmp_path / "lines", columns=columns, how=how, format_="jsonl")
-    texts: list[Any] = [(row["text"], row["other"]) if task in PAIRS else row["text"] for row in ROWS]
-    if task == "rerank":
-        texts = [(first, [second]) for first, second in texts]
+    texts: list[Any] = [(row["text"], row["other"]) if task in PAIRS else row["text"] for row in rows]
+    texts = [TASKS[task].bulk_item(text) for text in texts]
     wanted = [_plain(answer) for answer in TASKS[task].served.answer(answering(artifact), texts, **ASK.get(task, {}))]
     lines = (tmp_path / "lines" / "parts" / "part-00000.jsonl").read_text().splitlines()
     assert _close([json.loads(line)["answer"] for line in lines], wanted)
