@@ -28,7 +28,7 @@ from load import growth
 
 from trimaran.core.corpus import shipped_texts
 from trimaran.model_repository.versions import model_versions
-from trimaran.pipeline.suite.served import Driver, Target
+from trimaran.pipeline.suite.served import Driver, ServedTarget
 from trimaran.serving.client import Client
 from trimaran.serving.triton.processes import memory_bytes
 from trimaran.serving.triton.server import launch
@@ -150,7 +150,7 @@ def main() -> int:
     folder = asked.repository / asked.model / str(version)
     texts = shipped_texts("judging")[:TEXTS]
     with launch(asked.repository) as server, child_of(folder) as child:
-        target = Target(kind="triton", model=asked.model, task="embedding", urls={"grpc": server.grpc_url})
+        target = ServedTarget(kind="triton", model=asked.model, task="embedding", urls={"grpc": server.grpc_url})
         with Client(server.grpc_url) as client:
             apart = max(map(distance, client.embed(asked.model, texts), np.asarray(child(), np.float32)))
         with contextlib.closing(Driver(target, "grpc", texts)) as driver:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
 import subprocess
@@ -15,14 +14,12 @@ import pytest
 from tests.bulk.worlds import sentences, table, tiny, vectors, written
 from tests.commands import COMMAND, environment, trimaran, trimaran_json
 from tests.serving.worlds import by_hand
-from trimaran.bulk.meter import Meter, duration
 from trimaran.core.artifact import Artifact
-from trimaran.core.progress import LineProgress
 from trimaran.core.store import Store
 from trimaran.judging.judgement import Quality
 from trimaran.model_repository.layout import lay_out
 from trimaran.model_repository.versions import pin
-from trimaran.pipeline.deployed import deployed
+from trimaran.pipeline.artifact_lookup import find_artifact
 from trimaran.serving.triton import installation
 
 
@@ -113,7 +110,7 @@ def test_names_that_nobody_knows_are_refused_with_those_that_are(world: Path) ->
 
 
 def test_an_artifact_no_longer_in_the_store_is_brought_back_from_the_repository(world: Path, tmp_path: Path) -> None:
-    found = deployed("titles", store=Store(tmp_path / "store"), repository=world / "model_repository")
+    found = find_artifact("titles", store=Store(tmp_path / "store"), repository=world / "model_repository")
     assert found.rows == "equal-length"
     assert found.artifact.directory.parent == tmp_path / "store"
     assert Store(tmp_path / "store").find(found.artifact.recipe) is not None
@@ -125,26 +122,26 @@ def test_a_promoted_version_is_the_one_that_encodes(tmp_path: Path) -> None:
     first, second = tiny(tmp_path), tiny(tmp_path, backend="openvino")
     for found, rows in ((first, "padded"), (second, "alone")):
         lay_out(found, repository=repository, name="titles", rows=rows, threads=1)  # type: ignore[arg-type]
-    assert deployed("titles", store=store, repository=repository).artifact.digest == second.digest
+    assert find_artifact("titles", store=store, repository=repository).artifact.digest == second.digest
     pin(repository, "titles", 1)
-    pinned = deployed("titles", store=store, repository=repository)
+    pinned = find_artifact("titles", store=store, repository=repository)
     assert (pinned.artifact.digest, pinned.rows) == (first.digest, "padded")
     assert pinned.why == "as titles version 1 is served"
 
 
 def test_an_artifact_runs_as_its_certificate_says(artifact: Artifact, tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
-    assert deployed(str(artifact.directory), store=store, repository=tmp_path).rows == "alone"
+    assert find_artifact(str(artifact.directory), store=store, repository=tmp_path).rows == "alone"
     quality = Quality(
         artifact=artifact.digest, task="embedding", metrics={}, rows="padded", changes={"padded": 0.0}, neighbours=3,
         checks=(), n=1, n_batched=1, texts="", peak_memory_bytes=0,
     )  # fmt: skip
     (store.root / "records").mkdir(parents=True)
     (store.root / "records" / "assess-1.json").write_text(quality.model_dump_json())
-    assert deployed(str(artifact.directory), store=store, repository=tmp_path).rows == "padded"
+    assert find_artifact(str(artifact.directory), store=store, repository=tmp_path).rows == "padded"
     careful = quality.model_copy(update={"rows": "equal-length"})
     (store.root / "records" / "assess-2.json").write_text(careful.model_dump_json())
-    assert deployed(str(artifact.directory), store=store, repository=tmp_path).rows == "equal-length"
+    assert find_artifact(str(artifact.directory), store=store, repository=tmp_path).rows == "equal-length"
 
 
 def test_an_address_wants_the_ray_engine(world: Path) -> None:
@@ -153,25 +150,6 @@ def test_an_address_wants_the_ray_engine(world: Path) -> None:
     )
     assert done.returncode == 2
     assert "--address is for --engine ray" in done.stderr
-
-
-def test_a_meter_tells_rows_rates_and_the_time_left() -> None:
-    stream = io.StringIO()
-    with LineProgress(stream).stage("encode") as step:
-        meter = Meter(step, total_bytes=1000)
-        assert meter.left_s() is None
-        meter.reused(50, 500)
-        meter.running(1, 5, 50)
-        meter.done(1, 10, 100, 100)
-        assert meter.total_rows() == 100
-        left_s = meter.left_s()
-        assert left_s is not None
-        assert left_s == pytest.approx(4 * meter.elapsed_s, rel=0.5)
-        assert meter.summary().endswith(f"{duration(left_s)} left")
-        assert "rows/s" in meter.summary()
-        assert "tokens/s" in meter.summary()
-    assert Meter(step, total_bytes=0).left_s() is None
-    assert (duration(5), duration(125), duration(7300)) == ("5 s", "2 min 5 s", "2 h 1 min")
 
 
 @pytest.fixture

@@ -219,9 +219,8 @@ def test_a_shape_says_what_every_part_is(artifact: Artifact) -> None:
 
 def test_ever_new_shapes_take_no_more_memory(tmp_path: Path) -> None:
     def grown(folder: str, environment: dict[str, str], *, bounded: bool) -> int:
-        arguments: dict[str, Any] = {"folder": str(tmp_path / folder), "bounded": bounded}
-        call = f"{shapes.__name__}:growth"
-        return int(isolation.run(call, deadline_s=300.0, environment=environment, **arguments))
+        with isolation.Worker(environment=environment) as worker:
+            return worker.call(shapes.growth, 300.0, folder=str(tmp_path / folder), bounded=bounded)
 
     free = grown("free", dict.fromkeys(ENGINE_ENVIRONMENT, str(shapes.UNBOUNDED)), bounded=False)
     assert grown("bounded", ENGINE_ENVIRONMENT, bounded=True) < free / 4, f"{free} bytes without a bound"

@@ -9,11 +9,11 @@ import pytest
 from tests.export import zoo
 from tests.export.exported import QUIET, Exports, exported, exported_family
 from trimaran.core.artifact import Artifact
-from trimaran.core.candidates import candidate
 from trimaran.core.corpus import shipped_texts
 from trimaran.core.store import Store
 from trimaran.export.locate import locate
-from trimaran.pipeline.contenders import candidate_stage
+from trimaran.pipeline.making import make_one_candidate
+from trimaran.quantize.candidates import candidate
 from trimaran.quantize.optimize import optimize
 from trimaran.quantize.settings import MakerSettings
 from trimaran.quantize.stage import to_precision
@@ -54,7 +54,9 @@ def test_albert_stays_so_through_every_quantisation(tmp_path: Path) -> None:
     limit = 1.1 * graph.details["checkpoint_fp32_bytes"]
     for name in CANDIDATES:
         parent = fused if name.startswith("onnxruntime") else graph
-        made = candidate_stage(str(parent.directory), name, texts, 2, store=Store(tmp_path / "store"), progress=QUIET)
+        made = make_one_candidate(
+            str(parent.directory), name, texts, 2, store=Store(tmp_path / "store"), progress=QUIET
+        )
         assert made.size_bytes <= limit, name
 
 

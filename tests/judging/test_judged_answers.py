@@ -10,7 +10,6 @@ import pytest
 from tests.quantize.tensorrt.engines import CALIBRATION, QUIET, World
 from trimaran.core.artifact import Artifact
 from trimaran.core.backends import open_session
-from trimaran.core.candidates import candidate
 from trimaran.core.corpus import answer_context, encoder_of
 from trimaran.core.tasks import gates_for, task
 from trimaran.judging.final_answers import final_answers
@@ -18,6 +17,7 @@ from trimaran.judging.golden import golden_rows
 from trimaran.judging.quality import assess, reference_answers
 from trimaran.judging.wire_fidelity import wire_fidelity
 from trimaran.pipeline.plan import texts_for
+from trimaran.quantize.candidates import candidate
 from trimaran.quantize.settings import MakerSettings
 from trimaran.quantize.stage import to_precision
 from trimaran.runtime.text import Text, infer_rows

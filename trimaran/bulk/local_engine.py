@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import Any
 
+from trimaran.bulk.child import EncodeChild
 from trimaran.bulk.chunks import Chunk
 from trimaran.bulk.delivery import Delivery
 from trimaran.bulk.run_folder import BulkSettings
@@ -103,8 +104,8 @@ class _ChildThread:
         self._delivery.restarted(f"A worker died of {error.reason}; a new one continues with its part.")
 
     def _work_until_done(self) -> None:
-        with isolation.Worker(environment=self._environment) as child:
-            child.call("trimaran.bulk.child:EncodeChild", deadline_s=_OPEN_DEADLINE_S, **self._arguments)
+        with isolation.Worker(environment=self._environment) as worker:
+            child = worker.hold(EncodeChild, _OPEN_DEADLINE_S, **self._arguments)
             for chunk in self._held:
                 self._submit(child, chunk)
             while True:
@@ -116,28 +117,30 @@ class _ChildThread:
                 self._finish(child, self._held[0])
                 self._held.popleft()
 
-    def _submit(self, child: isolation.Worker, chunk: Chunk) -> None:
-        child.call(".submit", deadline_s=_CALL_DEADLINE_S, key=str(chunk.index), texts=chunk.texts)
+    def _submit(self, child: isolation.Held[EncodeChild], chunk: Chunk) -> None:
+        child.call(EncodeChild.submit, _CALL_DEADLINE_S, key=str(chunk.index), texts=chunk.texts)
 
-    def _finish(self, child: isolation.Worker, chunk: Chunk) -> None:
+    def _finish(self, child: isolation.Held[EncodeChild], chunk: Chunk) -> None:
         """Waits for a chunk, has its part written and delivers it; returns early if the run stops."""
         key = str(chunk.index)
         while not self._queue.stop.is_set():
-            state = child.call(".wait", deadline_s=_CALL_DEADLINE_S, key=key, timeout_s=_SLICE_S)
+            state = child.call(EncodeChild.wait, _CALL_DEADLINE_S, key=key, timeout_s=_SLICE_S)
             self._delivery.meter.running(chunk.index, state["rows"], state["tokens"])
             if state["done"]:
                 break
         else:
             return
-        part: dict[str, Any] = {
-            "index": chunk.index,
-            "rows": chunk.rows,
-            "ids": chunk.ids,
-            "parts": str(self._delivery.folder.parts),
-            "shape": self._shape,
-        }
         written = self._delivery.retry_while_disk_full(
-            lambda: child.call(".write", deadline_s=_CALL_DEADLINE_S, key=key, **part),
+            lambda: child.call(
+                EncodeChild.write,
+                _CALL_DEADLINE_S,
+                key=key,
+                index=chunk.index,
+                rows=chunk.rows,
+                ids=chunk.ids,
+                parts=str(self._delivery.folder.parts),
+                shape=self._shape,
+            ),
             was_full=lambda answer: bool(answer["full"]),
         )
         self._delivery.deliver(

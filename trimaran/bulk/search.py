@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from pydantic import ValidationError as SchemaError
 
+from trimaran.bulk.child import EncodeChild
 from trimaran.bulk.faiss_index import IndexFacts, facts_path, faiss_library, ids_path, ready_for_index
 from trimaran.bulk.part_files import Vectors
 from trimaran.bulk.worker import EncodeOptions, require_prompt, width_of
-from trimaran.core import isolation
 from trimaran.core.artifact import Artifact
 from trimaran.core.environment import usable_cores
 from trimaran.core.errors import IntegrityError, UsageError
+from trimaran.core.isolation import Worker
 from trimaran.core.spec import Frozen
 
 _DEADLINE_S = 600.0
@@ -69,13 +69,14 @@ def vectors_by_artifact(artifact: Artifact, how: EncodeOptions, texts: Sequence[
     if not width:
         raise UsageError(f"{artifact.directory.name} answers {artifact.task}, not vectors.")
     require_prompt(artifact, how)
-    arguments: dict[str, Any] = {
-        "directory": str(artifact.directory),
-        "lanes": 1,
-        "threads": usable_cores(),
-        "how": how.model_dump(mode="json"),
-    }
-    with isolation.Worker(environment=artifact.execution_environment) as child:
-        child.call("trimaran.bulk.child:EncodeChild", deadline_s=_DEADLINE_S, **arguments)
-        vectors = child.call(".vectors", deadline_s=_DEADLINE_S, texts=list(texts))
+    with Worker(environment=artifact.execution_environment) as worker:
+        child = worker.hold(
+            EncodeChild,
+            _DEADLINE_S,
+            directory=str(artifact.directory),
+            lanes=1,
+            threads=usable_cores(),
+            how=how.model_dump(mode="json"),
+        )
+        vectors = child.call(EncodeChild.vectors, _DEADLINE_S, texts=list(texts))
     return np.asarray(vectors, np.float32).reshape(len(texts), width)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 import sys
@@ -57,6 +58,15 @@ def version_of(distribution: str) -> str | None:
 
 def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+
+
+def driver_present() -> bool:
+    """Whether a GPU driver can be loaded. TensorRT without one returns nulls and then crashes."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return True
 
 
 def cpu_flags() -> frozenset[str]:

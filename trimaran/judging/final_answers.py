@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from trimaran.core import isolation
 from trimaran.core.artifact import Artifact, load_artifact
 from trimaran.core.backends import open_session
 from trimaran.core.corpus import encoder_of
+from trimaran.core.isolation import Worker
 from trimaran.core.spec import Rows
 from trimaran.core.tasks import task
 from trimaran.core.tasks.task import RequestRow, WireTensors
@@ -29,16 +29,17 @@ def final_answers(
     with tempfile.TemporaryDirectory(prefix="trimaran-answers-") as folder:
         asked, told = Path(folder) / "rows.json", Path(folder) / "answers.json"
         asked.write_text(json.dumps([dict(row) for row in rows]), encoding="utf-8")
-        isolation.run(
-            "trimaran.judging.final_answers:answer_rows",
-            deadline_s=_DEADLINE_S,
-            environment={**artifact.execution_environment, "OMP_NUM_THREADS": str(threads)},
-            directory=str(artifact.directory.absolute()),
-            rows_path=str(asked),
-            result_path=str(told),
-            threads=threads,
-            policy=policy,
-        )
+        environment = {**artifact.execution_environment, "OMP_NUM_THREADS": str(threads)}
+        with Worker(environment=environment) as worker:
+            worker.call(
+                answer_rows,
+                _DEADLINE_S,
+                directory=str(artifact.directory.absolute()),
+                rows_path=str(asked),
+                result_path=str(told),
+                threads=threads,
+                policy=policy,
+            )
         return tensors_from_json(told.read_text(encoding="utf-8"))
 
 

@@ -1,20 +1,12 @@
-"""Makes one candidate from its parent graph: the maker writes it, it is run on real text, and it is published.
-
-Where to read on: the makers are named in `core/candidates.py` and live in `plain`, `int8/`, `half/` and
-`tensorrt/qdq.py`; `int8/mixed.py` is the one that searches (`int8/search.py`). `optimize.py` makes the fused graph that
-some candidates start from, `tensorrt/engine.py` the engine of a finished ONNX candidate.
-"""
+"""Makes one candidate from its parent graph: the maker writes it, it is run on real text, and it is published."""
 
 from __future__ import annotations
 
-import importlib
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
 from trimaran.core.artifact import Artifact, Draft, Recipe
 from trimaran.core.backends import backend
-from trimaran.core.candidates import Candidate
 from trimaran.core.corpus import digest_of_texts
 from trimaran.core.environment import tools
 from trimaran.core.errors import UnavailableError, UsageError
@@ -22,10 +14,11 @@ from trimaran.core.metrics import METRICS_VERSION
 from trimaran.core.progress import Progress
 from trimaran.core.spec import DType, Signature
 from trimaran.core.store import Store
+from trimaran.quantize.candidates import Candidate
 from trimaran.quantize.int8.openvino_graph import FORM
 from trimaran.quantize.optimize import ATOL
 from trimaran.quantize.proof import prove_against_parent
-from trimaran.quantize.settings import MadeCandidate, MakerSettings
+from trimaran.quantize.settings import MakerSettings
 
 _SEARCHED = {"gates", "budget_s", "weight_levels"}
 
@@ -47,21 +40,17 @@ def to_precision(
         raise UnavailableError(f"{row.name} cannot be made here: {reason}.", hint=backend(row.backend).hint())
 
     def make(folder: Path) -> Draft:
-        module, _, name = row.maker.partition(":")
-        made: MadeCandidate = getattr(importlib.import_module(module), name)(parent, folder, settings)
-        shutil.copy(parent.directory / "tokenizer.json", folder / "tokenizer.json")
-        draft = Draft(
-            **{
-                **parent.model_dump(include=set(Draft.model_fields)),
-                "format": row.format,
-                "precision": row.precision,
-                "backend": row.backend,
-                "entry": made.entry,
-                "signature": _retyped(parent.signature, made.output_types),
-                "engine_options": dict(row.engine_options),
-                "execution_environment": settings.execution_environment,
-                "details": {**parent.details, "candidate": row.name, **made.details},
-            }
+        made = row.maker(parent, folder, settings)
+        draft = parent.derive(
+            folder,
+            format=row.format,
+            precision=row.precision,
+            backend=row.backend,
+            entry=made.entry,
+            signature=_retyped(parent.signature, made.output_types),
+            engine_options=dict(row.engine_options),
+            execution_environment=settings.execution_environment,
+            details={"candidate": row.name, **made.details},
         )
         limit = ATOL if row.precision == "fp32" else None
         proof = prove_against_parent(parent, draft, folder, limit=limit, threads=settings.threads)

@@ -12,10 +12,10 @@ from onnx import TensorProto, helper
 from tests.quantize.half.chains import chain
 from tests.quantize.tensorrt.engines import CALIBRATION, QUIET, TASKS, World
 from trimaran.core.artifact import Artifact
-from trimaran.core.candidates import CANDIDATES, candidate, candidates
 from trimaran.core.corpus import encoder_of
 from trimaran.core.distances import cosine_distances
 from trimaran.core.errors import ToolError, UsageError
+from trimaran.quantize.candidates import CANDIDATES, candidate, candidates
 from trimaran.quantize.half.fp16 import check_types, overflowing
 from trimaran.quantize.half.half_graph import HALF_TYPES
 from trimaran.quantize.settings import MakerSettings

@@ -11,12 +11,12 @@ import pytest
 from tests.quantize.tensorrt.engines import TASKS, World
 from trimaran.core.artifact import Artifact, sha256_of
 from trimaran.core.backends import open_session
-from trimaran.core.candidates import candidate
 from trimaran.core.corpus import digest_of_texts, encoder_of, shipped_texts
 from trimaran.core.distances import cosine_distances
 from trimaran.core.errors import ValidationError
 from trimaran.core.progress import SilentProgress
 from trimaran.judging.sensitivity import Sensitivity
+from trimaran.quantize.candidates import candidate
 from trimaran.quantize.int8.integer_receipt import NAME, openvino_receipt, session_receipt
 from trimaran.quantize.int8.mixed import onnxruntime_static, openvino_mixed, split_texts
 from trimaran.quantize.optimize import optimize
@@ -73,6 +73,21 @@ def test_a_gate_that_nothing_keeps_leaves_the_layers_in_float_and_says_so(world:
     assert found.stopped == "nothing left"
     assert any(layer.kept == "float" for layer in found.layers)
     assert len(found.steps) > 1 and not found.gates[0].holds
+
+
+@pytest.mark.parametrize(
+    ("given", "calibrate", "held"), [(16, 8, 8), (320, 160, 160), (400, 160, 240), (5000, 160, 240)]
+)
+def test_both_parts_are_drawn_from_the_whole_file(given: int, calibrate: int, held: int) -> None:
+    texts = [f"text {index}" for index in range(given)]
+    calibrating, held_out = split_texts(texts)
+    assert (len(calibrating), len(held_out)) == (calibrate, held)
+    assert not set(calibrating) & set(held_out)
+    for part in (calibrating, held_out):
+        positions = [texts.index(text) for text in part]
+        assert positions == sorted(positions)
+        assert max(positions) >= 0.8 * given
+        assert sum(position < given / 2 for position in positions) == pytest.approx(len(part) / 2, abs=2)
 
 
 def test_manifest_names_the_texts_and_no_text_both_calibrates_and_is_held_out(world: World) -> None:

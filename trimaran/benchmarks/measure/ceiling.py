@@ -64,15 +64,12 @@ class Ceiling(Frozen):
 def measure_ceiling(graph: Path, shape: Shape, *, threads: int, deadline_s: float = 300.0) -> Ceiling:
     """In a child process, under the narrowest instruction set that it needs to live."""
     products = [product.model_dump() for product in products_of(graph, shape)]
-    found, _ = isolation.first_restriction_that_runs(
-        lambda restriction: isolation.run(
-            "trimaran.benchmarks.measure.ceiling:time_products",
-            deadline_s=deadline_s,
-            environment={**thread_environment(threads), **restriction},
-            products=products,
-            threads=threads,
-        )
-    )
+
+    def attempt(restriction: dict[str, str]) -> list[dict[str, Any]]:
+        with isolation.Worker(environment={**thread_environment(threads), **restriction}) as worker:
+            return worker.call(time_products, deadline_s, products=products, threads=threads)
+
+    found, _ = isolation.first_restriction_that_runs(attempt)
     return Ceiling(shape=shape, threads=threads, bare=tuple(BareProduct.model_validate(row) for row in found))
 
 

@@ -9,7 +9,7 @@ import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Concatenate, Literal, ParamSpec
 
 from trimaran.benchmarks.scenarios import results
 from trimaran.benchmarks.scenarios.finals import highest_rate, holds
@@ -22,19 +22,21 @@ from trimaran.benchmarks.scenarios.settings import (
     SingleStreamSettings,
     SuiteUnit,
 )
-from trimaran.core.errors import TrimaranError
+from trimaran.core.errors import TrimaranError, UsageError
 from trimaran.core.isolation import Worker
 from trimaran.core.progress import Step
 from trimaran.core.samples import Round
 from trimaran.judging.stats import median
+from trimaran.pipeline.suite.callers import ServerCallers
 from trimaran.runtime.text import Text
 
 _ROOM_S = 120.0
 _STATISTICS_S = 5.0
+Parameters = ParamSpec("Parameters")
 
 
 @dataclass(frozen=True)
-class Target:
+class ServedTarget:
     """A live server. `urls` by wire; `statistics` is Triton's http address, where it is known."""
 
     kind: Literal["triton", "gateway"]
@@ -45,18 +47,35 @@ class Target:
     key: str = field(default="", repr=False)
 
 
+def triton_target(urls: Sequence[str]) -> ServedTarget:
+    """A running Triton by its addresses. The suite fills in the model and its task."""
+    by_wire: dict[Wire, str] = {}
+    for url in urls:
+        scheme, _, address = url.rpartition("://")
+        if scheme not in ("grpc", "http") or not address:
+            raise UsageError(f"A Triton's address is grpc://host:port or http://host:port, found {url!r}.")
+        by_wire["grpc" if scheme == "grpc" else "http"] = address
+    return ServedTarget(kind="triton", model="", task="", urls=by_wire, statistics=by_wire.get("http"))
+
+
+def gateway_target(url: str, triton_urls: Sequence[str], *, key: str) -> ServedTarget:
+    if triton_urls:
+        raise UsageError("Give either --url or --gateway, not both.")
+    return ServedTarget(kind="gateway", model="", task="", urls={"http": url}, key=key)
+
+
 class Driver:
     """The child that makes the load; every call returns what was answered, whatever became of the server."""
 
-    def __init__(self, target: Target, wire: Wire, texts: Sequence[Text]) -> None:
+    def __init__(self, target: ServedTarget, wire: Wire, texts: Sequence[Text]) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="trimaran-load-")
         path = Path(self._folder.name) / "texts.json"
         path.write_text(json.dumps(list(texts)), encoding="utf-8")
         self._worker = Worker()
         try:
-            self._worker.call(
-                "trimaran.pipeline.suite.callers:Callers",
-                deadline_s=_ROOM_S,
+            self._callers = self._worker.hold(
+                ServerCallers,
+                _ROOM_S,
                 kind=target.kind,
                 url=target.urls[wire],
                 wire=wire,
@@ -69,9 +88,17 @@ class Driver:
             self.close()
             raise
 
-    def load(self, what: str, *, within_s: float, **settings: Any) -> Load:
-        """`within_s` is what it should take; far beyond it the child is taken for hung."""
-        return Load.model_validate(self._worker.call(f".{what}", deadline_s=within_s + _ROOM_S, **settings))
+    def load(
+        self,
+        method: Callable[Concatenate[ServerCallers, Parameters], dict[str, Any]],
+        within_s: float,
+        /,
+        *arguments: Parameters.args,
+        **keywords: Parameters.kwargs,
+    ) -> Load:
+        """`within_s` is what the load should take; far beyond it the child counts as hung."""
+        answer = self._callers.call(method, within_s + _ROOM_S, *arguments, **keywords)
+        return Load.model_validate(answer)
 
     def close(self) -> None:
         self._worker.close()
@@ -81,7 +108,7 @@ class Driver:
 def run_served(
     unit: SuiteUnit,
     *,
-    target: Target,
+    target: ServedTarget,
     head: Mapping[str, Any],
     texts: Sequence[Text],
     used: TextsUsed | None,
@@ -98,7 +125,7 @@ def run_served(
         load.close()
 
 
-def statistics(target: Target) -> ServerTime | None:
+def statistics(target: ServedTarget) -> ServerTime | None:
     """What Triton has counted for the model so far, over all its versions."""
     if target.statistics is None:
         return None
@@ -144,17 +171,17 @@ def cut_of(found: Load, samples: int, limit_s: float, where: str) -> Head:
 
 
 def _single_stream(
-    asked: SingleStreamSettings, facts: Head, load: Driver, target: Target, texts: int, say: Say
+    asked: SingleStreamSettings, facts: Head, load: Driver, target: ServedTarget, texts: int, say: Say
 ) -> ScenarioResult:
     rounds: list[Round] = []
     cut: Head = {}
-    warmup = load.load("warm_up", within_s=asked.limit_s, calls=asked.warmup)
+    warmup = load.load(ServerCallers.warm_up, asked.limit_s, calls=asked.warmup)
     before = statistics(target)
     for number in range(asked.rounds):
         say(number, asked.rounds, f"round {number + 1}")
         limit_s = asked.limit_s / asked.rounds
         found = load.load(
-            "single_stream", within_s=limit_s, samples=asked.samples, time_s=asked.time_s, limit_s=limit_s
+            ServerCallers.single_stream, limit_s, samples=asked.samples, time_s=asked.time_s, limit_s=limit_s
         )
         # The warm-up is one tuple before the first round.
         rounds.append(Round(samples_ns=found.latencies_ns, warmup_ns=() if number else warmup.latencies_ns))
@@ -165,14 +192,16 @@ def _single_stream(
     return results.SingleStream(**facts, driver=driver(), rounds=tuple(rounds), server=server, **cut)
 
 
-def _offline(asked: OfflineSettings, facts: Head, load: Driver, target: Target, texts: int, say: Say) -> ScenarioResult:
+def _offline(
+    asked: OfflineSettings, facts: Head, load: Driver, target: ServedTarget, texts: int, say: Say
+) -> ScenarioResult:
     used: TextsUsed | None = facts["texts"]
     passes: list[results.OfflinePass] = []
     cut: Head = {}
-    load.load("warm_up", within_s=asked.limit_s, calls=texts)
+    load.load(ServerCallers.warm_up, asked.limit_s, calls=texts)
     for number in range(asked.rounds):
         say(number, asked.rounds, f"pass {number + 1}")
-        found = load.load("offline", within_s=asked.limit_s, callers=asked.callers)
+        found = load.load(ServerCallers.offline, asked.limit_s, callers=asked.callers)
         if cut := cut_of(found, 1, asked.limit_s, f"in pass {number + 1}"):
             break
         answered = len(found.latencies_ns)
@@ -182,17 +211,17 @@ def _offline(asked: OfflineSettings, facts: Head, load: Driver, target: Target, 
 
 
 def _closed_loop(
-    asked: ClosedLoopSettings, facts: Head, load: Driver, target: Target, texts: int, say: Say
+    asked: ClosedLoopSettings, facts: Head, load: Driver, target: ServedTarget, texts: int, say: Say
 ) -> ScenarioResult:
     points: list[ClosedPoint] = []
     cut: Head = {}
-    load.load("warm_up", within_s=asked.limit_s, calls=texts)
+    load.load(ServerCallers.warm_up, asked.limit_s, calls=texts)
     for done, callers in enumerate(asked.concurrency):
         say(done, len(asked.concurrency), f"{callers} callers")
         limit_s = asked.limit_s / len(asked.concurrency)
         found = load.load(
-            "closed_loop",
-            within_s=limit_s,
+            ServerCallers.closed_loop,
+            limit_s,
             callers=callers,
             samples=asked.samples,
             time_s=asked.time_s,
@@ -212,9 +241,9 @@ def _closed_loop(
 
 
 def _open_loop(
-    asked: OpenLoopSettings, facts: Head, load: Driver, target: Target, texts: int, say: Say
+    asked: OpenLoopSettings, facts: Head, load: Driver, target: ServedTarget, texts: int, say: Say
 ) -> ScenarioResult:
-    alone = load.load("warm_up", within_s=asked.limit_s, calls=texts)
+    alone = load.load(ServerCallers.warm_up, asked.limit_s, calls=texts)
     result = results.OpenLoop(**facts, driver=driver(), budget_ms=asked.budget_ms, share=asked.share, points=())
     if alone.dead or not alone.latencies_ns:
         return result.model_copy(update=cut_of(alone, 1, asked.limit_s, "before the first rate"))
@@ -226,8 +255,8 @@ def _open_loop(
         say(len(result.points), total, f"{rate:.0f} requests/s")
         possible = max(1, int(rate * asked.limit_s / total))
         found = load.load(
-            "open_loop",
-            within_s=asked.limit_s,
+            ServerCallers.open_loop,
+            asked.limit_s,
             callers=asked.callers,
             rate_per_s=rate,
             samples=min(asked.samples, possible),
@@ -263,7 +292,7 @@ def between_rates(result: results.OpenLoop) -> float | None:
     return None if broken is None else ((held.rate_per_s if held else 0.0) + broken) / 2
 
 
-WAYS: dict[str, Callable[[Any, Head, Driver, Target, int, Say], ScenarioResult]] = {
+WAYS: dict[str, Callable[[Any, Head, Driver, ServedTarget, int, Say], ScenarioResult]] = {
     "single-stream": _single_stream,
     "offline": _offline,
     "closed-loop": _closed_loop,
@@ -271,7 +300,7 @@ WAYS: dict[str, Callable[[Any, Head, Driver, Target, int, Say], ScenarioResult]]
 }
 
 
-def unreached(error: TrimaranError, unit: SuiteUnit, facts: Mapping[str, Any], target: Target) -> ScenarioResult:
+def unreached(error: TrimaranError, unit: SuiteUnit, facts: Mapping[str, Any], target: ServedTarget) -> ScenarioResult:
     """An empty result for a server that could not be asked at all."""
     kinds: dict[str, Callable[..., ScenarioResult]] = {
         "single-stream": lambda **head: results.SingleStream(**head, rounds=()),

@@ -16,8 +16,8 @@ _TIMEOUT_S = 30.0
 _SAMPLES = 5
 
 
-class Callers:
-    """Lives in an `isolation.Worker`. Each caller has a connection of its own and asks the golden rows in turn."""
+class GoldenCallers:
+    """Lives in a child process. Each caller has a connection of its own and asks the golden rows in turn."""
 
     def __init__(self, url: str, golden: str) -> None:
         found = read_golden(Path(golden))

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from trimaran.core.environment import Environment
 from trimaran.core.persisted import Persisted
 from trimaran.core.spec import Frozen
-from trimaran.pipeline.tune.settings import Figures, Objective, Setting
+from trimaran.pipeline.tune.settings import Figures, Setting, TuneObjective
 
 TUNING_FILE = "tuning.json"
 Verdict = Literal["chosen", "finalist", "stopped", "rejected"]
@@ -53,7 +53,7 @@ class Tuning(Persisted):
     model: str
     version: int
     task: str
-    objective: Objective
+    objective: TuneObjective
     cpus: int
     callers: int
     texts: int

@@ -12,10 +12,10 @@ from trimaran.core.environment import capture
 from trimaran.core.errors import RepositoryError, ServerError
 from trimaran.core.progress import Progress
 from trimaran.model_repository.check import problems_of_version
-from trimaran.pipeline.tune.laying import Tunable, put_back, tunable, write_setting
 from trimaran.pipeline.tune.record import Tuning
 from trimaran.pipeline.tune.search import Search
-from trimaran.pipeline.tune.settings import Objective, groupings, shapes, waits
+from trimaran.pipeline.tune.setting_files import Tunable, put_back, tunable, write_setting
+from trimaran.pipeline.tune.settings import TuneObjective, groupings, shapes, waits
 from trimaran.pipeline.tune.trials import Trials
 from trimaran.serving.triton import control, readiness
 from trimaran.serving.triton.ports import HOST
@@ -32,7 +32,7 @@ def tune(
     repository: Path,
     name: str,
     *,
-    objective: Objective,
+    objective: TuneObjective,
     budget_s: float,
     progress: Progress,
     callers: int = CALLERS,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from trimaran.core.errors import TrimaranError
 from trimaran.core.progress import Step
 from trimaran.pipeline.tune.record import Round, Tried, combined
-from trimaran.pipeline.tune.settings import Figures, Objective, Setting, best_first, different, gain
+from trimaran.pipeline.tune.settings import Figures, Setting, TuneObjective, best_first, different, gain
 
 Measure = Callable[[Setting, float], Round]
 # What the best of one wave carry on into the next, and how many go into the final rounds.
@@ -30,7 +30,7 @@ class Search:
     """
 
     present: Setting
-    objective: Objective
+    objective: TuneObjective
     measure: Measure
     forget: Callable[[Setting], None]
     step: Step

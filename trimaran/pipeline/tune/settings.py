@@ -10,7 +10,7 @@ from pydantic import Field
 from trimaran.core.spec import Frozen, Rows
 from trimaran.runtime.text import STRETCH
 
-Objective = Literal["balanced", "latency", "throughput"]
+TuneObjective = Literal["balanced", "latency", "throughput"]
 # Microseconds that a request may wait for company, with the batch sizes that end the waiting.
 _WAITS: tuple[tuple[int, tuple[int, ...]], ...] = ((0, ()), (300, (4, 8)), (1000, (4, 8)), (2000, (8,)))
 _STRETCHES = (1.0, STRETCH, 1.3)
@@ -79,14 +79,14 @@ def groupings(setting: Setting, largest: int, rows: Rows) -> Iterator[Setting]:
             yield setting.model_copy(update={"stretch": stretch})
 
 
-def gain(figures: Figures, present: Figures, objective: Objective) -> float:
+def gain(figures: Figures, present: Figures, objective: TuneObjective) -> float:
     """How many times better than the present setting: for `balanced` the product of both gains."""
     latency, throughput = present.alone_s / figures.alone_s, figures.crowd_per_s / present.crowd_per_s
     return {"latency": latency, "throughput": throughput, "balanced": latency * throughput}[objective]
 
 
 def best_first(
-    found: Mapping[Setting, Figures], present: Setting, objective: Objective, among: Iterable[Setting] | None = None
+    found: Mapping[Setting, Figures], present: Setting, objective: TuneObjective, among: Iterable[Setting] | None = None
 ) -> list[Setting]:
     chosen = found if among is None else [setting for setting in among if setting in found]
     return sorted(chosen, key=lambda setting: -gain(found[setting], found[present], objective))

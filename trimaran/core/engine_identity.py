@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from trimaran.core.artifact import Artifact
-from trimaran.core.backends import driver_present
-from trimaran.core.environment import version_of
+from trimaran.core.environment import driver_present, version_of
 from trimaran.core.errors import IntegrityError
 from trimaran.core.spec import Frozen
 from trimaran.runtime.cuda_driver import CudaError, Driver, machine_facts

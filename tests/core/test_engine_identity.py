@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.quantize.tensorrt.engines import World
+from tests.tiny import tiny_artifact
+from trimaran.core.artifact import Artifact
+from trimaran.core.engine_identity import EngineIdentity, machine_identity, refuse_foreign
 from trimaran.core.errors import IntegrityError
-from trimaran.quantize.tensorrt.engine_identity import EngineIdentity, machine_identity, refuse_foreign
 
 BUILT = EngineIdentity(
     runtime="tensorrt",
@@ -18,14 +20,19 @@ BUILT = EngineIdentity(
 )
 
 
-def opened(world: World, built: EngineIdentity, here: EngineIdentity) -> None:
-    artifact = world.exported("bert").model_copy(update={"engine_options": {"identity": built.model_dump(mode="json")}})
-    refuse_foreign(artifact, here)
+@pytest.fixture
+def artifact(tmp_path: Path) -> Artifact:
+    return tiny_artifact(tmp_path)
 
 
-def test_an_engine_opens_on_its_own_machine(world: World) -> None:
-    opened(world, BUILT, BUILT)
-    opened(world, BUILT, BUILT.model_copy(update={"driver": "600.10"}))
+def opened(artifact: Artifact, built: EngineIdentity, here: EngineIdentity) -> None:
+    identified = artifact.model_copy(update={"engine_options": {"identity": built.model_dump(mode="json")}})
+    refuse_foreign(identified.at(artifact.directory), here)
+
+
+def test_an_engine_opens_on_its_own_machine(artifact: Artifact) -> None:
+    opened(artifact, BUILT, BUILT)
+    opened(artifact, BUILT, BUILT.model_copy(update={"driver": "600.10"}))
 
 
 @pytest.mark.parametrize(
@@ -42,38 +49,38 @@ def test_an_engine_opens_on_its_own_machine(world: World) -> None:
     ],
     ids=["gpu", "gpu model", "tensorrt", "cuda", "no gpu"],
 )
-def test_an_engine_of_another_machine_is_refused(world: World, change: dict[str, Any], words: str) -> None:
+def test_an_engine_of_another_machine_is_refused(artifact: Artifact, change: dict[str, Any], words: str) -> None:
     with pytest.raises(IntegrityError, match=words) as caught:
-        opened(world, BUILT, BUILT.model_copy(update=change))
+        opened(artifact, BUILT, BUILT.model_copy(update=change))
     assert "trimaran build-engine" in caught.value.hint
     assert caught.value.facts["wanted"]["gpu"] == "NVIDIA A10"
 
 
-def test_compatible_modes_open_where_they_promise_to(world: World) -> None:
+def test_compatible_modes_open_where_they_promise_to(artifact: Artifact) -> None:
     newer = BUILT.model_copy(update={"version": "11.5.0.2"})
-    opened(world, BUILT.model_copy(update={"version_compatible": True}), newer)
+    opened(artifact, BUILT.model_copy(update={"version_compatible": True}), newer)
     with pytest.raises(IntegrityError):
-        opened(world, newer.model_copy(update={"version_compatible": True}), BUILT)
+        opened(artifact, newer.model_copy(update={"version_compatible": True}), BUILT)
     hopper = BUILT.model_copy(update={"compute_capabilities": ("9.0",), "gpu": "NVIDIA H100"})
-    opened(world, BUILT.model_copy(update={"hardware_compatible": "AMPERE_PLUS"}), hopper)
+    opened(artifact, BUILT.model_copy(update={"hardware_compatible": "AMPERE_PLUS"}), hopper)
     turing = BUILT.model_copy(update={"compute_capabilities": ("7.5",), "gpu": "NVIDIA T4"})
     with pytest.raises(IntegrityError):
-        opened(world, BUILT.model_copy(update={"hardware_compatible": "AMPERE_PLUS"}), turing)
+        opened(artifact, BUILT.model_copy(update={"hardware_compatible": "AMPERE_PLUS"}), turing)
     sibling = BUILT.model_copy(update={"gpu": "NVIDIA A40"})
-    opened(world, BUILT.model_copy(update={"hardware_compatible": "SAME_COMPUTE_CAPABILITY"}), sibling)
+    opened(artifact, BUILT.model_copy(update={"hardware_compatible": "SAME_COMPUTE_CAPABILITY"}), sibling)
 
 
-def test_an_rtx_engine_opens_on_each_capability_that_it_names(world: World) -> None:
+def test_an_rtx_engine_opens_on_each_capability_that_it_names(artifact: Artifact) -> None:
     built = EngineIdentity(runtime="tensorrt_rtx", version="1.7.1.116", compute_capabilities=("8.6", "12.0"))
     here = BUILT.model_copy(update={"runtime": "tensorrt_rtx", "version": "1.7.1.116"})
-    opened(world, built, here)
+    opened(artifact, built, here)
     with pytest.raises(IntegrityError, match=r"8\.6, 12\.0, here is 8\.9"):
-        opened(world, built, here.model_copy(update={"compute_capabilities": ("8.9",)}))
+        opened(artifact, built, here.model_copy(update={"compute_capabilities": ("8.9",)}))
 
 
-def test_an_engine_without_identity_is_refused(world: World) -> None:
+def test_an_engine_without_identity_is_refused(artifact: Artifact) -> None:
     with pytest.raises(IntegrityError, match="does not say for which machine"):
-        refuse_foreign(world.exported("bert"))
+        refuse_foreign(artifact)
 
 
 def test_this_machine_is_described_without_touching_tensorrt() -> None:

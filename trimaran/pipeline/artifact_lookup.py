@@ -1,4 +1,4 @@
-"""What a person means by NAME or ARTIFACT: the artifact in the store, and how its rows were proven to run together."""
+"""Finds the artifact that a person names, and how its rows were proven to run together."""
 
 from __future__ import annotations
 
@@ -21,16 +21,15 @@ from trimaran.model_repository.versions import model_versions
 
 
 @dataclass(frozen=True)
-class Deployed:
-    """`why` says where `rows` comes from."""
-
+class KnownArtifact:
     artifact: Artifact
     rows: Rows
+    # Where `rows` comes from.
     why: str
 
 
-def deployed(reference: str, *, store: Store, repository: Path) -> Deployed:
-    """The version that is served of a model of the repository by that name, or an artifact of the store."""
+def find_artifact(reference: str, *, store: Store, repository: Path) -> KnownArtifact:
+    """By the name of a model in the repository, of which the served version counts, or by an artifact of the store."""
     model = repository / reference
     if "/" not in reference and (model / CONFIG_FILE).is_file():
         served = model_versions(repository, reference).served
@@ -38,7 +37,7 @@ def deployed(reference: str, *, store: Store, repository: Path) -> Deployed:
             raise UsageError(f"{model} has no version that is served.", hint="`trimaran promote` chooses one.")
         version = model / str(served[-1])
         rows = read_serving(version).rows
-        return Deployed(_artifact_of(version, store), rows, f"as {reference} version {served[-1]} is served")
+        return KnownArtifact(_artifact_of(version, store), rows, f"as {reference} version {served[-1]} is served")
     try:
         artifact = store.open(reference)
     except UsageError as error:
@@ -50,8 +49,8 @@ def deployed(reference: str, *, store: Store, repository: Path) -> Deployed:
     return _certified(artifact, store)
 
 
-def _certified(artifact: Artifact, store: Store) -> Deployed:
-    """By the certificates of this artifact in the store's records; of several the most careful."""
+def _certified(artifact: Artifact, store: Store) -> KnownArtifact:
+    """By the judgements of this artifact in the store; of several, the most careful."""
     proven: list[Rows] = []
     for path in (store.root / "records").glob("assess-*.json"):
         with contextlib.suppress(SchemaError):
@@ -59,19 +58,19 @@ def _certified(artifact: Artifact, store: Store) -> Deployed:
             if quality.artifact == artifact.digest:
                 proven.append(quality.rows)
     if proven:
-        return Deployed(artifact, max(proven, key=WIDEST_FIRST.index), "by its batch-invariance certificate")
-    return Deployed(artifact, "alone", "it has no batch-invariance certificate, and rows alone are always safe")
+        return KnownArtifact(artifact, max(proven, key=WIDEST_FIRST.index), "by its batch-invariance certificate")
+    return KnownArtifact(artifact, "alone", "it has no batch-invariance certificate, and rows alone are always safe")
 
 
 def _artifact_of(version: Path, store: Store) -> Artifact:
-    """The artifact that a version was laid out from; brought back into the store where it is no longer there."""
-    named = load_artifact(version, verify=False)
+    """The artifact that a version was laid out from. It is put back into the store if it is no longer there."""
+    laid_out = load_artifact(version, verify=False)
     with contextlib.suppress(IntegrityError):
-        if (found := store.find(named.recipe)) is not None and found.files == named.files:
-            return found
-    target = store.path_of(named.recipe)
+        if (stored := store.find(laid_out.recipe)) is not None and stored.files == laid_out.files:
+            return stored
+    target = store.path_of(laid_out.recipe)
     with temporary_sibling(target) as folder:
-        for name, served in served_names(named).items():
+        for name, served in served_names(laid_out).items():
             source = version / served
             if not source.is_file():
                 raise IntegrityError(f"{source} is missing.", hint="Lay the artifact out again.")
