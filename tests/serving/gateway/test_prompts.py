@@ -42,7 +42,7 @@ def world(tmp_path_factory: pytest.TempPathFactory, triton: None) -> Iterator[Wo
     plain = tiny_artifact(folder / "s")
     spec = {**plain.tokenizer.model_dump(), "prompts": PROMPTS, "default_prompt": "query"}
     artifact = changed(plain, folder / "s", tokenizer=spec)
-    rows = golden_rows("embedding", TEXTS * 4, prompts=tuple(PROMPTS))
+    rows = golden_rows("embedding", TEXTS * 4, {}, prompts=tuple(PROMPTS))
     with home_at(folder / "home"):
         wanted = final_answers(artifact, rows, threads=1)
         golden = make_golden(
