@@ -6,7 +6,6 @@ import contextlib
 import gc
 import io
 import logging
-import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -65,15 +64,7 @@ def optimize(
                 f"Fusion fell short: {'; '.join(str(check) for check in short)}.",
                 hint="The exporter's pattern has changed. --allow-partial-fusion records the shortfall and goes on.",
             )
-        shutil.copy(parent.directory / "tokenizer.json", folder / "tokenizer.json")
-        draft = Draft(
-            **{
-                **parent.model_dump(include=set(Draft.model_fields)),
-                "entry": ENTRY,
-                "checks": tuple(checks),
-                "details": {**parent.details, "fused_nodes": fused_nodes},
-            }
-        )
+        draft = parent.derive(folder, entry=ENTRY, checks=tuple(checks), details={"fused_nodes": fused_nodes})
         proof = prove_against_parent(parent, draft, folder, limit=ATOL, threads=threads or usable_cores())
         return draft.model_copy(update={"checks": (*checks, proof)})
 
