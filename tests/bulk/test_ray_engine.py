@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.bulk.worlds import run, sentences, table, written
+from tests.bulk.worlds import require_same_parts, run, sentences, written
 from tests.commands import COMMAND, environment, trimaran_json
 from tests.serving.worlds import eventually
 from trimaran.bulk.run import WorkerOptions
@@ -94,11 +94,7 @@ def on(cluster: Any, **options: Any) -> WorkerOptions:
 
 
 def same(output: Path, local: Path) -> None:
-    names = sorted(path.name for path in (local / "parts").iterdir())
-    assert sorted(path.name for path in (output / "parts").iterdir()) == names
-    for name in names:
-        assert (output / "parts" / name).read_bytes() == (local / "parts" / name).read_bytes()
-    assert table(output).column("row").to_pylist() == [row for row in range(ROWS) if row != 1234]
+    require_same_parts(output, local, [row for row in range(ROWS) if row != 1234])
     assert (output / "rejects.jsonl").read_bytes() == (local / "rejects.jsonl").read_bytes()
 
 

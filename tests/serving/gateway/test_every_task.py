@@ -144,7 +144,7 @@ def test_sparse(client: Any, tasks: Tasks) -> None:
 def test_the_wrong_method_and_a_wrong_option_are_named(client: Any) -> None:
     with pytest.raises(UsageError, match=r"gives EMBEDDING, not LABELS.*Use embed"):
         client.classify("embedding", ["a"])
-    with pytest.raises(UsageError, match="told the labels"):
+    with pytest.raises(UsageError, match="needs the labels"):
         client.classify("zero-shot-classification", ["a"])
     with pytest.raises(UsageError, match="single texts, found tuple"):
         client.fill("fill-mask", [("a", "b")])

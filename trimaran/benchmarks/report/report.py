@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from typing import Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from trimaran.benchmarks.measure.ceiling import Ceiling
 from trimaran.benchmarks.measure.measurement import Measurement
 from trimaran.benchmarks.scenarios.results import HarnessCheck, ScenarioResult, SuiteRun
 from trimaran.core.environment import Environment
+from trimaran.core.persisted import Persisted
 from trimaran.core.spec import Frozen, Precision, ShapeProfile
 from trimaran.core.tasks import Gate, Level
 from trimaran.judging.judgement import Quality
@@ -56,10 +57,8 @@ class ReportVerdict(Frozen):
         return f"{self.speed} {self.truth}"
 
 
-class Report(Frozen):
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
-
-    schema_version: Literal[2] = Field(default=2, alias="schema")
+class Report(Persisted):
+    schema_version: Literal[2] = Field(default=2, alias="schema")  # type: ignore[assignment]
     created: str
     trimaran: str
     model: str

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import statistics
-from typing import Literal
-
-from pydantic import Field
+from typing import ClassVar, Literal
 
 from trimaran.core.environment import Environment
+from trimaran.core.persisted import Persisted
 from trimaran.core.spec import Frozen
 from trimaran.pipeline.tune.settings import Figures, Setting, TuneObjective
 
@@ -43,13 +42,14 @@ class Tried(Frozen):
         return combined(self.rounds) if self.rounds else None
 
 
-class Tuning(Frozen):
+class Tuning(Persisted):
     """`tuning.json`: every setting that was tried of one version of a model, and why one of them is served.
 
     `others_share` is the part of the CPUs that other processes took meanwhile; None where the system does not say.
     """
 
-    schema_version: Literal[1] = Field(default=1, alias="schema")
+    what: ClassVar[str] = "record of a tuning"
+
     model: str
     version: int
     task: str
@@ -78,9 +78,6 @@ class Tuning(Frozen):
             for tried in self.tried
             if tried.verdict != "rejected" and (figures := tried.figures) is not None
         }
-
-    def to_json(self) -> str:
-        return self.model_dump_json(by_alias=True) + "\n"
 
 
 def combined(rounds: tuple[Round, ...]) -> Figures:

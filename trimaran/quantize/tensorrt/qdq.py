@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from trimaran.core.artifact import Artifact, Check
+from trimaran.core.corpus import spread
 from trimaran.core.errors import ToolError
 from trimaran.core.onnx_graph import add_weight, array_of, new_node
 from trimaran.core.onnx_write import write_model
@@ -64,7 +65,7 @@ def _make(
     parent: Artifact, folder: Path, settings: MakerSettings, *, attention: bool = False, residual: bool = False
 ) -> MadeCandidate:
     half, threads = HALF_TYPES["fp16"], settings.threads
-    texts = settings.calibration[:SAMPLES]
+    texts = spread(settings.calibration, SAMPLES)
     inputs = calibration_inputs(parent, texts, samples=SAMPLES)
     model, clipping = prepare(parent, half, inputs, threads=threads)
     kept = overflowing(model, half, inputs[-OVERFLOW_SAMPLES:], threads=threads)
