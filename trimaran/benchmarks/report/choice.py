@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from trimaran.benchmarks.measure.baselines import Baseline, runs_as
 from trimaran.benchmarks.measure.measurement import Measurement
 from trimaran.benchmarks.measure.runner import ContenderOutcome
 from trimaran.benchmarks.report.figures import decisive, find, rows_per_second, score, speedups
@@ -78,6 +79,25 @@ def failed_row(name: str, backend: str, precision: Precision, error: Exception |
 def stopped_row(name: str, backend: str, precision: Precision, reason: str) -> CandidateRow:
     """A candidate that was not made to the end, because it could not have won."""
     return CandidateRow(name=name, backend=backend, precision=precision, verdict="stopped", reason=_sentence(reason))
+
+
+def baseline_row(
+    reference: Artifact, row: Baseline, outcome: ContenderOutcome | None, quality: Quality | None = None
+) -> CandidateRow:
+    """Another setting of the same model: a baseline, or failed with the reason."""
+    failure = f"It cannot run here: {why}" if (why := row.why_not()) else outcome.failure if outcome else None
+    return CandidateRow(
+        name=row.name,
+        backend=reference.backend,
+        precision=row.precision,
+        verdict="failed" if failure else "baseline",
+        reason=_sentence(failure or "Another setting of the same PyTorch model, not a candidate"),
+        artifact=reference.digest,
+        quality=quality,
+        peak_memory_bytes=(outcome and outcome.peak_memory_bytes) or None,
+        load_s=outcome.load_s if outcome else None,
+        runs_as=runs_as(reference, row),
+    )
 
 
 def choose(

@@ -8,8 +8,9 @@ from typing import Literal
 from pydantic import ConfigDict, Field
 
 from trimaran.benchmarks.measure.ceiling import Ceiling
+from trimaran.benchmarks.measure.harness import HarnessCheck
 from trimaran.benchmarks.measure.measurement import Measurement
-from trimaran.benchmarks.scenarios.results import HarnessCheck, ScenarioResult, SuiteRun
+from trimaran.benchmarks.scenarios.results import ScenarioResult, SuiteRun
 from trimaran.core.environment import Environment
 from trimaran.core.spec import Frozen, Precision, ShapeProfile
 from trimaran.core.tasks import Gate, Level

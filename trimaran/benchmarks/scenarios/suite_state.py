@@ -10,7 +10,8 @@ from pydantic import ConfigDict, Field
 from pydantic import ValidationError as SchemaError
 
 from trimaran.benchmarks.measure.ceiling import Ceiling
-from trimaran.benchmarks.scenarios.results import HarnessCheck, ScenarioResult, SuiteRun
+from trimaran.benchmarks.measure.harness import HarnessCheck
+from trimaran.benchmarks.scenarios.results import ScenarioResult, SuiteRun
 from trimaran.benchmarks.scenarios.settings import SuiteUnit
 from trimaran.core.errors import IntegrityError, UsageError
 from trimaran.core.spec import Frozen
