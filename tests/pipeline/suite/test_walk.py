@@ -36,8 +36,8 @@ from trimaran.core.progress import SilentProgress
 from trimaran.core.store import Store
 from trimaran.model_repository.layout import lay_out
 from trimaran.pipeline.suite import walk as suite_walk
+from trimaran.pipeline.suite.load_driver import ServedTarget
 from trimaran.pipeline.suite.run import SuiteOptions, bench_suite
-from trimaran.pipeline.suite.served import ServedTarget
 from trimaran.serving.triton import installation
 from trimaran.serving.triton.server import launch
 

@@ -25,7 +25,8 @@ from trimaran.core.errors import ServerError, ToolError, TrimaranError, Unavaila
 from trimaran.core.pinning import cores_for
 from trimaran.core.progress import Progress
 from trimaran.pipeline.plan import DeployPlan
-from trimaran.pipeline.suite.served import ServedTarget, run_served, unreached
+from trimaran.pipeline.suite.load_driver import ServedTarget
+from trimaran.pipeline.suite.served import run_served, unreached
 from trimaran.pipeline.suite.server import SuiteServer
 from trimaran.runtime.text import Text
 
