@@ -13,7 +13,6 @@ import pytest
 from tests.commands import trimaran, trimaran_json
 from tests.homes import home_at
 from tests.model_repository.worlds import changed
-from tests.serving.conftest import triton  # noqa: F401  (a fixture)
 from tests.serving.gateway.worlds import Running, gateway
 from tests.serving.worlds import by_hand
 from tests.tiny import tiny_artifact
@@ -37,7 +36,7 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory, triton: None) -> Iterator[World]:  # noqa: F811
+def world(tmp_path_factory: pytest.TempPathFactory, triton: None) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("prompts")
     plain = tiny_artifact(folder / "s")
     spec = {**plain.tokenizer.model_dump(), "prompts": PROMPTS, "default_prompt": "query"}
