@@ -54,7 +54,7 @@ def query(
 def _line(answer: Any, outputs: Any) -> str:
     if "EMBEDDING" in outputs:
         return f"{len(answer)} numbers: {', '.join(f'{value:.4f}' for value in answer[:6])}, …"
-    if "SCORES" in outputs:
+    if "SCORES" in outputs or "PROBABILITIES" in outputs:
         return ", ".join(f"{label} {score:.4f}" for label, score in answer)
     return json.dumps(_plain(answer), ensure_ascii=False)
 
