@@ -1,7 +1,7 @@
 """What both clients do, without any input or output of its own: plan requests, send again, keep deadlines, join.
 
-Everything is written once, as coroutines. They wait only through a `Driver`. The driver of `AsyncClient` awaits on the
-event loop. That of `Client` blocks its thread instead, so that its coroutines never suspend and `run` gets their
+Everything is written once, as coroutines. They wait only through a `ClientDriver`. The driver of `AsyncClient` awaits
+on the event loop. That of `Client` blocks its thread instead, so that its coroutines never suspend and `run` gets their
 result at once.
 """
 
@@ -35,7 +35,7 @@ class Channel(Protocol):
     def close(self) -> Any: ...
 
 
-class Driver(Protocol):
+class ClientDriver(Protocol):
     """The three ways of waiting. `result` and `together` raise TimeoutError after `within_s`."""
 
     async def result(self, send: Callable[[], Any], *, within_s: float) -> Any: ...
@@ -56,7 +56,7 @@ def run(coroutine: Coroutine[Any, Any, Result]) -> Result:
 
 
 class ClientCore:
-    def __init__(self, endpoint: Endpoint, channel: Channel, driver: Driver) -> None:
+    def __init__(self, endpoint: Endpoint, channel: Channel, driver: ClientDriver) -> None:
         self._endpoint = endpoint
         self._channel = channel
         self._driver = driver
