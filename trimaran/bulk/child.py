@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,23 +12,17 @@ from trimaran.bulk.worker import EncodeOptions, EncodeWorker
 from trimaran.core.store import NO_SPACE
 
 
-class EncodeChild:
+class EncodeChild(EncodeWorker):
     """Lives in an `isolation.Worker`, so its arguments and results are JSON."""
 
     def __init__(self, directory: str, lanes: int, threads: int, how: dict[str, Any]) -> None:
-        self._worker = EncodeWorker(directory, lanes=lanes, threads=threads, how=EncodeOptions.model_validate(how))
-
-    def submit(self, key: str, texts: Sequence[Any]) -> None:
-        self._worker.submit(key, texts)
-
-    def wait(self, key: str, timeout_s: float) -> dict[str, Any]:
-        return self._worker.wait(key, timeout_s)
+        super().__init__(directory, lanes=lanes, threads=threads, how=EncodeOptions.model_validate(how))
 
     def write(
         self, key: str, index: int, rows: list[int], ids: list[Identity], parts: str, shape: dict[str, Any]
     ) -> dict[str, Any]:
         """Writes the part under temporary names. If the disk is full, `full` is true and the call may be repeated."""
-        encoded = self._worker.take(key)
+        encoded = self.take(key)
         part = files_of(encoded.part(rows, ids), RunShape.model_validate(shape))
         try:
             files = write_temporary(Path(parts), index, part)
@@ -37,7 +30,7 @@ class EncodeChild:
             if error.errno not in NO_SPACE:
                 raise
             return {"full": True}
-        self._worker.forget(key)
+        self.forget(key)
         return {
             "full": False,
             "files": [entry.model_dump() for entry in files],
@@ -48,5 +41,5 @@ class EncodeChild:
 
     def vectors(self, texts: list[str]) -> list[list[float]]:
         """The vectors of a few texts, for a search."""
-        vectors = self._worker.encoded(texts).vectors
+        vectors = self.encoded(texts).vectors
         return [] if vectors is None else vectors.tolist()
