@@ -128,6 +128,7 @@ def _without_tables(model: ir.Model) -> dict[str, ir.ExternalTensor]:
             tables[name] = tensor
             row = np.zeros((1, *tensor.shape.numpy()[1:]), tensor.dtype.numpy())
             value.const_value = ir.Tensor(row, name=name)
+            value.shape = value.const_value.shape
     return tables
 
 
@@ -148,7 +149,7 @@ def put_attention_first(model: ir.Model) -> None:
 
 
 def _made_by(value: ir.Value | None, *operators: str) -> bool:
-    """Whether these operators made the value, the last one first, each through its first input that a node made."""
+    """Whether the first operator made the value from a result of the second, that one from the third's, and so on."""
     for operator in operators:
         node = None if value is None else value.producer()
         if node is None or node.op_type != operator:

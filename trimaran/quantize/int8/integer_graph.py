@@ -170,12 +170,12 @@ class _Writer:
             node.replace_input_with(side, corrected)
             return
         result = self._nodes[product.node].outputs[0]
-        readers, name = list(result.uses()), result.name
-        result.name = f"{name}_product"
-        total = new_node("Add", [result, corrected], str(name))
+        total = new_node("Add", [None, corrected], str(result.name))
+        total.outputs[0].type, total.outputs[0].shape = result.type, result.shape
+        result.name = f"{result.name}_product"
+        result.replace_all_uses_with(total.outputs[0], replace_graph_outputs=True)
+        total.replace_input_with(0, result)
         self._nodes[product.node].append(total)
-        for reader, index in readers:
-            reader.replace_input_with(index, total.outputs[0])
 
     def _make_integer(
         self, node: ir.Node, weight: tuple[ir.Value, ...], layer: LinearLayer, encoding: Encoding

@@ -23,7 +23,6 @@ from trimaran.quantize.tensorrt.engine_process import EngineOptions, build_plan
 from trimaran.quantize.tensorrt.engine_receipt import expected_of, kernel_counts, receipt, refuse_shortfall
 
 Runtime = Literal["tensorrt", "tensorrt_rtx"]
-HardwareCompatible = Literal["NONE", "AMPERE_PLUS", "SAME_COMPUTE_CAPABILITY"]
 ENTRY = "model.plan"
 LAYERS = "layers.json"
 DEADLINE_S = 3600.0
@@ -170,14 +169,7 @@ def _build(request: dict[str, Any], log: Path, step: Step, deadline_s: float) ->
     progress = log.with_suffix(".progress")
     try:
         with Worker(log=log) as worker, _watching(progress, step):
-            return dict(
-                worker.call(
-                    build_plan,
-                    deadline_s,
-                    progress=str(progress),
-                    **request,
-                )
-            )
+            return dict(worker.call(build_plan, deadline_s, progress=str(progress), **request))
     except ToolError as error:
         error.log = str(log)
         error.hint = f"{error.hint} The builder's log is {log}.".strip()
