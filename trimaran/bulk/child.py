@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +13,23 @@ from trimaran.bulk.worker import EncodeOptions, EncodeWorker
 from trimaran.core.store import NO_SPACE
 
 
-class EncodeChild(EncodeWorker):
+class EncodeChild:
     """Lives in an `isolation.Worker`, so its arguments and results are JSON."""
 
     def __init__(self, directory: str, lanes: int, threads: int, how: dict[str, Any]) -> None:
-        super().__init__(directory, lanes=lanes, threads=threads, how=EncodeOptions.model_validate(how))
+        self._worker = EncodeWorker(directory, lanes=lanes, threads=threads, how=EncodeOptions.model_validate(how))
+
+    def submit(self, key: str, texts: Sequence[Any]) -> None:
+        self._worker.submit(key, texts)
+
+    def wait(self, key: str, timeout_s: float) -> dict[str, Any]:
+        return self._worker.wait(key, timeout_s)
 
     def write(
         self, key: str, index: int, rows: list[int], ids: list[Identity], parts: str, shape: dict[str, Any]
     ) -> dict[str, Any]:
         """Writes the part under temporary names. If the disk is full, `full` is true and the call may be repeated."""
-        encoded = self.take(key)
+        encoded = self._worker.take(key)
         part = files_of(encoded.part(rows, ids), RunShape.model_validate(shape))
         try:
             files = write_temporary(Path(parts), index, part)
@@ -30,7 +37,7 @@ class EncodeChild(EncodeWorker):
             if error.errno not in NO_SPACE:
                 raise
             return {"full": True}
-        self.forget(key)
+        self._worker.forget(key)
         return {
             "full": False,
             "files": [entry.model_dump() for entry in files],
@@ -41,5 +48,5 @@ class EncodeChild(EncodeWorker):
 
     def vectors(self, texts: list[str]) -> list[list[float]]:
         """The vectors of a few texts, for a search."""
-        vectors = self.encoded(texts).vectors
+        vectors = self._worker.encoded(texts).vectors
         return [] if vectors is None else vectors.tolist()
