@@ -6,8 +6,7 @@ Products of 7-bit weights are exact on every CPU, so the answers are those of a 
 from __future__ import annotations
 
 from trimaran.cli import main
-from trimaran.pipeline import contenders
-from trimaran.pipeline import lower_bounds as chances
+from trimaran.pipeline import lower_bounds, making
 from trimaran.quantize.int8.saturation import NARROW
 
 
@@ -16,5 +15,5 @@ def narrow_weight(backend: str, restriction: tuple[tuple[str, str], ...]) -> int
 
 
 if __name__ == "__main__":
-    vars(chances)["largest_weight"] = vars(contenders)["largest_weight"] = narrow_weight
+    vars(lower_bounds)["largest_weight"] = vars(making)["largest_weight"] = narrow_weight
     main()

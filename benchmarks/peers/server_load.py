@@ -13,7 +13,8 @@ from trimaran.benchmarks.scenarios.results import ClosedLoop
 from trimaran.benchmarks.scenarios.settings import ClosedLoopSettings, SuiteUnit
 from trimaran.core.errors import TrimaranError
 from trimaran.core.progress import Step
-from trimaran.pipeline.suite.served import ServedTarget, run_served
+from trimaran.pipeline.suite.load_driver import ServedTarget
+from trimaran.pipeline.suite.served import run_served
 
 
 def loads(

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.bulk.worlds import chunks, told, written
+from tests.bulk.worlds import chunks, texts_and_rejects, written
 
 
 def test_ids_keep_the_type_of_the_first_one(tmp_path: Path) -> None:
@@ -22,14 +22,14 @@ def test_ids_keep_the_type_of_the_first_one(tmp_path: Path) -> None:
 
 def test_chunks_are_cut_by_position_over_all_files(tmp_path: Path) -> None:
     first, second = written(tmp_path / "a.txt", ["a", "", "b"]), written(tmp_path / "b.txt", ["c", "d"])
-    found = chunks(first, second, rows=2)
-    assert [(chunk.index, chunk.first_row, chunk.size, chunk.rows, chunk.texts) for chunk in found] == [
+    cut = chunks(first, second, rows=2)
+    assert [(chunk.index, chunk.first_row, chunk.size, chunk.rows, chunk.texts) for chunk in cut] == [
         (0, 0, 2, [0], ["a"]),
         (1, 2, 2, [2, 3], ["b", "c"]),
         (2, 4, 1, [4], ["d"]),
     ]
-    assert found[0].rejects[0].row == 1
-    assert found[-1].read_bytes == sum(path.stat().st_size for path in (first, second))
+    assert cut[0].rejects[0].row == 1
+    assert cut[-1].read_bytes == sum(path.stat().st_size for path in (first, second))
 
 
 def test_the_digest_of_a_chunk_changes_with_its_input(tmp_path: Path) -> None:
@@ -43,6 +43,6 @@ def test_the_digest_of_a_chunk_changes_with_its_input(tmp_path: Path) -> None:
 def test_pairs_want_both_texts(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "q", "context": "c"}\n{"text": "q", "context": ""}\n{"text": "q"}\n')
-    texts, bad = told(path, pair="context")
+    texts, bad = texts_and_rejects(path, pair="context")
     assert texts == [("q", "c")]
     assert bad == [(2, "empty"), (3, "no column 'context'")]

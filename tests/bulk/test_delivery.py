@@ -17,15 +17,15 @@ def test_a_disk_full_for_a_moment_is_waited_for(
 ) -> None:
     source = written(tmp_path / "a.txt", texts)
     filler = small_disk / "filler"
-    heard: list[str] = []
+    notes: list[str] = []
 
     def make_room(text: str) -> None:
-        heard.append(text)
+        notes.append(text)
         filler.unlink(missing_ok=True)
 
     manifest = run(artifact, [source], small_disk / "out", progress=listening(make_room))
     assert manifest.waits_for_disk == 1
-    assert "the disk is full; waiting" in heard[0]
+    assert "the disk is full; waiting" in notes[0]
     require_same_parts(small_disk / "out", whole, list(range(1000)))
 
 

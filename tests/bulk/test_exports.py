@@ -22,11 +22,11 @@ def test_milvus_files_are_lists_of_numbers_under_a_schema(finished: Path, tmp_pa
     folder = with_vectors(finished, tmp_path / "run", vectors, per_part=70)
     done = export(folder, tmp_path / "milvus", target="milvus", name="titles", progress=QUIET)
     assert done.files == ("schema.json", "titles-00000.parquet")
-    found = pq.read_table(tmp_path / "milvus" / "titles-00000.parquet")
-    assert found.schema.field("id").type == pa.int64()
-    assert found.schema.field("vector").type == pa.list_(pa.float32())
-    assert found.column("id").to_pylist() == list(range(300))
-    assert np.array_equal(np.asarray(found.column("vector").to_pylist(), np.float32), vectors)
+    written = pq.read_table(tmp_path / "milvus" / "titles-00000.parquet")
+    assert written.schema.field("id").type == pa.int64()
+    assert written.schema.field("vector").type == pa.list_(pa.float32())
+    assert written.column("id").to_pylist() == list(range(300))
+    assert np.array_equal(np.asarray(written.column("vector").to_pylist(), np.float32), vectors)
     schema = json.loads((tmp_path / "milvus" / "schema.json").read_text())
     assert [(field["name"], field["type"]) for field in schema["fields"]] == [
         ("id", "INT64"),

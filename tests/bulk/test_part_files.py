@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from trimaran.bulk.part_files import PartFormat, PartResults, RunShape, VectorDType, files_of, vectors_in
+from trimaran.bulk.part_files import PartFormat, PartResults, RunShape, VectorDType, files_of, stored, vectors_in
 
 
 @pytest.mark.parametrize(
@@ -27,3 +27,10 @@ def test_what_is_written_is_read_back(tmp_path: Path, format_: PartFormat, dtype
 def test_a_part_without_rows_has_no_file() -> None:
     shape = RunShape(artifact="digest", task="embedding", format="parquet", dtype="fp32", width=8)
     assert files_of(PartResults([], [], np.zeros((0, 8), np.float32), []), shape) == {}
+
+
+def test_a_vector_of_zeros_survives_int8() -> None:
+    numbers, scales = stored(np.zeros((1, 4), np.float32), "int8")
+    assert scales is not None
+    assert numbers.tolist() == [[0, 0, 0, 0]]
+    assert scales.tolist() == [1.0]

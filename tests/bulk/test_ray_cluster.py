@@ -20,12 +20,12 @@ class Nodes:
 
     def nodes(self) -> list[dict[str, Any]]:
         gone = {"Alive": False, "Resources": {"CPU": 99.0}}
-        return [gone, *({"Alive": True, "Resources": found} for found in self._resources)]
+        return [gone, *({"Alive": True, "Resources": resources} for resources in self._resources)]
 
 
 def crew(nodes: Nodes, artifact: Artifact, **work: Any) -> tuple[int, int, int, int]:
-    found = plan_actors(nodes, artifact, WorkerOptions(engine="ray", **work))
-    return found.workers, found.cores, found.gpus, found.lanes
+    plan = plan_actors(nodes, artifact, WorkerOptions(engine="ray", **work))
+    return plan.workers, plan.cores, plan.gpus, plan.lanes
 
 
 def test_as_many_actors_as_fit(artifact: Artifact) -> None:

@@ -22,12 +22,12 @@ pytestmark = pytest.mark.usefixtures("faiss_on_one_thread")
 def test_search_finds_the_text_itself_by_its_id(artifact: Artifact, finished: Path, tmp_path: Path) -> None:
     build(finished, tmp_path / "i.faiss", memory_bytes=GIB, progress=QUIET)
     texts = sentences(150, seed=2)
-    asked = vectors_by_artifact(artifact, EncodeOptions(rows="padded"), [texts[7], texts[140]])
-    hits = SavedIndex(tmp_path / "i.faiss").search(asked, 3)
-    assert [len(found) for found in hits] == [3, 3]
-    for place, found in zip((7, 140), hits, strict=True):
-        best = {hit.id for hit in found if hit.score > 1 - 1e-5}
-        assert f"t{place}" in best
+    queries = vectors_by_artifact(artifact, EncodeOptions(rows="padded"), [texts[7], texts[140]])
+    hits = SavedIndex(tmp_path / "i.faiss").search(queries, 3)
+    assert [len(nearest) for nearest in hits] == [3, 3]
+    for position, nearest in zip((7, 140), hits, strict=True):
+        best = {hit.id for hit in nearest if hit.score > 1 - 1e-5}
+        assert f"t{position}" in best
 
 
 def test_a_model_of_another_width_cannot_search(finished: Path, tmp_path: Path) -> None:

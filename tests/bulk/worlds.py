@@ -78,8 +78,8 @@ def table(output: Path) -> pa.Table:
 
 
 def vectors(output: Path) -> Vectors:
-    found = table(output).column("vector").combine_chunks()
-    return np.asarray(found.flatten().to_numpy(zero_copy_only=False)).reshape(len(found), -1)
+    column = table(output).column("vector").combine_chunks()
+    return np.asarray(column.flatten().to_numpy(zero_copy_only=False)).reshape(len(column), -1)
 
 
 def rejects(output: Path) -> list[dict[str, Any]]:
@@ -94,7 +94,7 @@ def chunks(*paths: Path | str, rows: int = 1000, **columns: object) -> list[Chun
     return list(chunks_of(sources_from([str(path) for path in paths]), InputColumns.model_validate(columns), rows=rows))
 
 
-def told(path: Path, **columns: object) -> tuple[list[object], list[tuple[int, str]]]:
+def texts_and_rejects(path: Path, **columns: object) -> tuple[list[object], list[tuple[int, str]]]:
     """The texts, and line and reason of what is none."""
     (chunk,) = chunks(path, **columns)
     return list(chunk.texts), [(reject.line, reject.reason) for reject in chunk.rejects]
@@ -136,5 +136,5 @@ def clustered(count: int, width: int) -> Vectors:
     """Unit vectors around a few centres, as texts of few topics have."""
     generator = np.random.default_rng(4)
     centres = generator.standard_normal((40, width))
-    found = centres[generator.integers(40, size=count)] + 0.6 * generator.standard_normal((count, width))
-    return np.asarray(found / np.linalg.norm(found, axis=1, keepdims=True), np.float32)
+    around = centres[generator.integers(40, size=count)] + 0.6 * generator.standard_normal((count, width))
+    return np.asarray(around / np.linalg.norm(around, axis=1, keepdims=True), np.float32)

@@ -37,7 +37,7 @@ from trimaran.core.config import Objective, deploy_config
 
 if TYPE_CHECKING:
     from trimaran.benchmarks.scenarios.results import ScenarioResult
-    from trimaran.pipeline.suite.served import ServedTarget
+    from trimaran.pipeline.suite.load_driver import ServedTarget
 
 KEY_VARIABLE = "TRIMARAN_API_KEY"
 
@@ -140,7 +140,7 @@ def _plain(result: ScenarioResult) -> dict[str, Any]:
 
 
 def _target(urls: list[str], gateway: str | None) -> ServedTarget | None:
-    from trimaran.pipeline.suite.served import gateway_target, triton_target
+    from trimaran.pipeline.suite.load_driver import gateway_target, triton_target
 
     if gateway:
         return gateway_target(gateway, urls, key=os.environ.get(KEY_VARIABLE, ""))

@@ -6,6 +6,8 @@ in memory first. That file is therefore written here: its nodes, then each weigh
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,6 +46,11 @@ def write_model(model: ir.Model, path: Path, *, external_above_bytes: int = EXTE
             )
         model.graph.initializers.clear()
         _write_file(path, ir.to_proto(model), values, external=external)
+    except OSError as error:
+        # numpy writes weights with C's fwrite and gives no error number when the disk is full.
+        if error.errno is None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from error
+        raise
     finally:
         for value, tensor in zip(values, tensors, strict=True):
             value.const_value = tensor

@@ -24,7 +24,9 @@ from trimaran.benchmarks.scenarios.settings import (
     SuiteUnit,
 )
 from trimaran.core.store import HOME_VARIABLE
-from trimaran.pipeline.suite.served import ServedTarget, between_rates, run_served, statistics
+from trimaran.pipeline.suite.load_driver import ServedTarget, statistics
+from trimaran.pipeline.suite.served import run_served
+from trimaran.pipeline.suite.served_scenarios import between_rates
 from trimaran.serving.triton import installation
 from trimaran.serving.triton.server import Server, launch
 

@@ -12,7 +12,8 @@ from trimaran.benchmarks.scenarios import results
 from trimaran.benchmarks.scenarios.settings import SingleStreamSettings, SuiteUnit
 from trimaran.core.errors import UsageError
 from trimaran.core.store import HOME_VARIABLE
-from trimaran.pipeline.suite.served import ServedTarget, run_served
+from trimaran.pipeline.suite.load_driver import ServedTarget
+from trimaran.pipeline.suite.served import run_served
 from trimaran.serving.triton import installation
 from trimaran.serving.triton.server import launch
 

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from trimaran.benchmarks.measure.ceiling import Ceiling
-from trimaran.benchmarks.scenarios.results import HarnessCheck, ScenarioResult, SuiteRun
+from trimaran.benchmarks.measure.harness import HarnessCheck
+from trimaran.benchmarks.scenarios.results import ScenarioResult, SuiteRun
 from trimaran.benchmarks.scenarios.settings import SuiteUnit
 from trimaran.core.errors import UsageError
 from trimaran.core.persisted import Persisted

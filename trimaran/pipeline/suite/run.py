@@ -26,7 +26,7 @@ from trimaran.pipeline.outcomes import CandidateOutcome, Judged
 from trimaran.pipeline.plan import DeployPlan, DeployRun, plan_deployment, require_writable, texts_for
 from trimaran.pipeline.proving import make_and_prove_candidates
 from trimaran.pipeline.race import entry_of, judge_baselines, make_report, measure_candidates
-from trimaran.pipeline.suite.served import ServedTarget
+from trimaran.pipeline.suite.load_driver import ServedTarget
 from trimaran.pipeline.suite.walk import Walk
 from trimaran.quantize.candidates import CANDIDATES, candidates
 from trimaran.runtime.text import Text

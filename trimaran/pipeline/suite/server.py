@@ -20,7 +20,7 @@ from trimaran.core.backends import Array
 from trimaran.core.errors import ServerError, ToolError, ValidationError
 from trimaran.model_repository.layout import lay_out
 from trimaran.pipeline.plan import DeployPlan
-from trimaran.pipeline.suite.served import ServedTarget
+from trimaran.pipeline.suite.load_driver import ServedTarget
 from trimaran.runtime.text import Text
 from trimaran.serving.client import Client
 from trimaran.serving.triton.server import Server, launch

@@ -1,4 +1,4 @@
-"""A setting in a repository: read from the version that is served, laid out aside for a trial, written for good."""
+"""A setting in the files of a repository: reads the present one, lays out one for a trial, writes the chosen one."""
 
 from __future__ import annotations
 
@@ -79,14 +79,14 @@ def tunable(repository: Path, name: str) -> Tunable:
     return Tunable(model, version, config, serving, read_golden(golden))
 
 
-def lay_trial(found: Tunable, setting: Setting, repository: Path) -> str:
+def lay_trial(tuned: Tunable, setting: Setting, repository: Path) -> str:
     """The version under another name and that setting, as links, for a server that loads it when asked."""
-    name = f"{found.model.name}--{setting.slug}"
+    name = f"{tuned.model.name}--{setting.slug}"
     target = repository / name
     if not target.exists():
         target.mkdir(parents=True)
-        copy_version(found.model, found.version, target)
-        config, serving = _set(found.config, found.serving, setting)
+        copy_version(tuned.model, tuned.version, target)
+        config, serving = _set(tuned.config, tuned.serving, setting)
         config = ModelConfig.model_validate(
             {
                 **dict(config),
@@ -97,31 +97,31 @@ def lay_trial(found: Tunable, setting: Setting, repository: Path) -> str:
             }
         )
         # Written anew beside the links, never through them.
-        write_serving(target / str(found.version), serving)
+        write_serving(target / str(tuned.version), serving)
         write_config(target / CONFIG_FILE, config)
     return name
 
 
-def write_setting(found: Tunable, tuning: Tuning) -> dict[Path, str | None]:
-    """Serves the version with the chosen setting from its next load on; what was there before is returned.
+def write_setting(tuned: Tunable, tuning: Tuning) -> dict[Path, str | None]:
+    """Serves the version with the chosen setting from its next load on. Returns the files as they were before.
 
     The version's own configuration changes too, so that a later promotion brings the setting back.
     """
     setting = tuning.chosen
-    pinned, serving = _set(found.config, found.serving, setting)
-    own = found.folder / CONFIG_FILE
-    published, _ = _set(read_config(own), found.serving, setting)
+    pinned, serving = _set(tuned.config, tuned.serving, setting)
+    own = tuned.folder / CONFIG_FILE
+    published, _ = _set(read_config(own), tuned.serving, setting)
     noted = {"tuned": f"{setting}; {tuning.reason} The figures are in {TUNING_FILE} of the version."}
     texts = {
-        found.folder / TUNING_FILE: tuning.to_json(),
-        found.folder / SERVING_FILE: serving.to_json(),
+        tuned.folder / TUNING_FILE: tuning.to_json(),
+        tuned.folder / SERVING_FILE: serving.to_json(),
         own: pbtxt_from_config(_noted(published, noted)),
-        found.model / CONFIG_FILE: pbtxt_from_config(_noted(pinned, noted)),
+        tuned.model / CONFIG_FILE: pbtxt_from_config(_noted(pinned, noted)),
     }
     before: dict[Path, str | None] = {
         path: path.read_text(encoding="utf-8") if path.exists() else None for path in texts
     }
-    with locked(found.model.parent):
+    with locked(tuned.model.parent):
         try:
             for path, text in texts.items():
                 write_atomically(path, text)

@@ -13,7 +13,7 @@ from trimaran.core.errors import NotReady, ServerError, ToolError
 from trimaran.core.isolation import Held, Worker
 from trimaran.judging.golden import GOLDEN_FILE
 from trimaran.pipeline.tune.callers import GoldenCallers
-from trimaran.pipeline.tune.record import Round
+from trimaran.pipeline.tune.record import TuneRound
 from trimaran.pipeline.tune.setting_files import Tunable, lay_trial
 from trimaran.pipeline.tune.settings import Setting
 from trimaran.serving.client import Client
@@ -21,7 +21,7 @@ from trimaran.serving.triton import control, readiness
 from trimaran.serving.triton.server import Server, launch
 from trimaran.serving.triton.verify import require_faithful, verify
 
-# So many settings stay loaded, so that those which are measured in turns need not be loaded each time.
+# Settings that stay loaded, so that those measured in turns are not loaded each time.
 _KEPT_LOADED = 4
 _WARM_UP_S = 0.15
 _ROOM_S = 120.0
@@ -37,8 +37,8 @@ class _Live(NamedTuple):
 class Trials:
     """A context manager. `callers` is the size of the crowd."""
 
-    def __init__(self, found: Tunable, *, callers: int) -> None:
-        self._found, self._callers = found, callers
+    def __init__(self, tuned: Tunable, *, callers: int) -> None:
+        self._tuned, self._callers = tuned, callers
         self._folder = tempfile.TemporaryDirectory(prefix="trimaran-tune-")
         self._repository = Path(self._folder.name) / "repository"
         self._live: _Live | None = None
@@ -46,37 +46,37 @@ class Trials:
         self._loaded: list[str] = []
         self._faithful: set[str] = set()
 
-    def measure(self, setting: Setting, seconds: float) -> Round:
+    def measure(self, setting: Setting, seconds: float) -> TuneRound:
         """One caller for a third of the time, then the crowd. The answers are checked before the first measurement.
 
         Raises QualityError for a setting that changes answers, ServerError or ToolError for one that is not served.
         """
-        name = lay_trial(self._found, setting, self._repository)
+        name = lay_trial(self._tuned, setting, self._repository)
         live = self._running()
         try:
             return self._measured(live, name, seconds)
         except (ToolError, ServerError):
-            # Whatever it was, the next setting begins with a server and callers of which nothing is in doubt.
+            # The next setting begins with a fresh server and fresh callers.
             self.close()
             raise
 
-    def _measured(self, live: _Live, name: str, seconds: float) -> Round:
+    def _measured(self, live: _Live, name: str, seconds: float) -> TuneRound:
         self._load(live.server, name)
         if name not in self._faithful:
             with Client(live.server.grpc_url, concurrency=self._callers) as client:
-                require_faithful(verify(client, name, self._found.golden))
-                require_faithful(verify(client, name, self._found.golden, callers=self._callers))
+                require_faithful(verify(client, name, self._tuned.golden))
+                require_faithful(verify(client, name, self._tuned.golden, callers=self._callers))
             self._faithful.add(name)
         _load_of(live.callers, name, self._callers, _WARM_UP_S)
         alone = _load_of(live.callers, name, 1, seconds / 3)
         crowd = _load_of(live.callers, name, self._callers, 2 * seconds / 3)
-        return Round(
+        return TuneRound(
             alone_ns=alone.latencies_ns, crowd_answers=len(crowd.latencies_ns), crowd_elapsed_ns=crowd.elapsed_ns
         )
 
     def forget(self, setting: Setting) -> None:
         """Frees what a setting that has lost holds."""
-        name = lay_trial(self._found, setting, self._repository)
+        name = lay_trial(self._tuned, setting, self._repository)
         if name in self._loaded and self._live is not None:
             self._unload(self._live.server, name)
 
@@ -91,7 +91,7 @@ class Trials:
         if self._live is None:
             server = self._processes.enter_context(launch(self._repository, drain=False))
             worker = self._processes.enter_context(Worker())
-            golden = str((self._found.folder / GOLDEN_FILE).absolute())
+            golden = str((self._tuned.folder / GOLDEN_FILE).absolute())
             self._live = _Live(server, worker.hold(GoldenCallers, _ROOM_S, url=server.grpc_url, golden=golden))
         return self._live
 
@@ -118,11 +118,11 @@ class Trials:
 
 
 def _load_of(process: Held[GoldenCallers], name: str, callers: int, seconds: float) -> Load:
-    found = Load.model_validate(
+    load = Load.model_validate(
         process.call(GoldenCallers.load, seconds + _ROOM_S, model=name, callers=callers, time_s=seconds)
     )
-    if found.dead:
-        raise NotReady(f"The server stopped answering under {callers} caller(s). {found.dead}")
-    if found.failures:
-        raise ServerError(f"{found.failures} of {found.failures + len(found.latencies_ns)} requests failed.")
-    return found
+    if load.dead:
+        raise NotReady(f"The server stopped answering under {callers} caller(s). {load.dead}")
+    if load.failures:
+        raise ServerError(f"{load.failures} of {load.failures + len(load.latencies_ns)} requests failed.")
+    return load

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from trimaran.core.errors import UsageError
 from trimaran.runtime.text import Text
+from trimaran.runtime.wire import MOST_ENTRIES
 from trimaran.serving.client import given
 
 Array = npt.NDArray[Any]
@@ -222,6 +223,34 @@ def rerank(
     return Ask(requests, ("INDICES", "SCORES"), join)
 
 
+def choose(model: Model, text: str, choices: Iterable[str]) -> Ask[list[tuple[int, float]]]:
+    """All choices go in one request: their probabilities add up to 1."""
+    _require(model, "BEST")
+    offered = given.strings("choices", choices)
+    if not 2 <= len(offered) <= MOST_ENTRIES:
+        raise UsageError(f"choices wants 2 to {MOST_ENTRIES} strings, found {len(offered)}.")
+    request = {"TEXT": _column([given.string("text", text)]), "CHOICES": _column(offered).T}
+
+    def join(parts: Sequence[Tensors]) -> list[tuple[int, float]]:
+        return [
+            (int(index), float(score))
+            for index, score in zip(parts[0]["BEST"][0], parts[0]["PROBABILITIES"][0], strict=True)
+        ]
+
+    return Ask((request,), ("BEST", "PROBABILITIES"), join)
+
+
+@_asks("FOLLOWS", given.questions)
+def follows(model: Model, pairs: Sequence[tuple[str, str]]) -> Ask[list[float]]:
+    requests = tuple(
+        {"TEXT": _column([first for first, _ in chunk]), "NEXT": _column([second for _, second in chunk])}
+        for chunk in _cut(pairs, model.max_batch_size)
+    )
+    return Ask(
+        requests, ("FOLLOWS",), lambda parts: [float(value) for part in parts for value in part["FOLLOWS"][:, 0]]
+    )
+
+
 @_asks("TOKEN_EMBEDDINGS", given.texts_or_pairs)
 def tokens(model: Model, texts: Sequence[Text]) -> Ask[list[TokenVectors]]:
     def join(parts: Sequence[Tensors]) -> list[TokenVectors]:
@@ -262,6 +291,8 @@ METHODS: dict[str, Callable[..., Ask[Any]]] = {
     "ANSWERS": answer,
     "FILLINGS": fill,
     "INDICES": rerank,
+    "BEST": choose,
+    "FOLLOWS": follows,
     "TOKEN_EMBEDDINGS": tokens,
     "WEIGHTS": sparse,
 }
@@ -270,8 +301,8 @@ METHODS: dict[str, Callable[..., Ask[Any]]] = {
 def query(model: Model, texts: Any) -> Ask[Any]:
     """The question that the model is made for, with its defaults."""
     for output, build in METHODS.items():
-        # A query and its documents are not a list of texts.
-        if output in model.outputs and build is not rerank:
+        # A query with its documents, or a text with its choices, is not a list of texts.
+        if output in model.outputs and build not in (rerank, choose):
             return build(model, texts)
     raise _wrong_method(model, "what a list of texts can be asked for")
 

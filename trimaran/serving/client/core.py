@@ -154,6 +154,14 @@ class ClientCore:
         """Indices into `documents` with their scores, best first."""
         return await self.ask(name, lambda model: calls.rerank(model, query, documents, top_k=top_k))
 
+    async def choose(self, name: str, text: str, choices: Iterable[str]) -> list[tuple[int, float]]:
+        """Indices into `choices` with their probabilities, best first."""
+        return await self.ask(name, lambda model: calls.choose(model, text, choices))
+
+    async def follows(self, name: str, pairs: tuple[str, str] | Iterable[tuple[str, str]]) -> Any:
+        """For each (first, second) the probability that the second text follows; for one pair one number."""
+        return await self.ask(name, lambda model: calls.follows(model, pairs))
+
     @overload
     async def tokens(self, name: str, texts: str) -> TokenVectors: ...  # type: ignore[overload-overlap]
 

@@ -98,6 +98,8 @@ class Client:
     answer = _blocking(ClientCore.answer)
     fill = _blocking(ClientCore.fill)
     rerank = _blocking(ClientCore.rerank)
+    choose = _blocking(ClientCore.choose)
+    follows = _blocking(ClientCore.follows)
     tokens = _blocking(ClientCore.tokens)
     sparse = _blocking(ClientCore.sparse)
     query = _blocking(ClientCore.query)
