@@ -12,6 +12,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from tests import children
 from tests.quantize.tensorrt.engines import QUIET, World
 from trimaran.core.artifact import Artifact
 from trimaran.core.errors import ChildError, ToolError, UsageError, ValidationError
@@ -124,8 +125,8 @@ def test_a_builder_that_crashes_takes_only_its_own_process(world: World, monkeyp
     """Plain TensorRT without a driver does just this."""
     call: Callable[..., Any] = engine_module.Worker.call
 
-    def crash(worker: Any, target: str, **arguments: Any) -> Any:
-        return call(worker, "tests.children:die", deadline_s=DEADLINE_S, number=int(signal.SIGSEGV))
+    def crash(worker: Any, function: Any, deadline_s: float, **arguments: Any) -> Any:
+        return call(worker, children.die, DEADLINE_S, number=int(signal.SIGSEGV))
 
     graph = world.graph("bert", "onnx-fp16")
     monkeypatch.setattr(engine_module.Worker, "call", crash)
