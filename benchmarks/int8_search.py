@@ -42,15 +42,15 @@ def searched(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
     from trimaran.core.store import Store
     from trimaran.judging.labelled import read_labelled
     from trimaran.judging.quality import reference_answers
-    from trimaran.pipeline.contenders import candidate_stage
-    from trimaran.pipeline.line import export_stage
+    from trimaran.pipeline.exporting import export_model
+    from trimaran.pipeline.making import make_one_candidate
     from trimaran.pipeline.plan import find_model
     from trimaran.quantize.optimize import optimize
 
     store, progress, threads = Store(folder / "store"), progress_for(sys.stderr), usable_cores()
     config = DeployConfig(model=asked.model, fidelity=asked.fidelity)
     ref = find_model(config)
-    eager, graph = export_stage(ref, config.profile_for(ref), store=store, progress=progress)
+    eager, graph = export_model(ref, config.profile_for(ref), store=store, progress=progress)
     data = read_labelled(scored_pairs(asked.sts, folder / "sts.jsonl"), "spearman", task=ref.task, labels=())
     expected = reference_answers(eager, data.texts, threads=threads, deadline_s=DEADLINE_S)
     fused = optimize(graph, store=store, progress=progress)
@@ -58,7 +58,7 @@ def searched(asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
     for name in asked.candidates:
         begun_s = time.monotonic()
         parent = fused if name.startswith("onnxruntime") else graph
-        made = candidate_stage(
+        made = make_one_candidate(
             str(parent.directory), name, None, threads, fidelity=asked.fidelity, store=store, progress=progress
         )
         whole_s = time.monotonic() - begun_s

@@ -16,7 +16,6 @@ import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +23,10 @@ from experiment import finish, options
 
 from trimaran.benchmarks.measure.runner import Effort, RaceEntry, measure
 from trimaran.benchmarks.report.figures import speedups
-from trimaran.core import isolation
 from trimaran.core.artifact import Artifact, load_artifact
 from trimaran.core.corpus import shipped_texts
 from trimaran.core.environment import usable_cores
+from trimaran.core.isolation import Worker
 from trimaran.core.pinning import cores_for
 from trimaran.core.progress import Step, progress_for
 from trimaran.core.samples import Shape
@@ -146,8 +145,9 @@ def raced(
 def with_static_shape(artifact: Artifact, shape: Shape, folder: Path) -> Artifact:
     """A copy whose graph takes this shape only; written in a child, as all that loads an engine's library."""
     shutil.copytree(artifact.directory, folder)
-    code = partial(isolation.run, "levers:fix_shape", deadline_s=DEADLINE_S, environment=_here())
-    code(path=str(folder / artifact.entry), batch=shape.batch, sequence=shape.sequence)
+    with Worker(environment=_here()) as worker:
+        path = str(folder / artifact.entry)
+        worker.call(fix_shape, DEADLINE_S, path=path, batch=shape.batch, sequence=shape.sequence)
     return load_artifact(folder, verify=False)
 
 
@@ -179,11 +179,10 @@ def changes(artifact: Artifact, levers: Sequence[Lever], texts: int) -> dict[str
 
 def by_kind(artifact: Artifact, shape: Shape) -> dict[str, float]:
     """Share of an OpenVINO engine's time by kind of node, the largest first."""
-    found: dict[str, float] = isolation.run(
-        "levers:node_times", deadline_s=DEADLINE_S, environment=_here(), directory=str(artifact.directory),
-        batch=shape.batch, sequence=shape.sequence,
-    )  # fmt: skip
-    return found
+    with Worker(environment=_here()) as worker:
+        return worker.call(
+            node_times, DEADLINE_S, directory=str(artifact.directory), batch=shape.batch, sequence=shape.sequence
+        )
 
 
 def node_times(directory: str, batch: int, sequence: int) -> dict[str, float]:

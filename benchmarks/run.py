@@ -22,8 +22,8 @@ from readme import write_figures
 from trimaran.benchmarks.measure import harness
 from trimaran.benchmarks.report.report_files import read_report
 from trimaran.benchmarks.scenarios.suite_state import FILE
-from trimaran.core.candidates import candidates
 from trimaran.core.store import default_home
+from trimaran.quantize.candidates import candidates
 
 RUNS = {"strict": "standard", "balanced": "brief"}
 # Everyone by name, whatever a suite's own few are, and NNCF's own INT8, which others use: the README shows them all.

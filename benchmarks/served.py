@@ -28,7 +28,8 @@ from load import growth
 
 from trimaran.core.corpus import shipped_texts
 from trimaran.model_repository.versions import model_versions
-from trimaran.pipeline.suite.served import Driver, Target
+from trimaran.pipeline.suite.callers import ServerCallers
+from trimaran.pipeline.suite.load_driver import LoadDriver, ServedTarget
 from trimaran.serving.client import Client
 from trimaran.serving.triton.processes import memory_bytes
 from trimaran.serving.triton.server import launch
@@ -40,13 +41,13 @@ _CHUNK = 2_000
 
 def in_process(folder: Path) -> None:
     """The child: a line with what to do in, a line with what came of it out."""
-    from trimaran.runtime.answers import ANSWERS
+    from trimaran.runtime.tasks import served_task
     from trimaran.runtime.triton_text_model import opened
 
     # All CPUs, however many the served processes were tuned to have each.
     engine, answering, settings = opened(folder, threads=len(os.sched_getaffinity(0)))
     texts = shipped_texts("judging")[:TEXTS]
-    answer = ANSWERS[settings["task"]]
+    answer = served_task(settings["task"]).answer
 
     def run(size: int, seconds: float) -> dict[str, Any]:
         taken: list[int] = []
@@ -93,14 +94,16 @@ def child_of(folder: Path) -> Iterator[InProcess]:
             process.stdin.close()
 
 
-def rounds_of(asked: argparse.Namespace, child: InProcess, driver: Driver) -> list[dict[str, float]]:
+def rounds_of(asked: argparse.Namespace, child: InProcess, driver: LoadDriver) -> list[dict[str, float]]:
     """In turns, so that whatever else the machine does meets all of them."""
 
     def served(callers: int) -> Any:
         seconds = asked.seconds
-        return driver.load("closed_loop", within_s=seconds, callers=callers, samples=1, time_s=seconds, limit_s=seconds)
+        return driver.load(
+            ServerCallers.closed_loop, seconds, callers=callers, samples=1, time_s=seconds, limit_s=seconds
+        )
 
-    driver.load("warm_up", within_s=asked.seconds, calls=TEXTS)
+    driver.load(ServerCallers.warm_up, asked.seconds, calls=TEXTS)
     rounds = []
     for number in range(asked.rounds):
         alone = child(size=1, seconds=asked.seconds)
@@ -124,12 +127,14 @@ def rounds_of(asked: argparse.Namespace, child: InProcess, driver: Driver) -> li
     return rounds
 
 
-def memory_over(asked: argparse.Namespace, driver: Driver, pid: int) -> list[tuple[int, int]]:
+def memory_over(asked: argparse.Namespace, driver: LoadDriver, pid: int) -> list[tuple[int, int]]:
     """(requests so far, resident bytes of the server with its stubs)."""
     samples, sent = [], 0
     while sent < asked.requests:
         size = min(_CHUNK, asked.requests - sent)
-        load = driver.load("closed_loop", within_s=600, callers=asked.callers, samples=size, time_s=0.0, limit_s=600.0)
+        load = driver.load(
+            ServerCallers.closed_loop, 600.0, callers=asked.callers, samples=size, time_s=0.0, limit_s=600.0
+        )
         assert not load.failures, "a request failed"
         sent += len(load.latencies_ns)
         samples.append((sent, memory_bytes(pid)))
@@ -150,10 +155,10 @@ def main() -> int:
     folder = asked.repository / asked.model / str(version)
     texts = shipped_texts("judging")[:TEXTS]
     with launch(asked.repository) as server, child_of(folder) as child:
-        target = Target(kind="triton", model=asked.model, task="embedding", urls={"grpc": server.grpc_url})
+        target = ServedTarget(kind="triton", model=asked.model, task="embedding", urls={"grpc": server.grpc_url})
         with Client(server.grpc_url) as client:
             apart = max(map(distance, client.embed(asked.model, texts), np.asarray(child(), np.float32)))
-        with contextlib.closing(Driver(target, "grpc", texts)) as driver:
+        with contextlib.closing(LoadDriver(target, "grpc", texts)) as driver:
             rounds = rounds_of(asked, child, driver)
             memory = memory_over(asked, driver, server.keeper_pid)
 

@@ -12,10 +12,10 @@ import json
 import os
 
 from trimaran.core import isolation
+from trimaran.quantize.int8.saturation import largest_weight
 
 # What the probe found, as JSON. Workers of pytest-xdist inherit it and do not probe again.
 FOUND = "TRIMARAN_TESTS_RESTRICTION"
-PROBE = "trimaran.quantize.int8.saturation:largest_weight"
 
 
 def restrict_this_process() -> None:
@@ -34,7 +34,10 @@ def restrict_this_process() -> None:
 def _restriction() -> dict[str, str]:
     if importlib.util.find_spec("openvino") is None:
         return {}
-    _, restriction = isolation.first_restriction_that_runs(
-        lambda restriction: isolation.run(PROBE, deadline_s=120.0, environment=restriction, backend="openvino")
-    )
+
+    def attempt(restriction: dict[str, str]) -> None:
+        with isolation.Worker(environment=restriction) as worker:
+            worker.call(largest_weight, 120.0, backend="openvino")
+
+    _, restriction = isolation.first_restriction_that_runs(attempt)
     return restriction

@@ -10,7 +10,7 @@ from tests.instruction_set import FOUND
 from trimaran.quantize.int8.saturation import NARROW, WIDE, largest_weight
 
 RESTRICTED = """
-import ctypes, json
+import ctypes, json, os
 from pathlib import Path
 from tests.commands import environment
 from tests.instruction_set import restrict_this_process
@@ -20,7 +20,7 @@ restrict_this_process()
 name = "ONEDNN_MAX_CPU_ISA"
 getenv = ctypes.CDLL(None).getenv
 getenv.restype = ctypes.c_char_p
-child = isolation.run("os:getenv", deadline_s=60.0, key=name)
+child = isolation.run(os.getenv, 60.0, key=name)
 print(json.dumps([getenv(name.encode()).decode(), child, environment(Path("home")).get(name)]))
 """
 

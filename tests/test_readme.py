@@ -80,10 +80,9 @@ def test_every_command_of_the_readme_exists() -> None:
 
     from typer.main import get_command
 
-    from trimaran.cli import _register_commands, app
+    from trimaran.cli import command_line
 
-    _register_commands()
-    known = set(get_command(app).commands)  # type: ignore[attr-defined]
+    known = set(get_command(command_line()).commands)  # type: ignore[attr-defined]
     page = (ROOT / "README.md").read_text(encoding="utf-8")
     named = set(re.findall(r"^trimaran ([a-z-]+)", page, flags=re.MULTILINE))
     assert named and named <= known

@@ -5,21 +5,24 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from peer_probe import PeerProbe
+from peer_probe import prepare as prepare_peer
 from table import HERE, ROOT, Peer
 
 from trimaran.benchmarks.measure.runner import Effort, Measured, RaceEntry, measure
+from trimaran.core.environment import version_of as installed_version
 from trimaran.core.errors import TrimaranError, UnavailableError
 from trimaran.core.isolation import Worker, first_restriction_that_runs
-from trimaran.core.parity import embedding_change, embedding_fidelity
 from trimaran.core.progress import Step
 from trimaran.core.samples import Round, Shape
+from trimaran.core.tasks.embedding import TASK as EMBEDDING
 from trimaran.judging.invariance import TEXTS
 from trimaran.judging.probe_process import REST_LIMIT_S, thread_environment
 
@@ -63,9 +66,9 @@ class PeerProcess:
         self._race = race
         self._worker = Worker(environment=_environment(peer, race), python=peer.python)
         try:
-            self._worker.call(
-                "peer_probe:PeerProbe",
-                deadline_s=OPEN_S,
+            self._probe = self._worker.hold(
+                PeerProbe,
+                OPEN_S,
                 script=peer.script,
                 model=str(race.model),
                 work=str(race.work / peer.work),
@@ -73,8 +76,8 @@ class PeerProcess:
                 cores=list(race.cores),
                 options=peer.options,
             )
-            self.load_s = float(self._call(".load_s"))
-            self.peak_memory_bytes = int(self._call(".memory_bytes"))
+            self.load_s = float(self._call(PeerProbe.load_s))
+            self.peak_memory_bytes = int(self._call(PeerProbe.memory_bytes))
         except BaseException:  # nobody else knows the child yet, so none is left behind
             self._worker.close()
             raise
@@ -82,30 +85,30 @@ class PeerProcess:
     def answers(self, texts: Sequence[str], *, batch: int) -> np.ndarray:
         result = self._race.work / f"answers-{os.getpid()}.npy"
         path = self._race.path("asked", texts)
-        self._call(".answers", texts_path=path, result_path=str(result), batch=batch)
+        self._call(PeerProbe.answers, texts_path=path, result_path=str(result), batch=batch)
         vectors = np.load(result)
         result.unlink()
         return vectors
 
     def measure(self, shape: Shape, rows: str, *, repeat: int = 1, **effort: Any) -> Round:
         path = self._race.path(f"texts-{shape}", self._race.texts[shape])
-        return Round(**self._call(".measure", texts_path=path, **effort))
+        return Round(**self._call(PeerProbe.measure, texts_path=path, **effort))
 
     def place(self) -> dict[str, str]:
         """Where a peer that is a server listens."""
-        return dict(self._call(".place"))
+        return dict(self._call(PeerProbe.place))
 
     def rest(self) -> None:
-        self._call(".rest", limit_s=REST_LIMIT_S)
-        self.peak_memory_bytes = int(self._call(".memory_bytes"))
+        self._call(PeerProbe.rest, limit_s=REST_LIMIT_S)
+        self.peak_memory_bytes = int(self._call(PeerProbe.memory_bytes))
 
     def close(self) -> None:
         with suppress(TrimaranError):
-            self._call(".close")
+            self._call(PeerProbe.close)
         self._worker.close()
 
-    def _call(self, target: str, **arguments: Any) -> Any:
-        return self._worker.call(target, deadline_s=CALL_S, **arguments)
+    def _call(self, method: Callable[..., Any], **arguments: Any) -> Any:
+        return self._probe.call(method, CALL_S, **arguments)
 
 
 @contextmanager
@@ -133,7 +136,7 @@ def prepare(peer: Peer, race: Race) -> None:
 
     def attempt(restriction: dict[str, str]) -> None:
         with Worker(environment={**_environment(peer, race), **restriction}, python=peer.python) as worker:
-            worker.call("peer_probe:prepare", deadline_s=PREPARE_S, **arguments)
+            worker.call(prepare_peer, PREPARE_S, **arguments)
 
     _, race.restrictions[peer.name] = first_restriction_that_runs(attempt)
 
@@ -155,8 +158,8 @@ def judge(peer: Peer, race: Race, reference: np.ndarray | None) -> tuple[np.ndar
 
     (alone, together), _ = first_restriction_that_runs(attempt)
     base = alone if reference is None else reference
-    metrics = embedding_fidelity({"embedding": base}, {"embedding": alone})
-    metrics["batch_change"] = embedding_change({"embedding": alone[sample]}, {"embedding": together})
+    metrics = EMBEDDING.fidelity({"embedding": base}, {"embedding": alone})
+    metrics["batch_change"] = EMBEDDING.change.value({"embedding": alone[sample]}, {"embedding": together})
     return alone, metrics
 
 
@@ -194,9 +197,8 @@ def timed(peers: Sequence[Peer], race: Race, *, effort: Effort, step: Step | Non
 
 def version_of(peer: Peer, race: Race) -> str:
     """Asked of the peer's own environment."""
-    code = "trimaran.core.environment:version_of"
     with Worker(environment=_environment(peer, race), python=peer.python) as worker:
-        return str(worker.call(code, deadline_s=CALL_S, distribution=peer.library))
+        return str(worker.call(installed_version, CALL_S, peer.library))
 
 
 def _environment(peer: Peer, race: Race) -> dict[str, str]:

@@ -13,7 +13,8 @@ from trimaran.benchmarks.scenarios.results import ClosedLoop
 from trimaran.benchmarks.scenarios.settings import ClosedLoopSettings, SuiteUnit
 from trimaran.core.errors import TrimaranError
 from trimaran.core.progress import Step
-from trimaran.pipeline.suite.served import Target, run_served
+from trimaran.pipeline.suite.load_driver import ServedTarget
+from trimaran.pipeline.suite.served import run_served
 
 
 def loads(
@@ -26,7 +27,7 @@ def loads(
     found: list[ClosedLoop] = []
     generator = np.random.default_rng(0)
     with ExitStack() as stack:
-        servers: list[tuple[Peer, PeerProcess, Target]] = []
+        servers: list[tuple[Peer, PeerProcess, ServedTarget]] = []
         for peer in (peer for peer in peers if peer.served):
             try:
                 process = stack.enter_context(opened(peer, race))
@@ -47,11 +48,11 @@ def loads(
     return tuple(found)
 
 
-def _target(place: dict[str, str]) -> Target:
-    return Target(kind=place["kind"], model=place["model"], task="embedding", urls={place["wire"]: place["url"]})  # type: ignore[arg-type,dict-item]
+def _target(place: dict[str, str]) -> ServedTarget:
+    return ServedTarget(kind=place["kind"], model=place["model"], task="embedding", urls={place["wire"]: place["url"]})  # type: ignore[arg-type,dict-item]
 
 
-def _sweep(peer: Peer, race: Race, target: Target, asked: ClosedLoopSettings) -> ClosedLoop:
+def _sweep(peer: Peer, race: Race, target: ServedTarget, asked: ClosedLoopSettings) -> ClosedLoop:
     unit = SuiteUnit(asked=asked, at="served", wire=next(iter(target.urls)))
     head = {"candidate": peer.name, "threads": race.threads}
     result = run_served(unit, target=target, head=head, texts=race.callers_texts, used=None)

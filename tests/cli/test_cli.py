@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
 
 from tests.commands import trimaran, trimaran_json
 from tests.tiny import tiny_artifact
+from trimaran import cli
+from trimaran.cli import command_line, main
 
 
 def test_doctor_names_what_is_missing_and_what_to_do(tmp_path: Path) -> None:
@@ -39,11 +44,38 @@ def test_a_damaged_artifact_is_not_shown(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["error"]["kind"] == "IntegrityError"
 
 
-@pytest.mark.parametrize("command", ["deploy", "export", "serve", "query", "build-engine", "whiten", "bench"])
-def test_every_command_teaches(tmp_path: Path, command: str) -> None:
-    done = trimaran(command, "--help", home=tmp_path / "home")
-    assert done.returncode == 0
-    assert "Usage: trimaran" in done.stdout
+def commands_below(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command that does something, with the words that call it."""
+    for name, below in getattr(command, "commands", {}).items():
+        yield from commands_below(below, (*words, name))
+    if not hasattr(command, "commands") or command.invoke_without_command:
+        yield words, command
+
+
+ALL_COMMANDS = dict(commands_below(get_command(command_line())))
+
+
+def test_every_module_of_the_folder_adds_its_commands() -> None:
+    folder = Path(cli.__file__).parent
+    shared = {"__init__", "app", "options", "output"}
+    assert set(cli.MODULES) == {path.stem for path in folder.glob("*.py")} - shared
+
+
+@pytest.mark.parametrize("words", ALL_COMMANDS, ids=" ".join)
+def test_every_command_explains_its_options_and_shows_an_example(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("typer.rich_utils.MAX_WIDTH", 200)
+    with pytest.raises(SystemExit) as ended:
+        main([*words, "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert ended.value.code == 0
+    assert f"Usage: trimaran {' '.join(words)} [OPTIONS]" in shown
+    assert f"Example: trimaran {' '.join(words)}" in shown
+    for parameter in ALL_COMMANDS[words].params:
+        for name in (*parameter.opts, *parameter.secondary_opts):
+            assert name in shown, f"{name} is not in the help"
+        assert parameter.name == "help" or parameter.help, f"{parameter.name} is not explained"
 
 
 def test_asking_where_no_server_is_says_so(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import children
 from trimaran.core import isolation
 from trimaran.core.errors import ChildError, ParityError, ToolError
 from trimaran.core.isolation import Worker, first_restriction_that_runs
@@ -17,59 +18,79 @@ DEADLINE_S = 60.0
 
 
 @pytest.mark.parametrize("number", [signal.SIGILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGKILL])
-def test_a_child_that_dies_is_named_by_its_signal(number: signal.Signals, tmp_path: Path) -> None:
+def test_a_child_that_dies_is_named_by_its_signal(number: signal.Signals) -> None:
     with pytest.raises(ChildError) as caught:
-        isolation.run("tests.children:die", deadline_s=DEADLINE_S, log=tmp_path / "log", number=int(number))
+        isolation.run(children.die, DEADLINE_S, number=int(number))
     assert caught.value.reason == number.name
     assert number.name in str(caught.value)
 
 
 def test_a_child_that_hangs_is_ended_at_its_deadline() -> None:
     with Worker() as worker:
-        worker.call("os:getpid", deadline_s=DEADLINE_S)
+        worker.call(os.getpid, DEADLINE_S)
         with pytest.raises(ChildError, match=r"gave no answer within 0\.3 s"):
-            worker.call("tests.children:hang", deadline_s=0.3)
+            worker.call(children.hang, 0.3)
 
 
 def test_a_child_out_of_memory_says_so() -> None:
     with Worker(memory_limit_bytes=2 << 30) as worker:
         with pytest.raises(ChildError) as caught:
-            worker.call("tests.children:eat", deadline_s=DEADLINE_S, size_bytes=8 << 30)
+            worker.call(children.eat, DEADLINE_S, size_bytes=8 << 30)
     assert caught.value.reason == "out of memory"
 
 
 def test_our_own_errors_come_back_as_themselves() -> None:
     with pytest.raises(ParityError) as caught:
-        isolation.run("tests.children:refuse", deadline_s=DEADLINE_S)
+        isolation.run(children.refuse, DEADLINE_S)
     assert caught.value.observed == 0.3
     assert str(caught.value) == "embedding differs by 0.3. Look at it."
 
 
 def test_any_other_failure_names_its_class_and_the_log(tmp_path: Path) -> None:
     log = tmp_path / "child.log"
-    with pytest.raises(ToolError, match="LookupError: no such thing"):
-        isolation.run("tests.children:fail", deadline_s=DEADLINE_S, log=log)
+    with Worker(log=log) as worker, pytest.raises(ToolError, match="LookupError: no such thing"):
+        worker.call(children.fail, DEADLINE_S)
     assert "Traceback" in log.read_text()
 
 
-def test_what_a_child_prints_does_not_spoil_its_answer(tmp_path: Path) -> None:
-    assert isolation.run("tests.children:chatter", deadline_s=DEADLINE_S, log=tmp_path / "log") == "kept"
+def test_what_a_child_prints_does_not_spoil_its_answer() -> None:
+    assert isolation.run(children.chatter, DEADLINE_S) == "kept"
 
 
-def test_an_object_lives_in_its_worker() -> None:
+def test_objects_live_in_their_worker() -> None:
     with Worker() as worker:
-        worker.call("tests.children:Counter", deadline_s=DEADLINE_S, start=40)
-        assert worker.call(".add", deadline_s=DEADLINE_S, amount=1) == 41
-        assert worker.call(".add", deadline_s=DEADLINE_S, amount=1) == 42
+        first = worker.hold(children.Counter, DEADLINE_S, start=40)
+        second = worker.hold(children.Counter, DEADLINE_S, 0)
+        assert first.call(children.Counter.add, DEADLINE_S, amount=1) == 41
+        assert first.call(children.Counter.add, DEADLINE_S, 1) == 42
+        assert second.call(children.Counter.add, DEADLINE_S, amount=1) == 1
         assert worker.peak_memory_bytes > 1 << 20
 
 
-def test_sigill_is_tried_again_under_a_narrower_instruction_set() -> None:
-    result, restriction = first_restriction_that_runs(
-        lambda environment: isolation.run(
-            "tests.children:advertise_too_much", deadline_s=DEADLINE_S, environment=environment
-        )
+def test_what_a_child_could_not_import_is_refused_before_it_is_sent() -> None:
+    with pytest.raises(TypeError, match=r"top level, found tests.core.test_isolation:.*<lambda>"):
+        isolation.target_of(lambda: None)
+    assert isolation.target_of(children.Counter.add) == "tests.children:Counter.add"
+
+
+def test_a_script_is_imported_by_the_name_of_its_file(tmp_path: Path) -> None:
+    (tmp_path / "lever.py").write_text(
+        "from trimaran.core import isolation\n"
+        "def answer(): return 42\n"
+        "if __name__ == '__main__': print(isolation.run(answer, 60.0))\n"
     )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)])}
+    command = [sys.executable, str(tmp_path / "lever.py")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "42\n"
+
+
+def test_sigill_is_tried_again_under_a_narrower_instruction_set() -> None:
+    def attempt(environment: dict[str, str]) -> str:
+        with Worker(environment=environment) as worker:
+            return worker.call(children.advertise_too_much, DEADLINE_S)
+
+    result, restriction = first_restriction_that_runs(attempt)
     assert result == "ran"
     assert restriction == {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI"}
 
@@ -79,7 +100,7 @@ def test_another_signal_is_not_tried_again() -> None:
 
     def attempt(environment: dict[str, str]) -> None:
         seen.append(environment)
-        isolation.run("tests.children:die", deadline_s=DEADLINE_S, number=int(signal.SIGSEGV))
+        isolation.run(children.die, DEADLINE_S, number=int(signal.SIGSEGV))
 
     with pytest.raises(ChildError, match="SIGSEGV"):
         first_restriction_that_runs(attempt)
@@ -89,7 +110,7 @@ def test_another_signal_is_not_tried_again() -> None:
 def test_a_child_dies_with_its_parent() -> None:
     code = (
         "import os, signal, sys; from trimaran.core.isolation import Worker\n"
-        "worker = Worker(); print(worker.call('os:getpid', deadline_s=60)); sys.stdout.flush()\n"
+        "worker = Worker(); print(worker.call(os.getpid, 60.0)); sys.stdout.flush()\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -104,4 +125,4 @@ def test_a_child_dies_with_its_parent() -> None:
 
 def test_a_child_tells_nobody_what_it_converts() -> None:
     """OpenVINO's tools would send usage data without asking."""
-    assert isolation.run("tests.children:telemetry_there", deadline_s=60.0) is False
+    assert isolation.run(children.telemetry_there, DEADLINE_S) is False

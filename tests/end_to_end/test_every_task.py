@@ -9,8 +9,8 @@ import pytest
 
 from tests.commands import trimaran, trimaran_json
 from tests.export.zoo import saved_model
-from trimaran.core.candidates import CANDIDATES
 from trimaran.judging.golden import read_golden
+from trimaran.quantize.candidates import CANDIDATES
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

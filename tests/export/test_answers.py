@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests import answers
 from tests.export import zoo
 from tests.export.exported import LONG, Exports, answering, exported_family, model_folder
 from trimaran.core.artifact import Artifact
 from trimaran.core.families import FAMILIES
 from trimaran.export.heads import has_head
-from trimaran.runtime import answers
 
 # WordPiece, byte BPE, unigram; XLNet pads on the left and classifies on the right.
 KINDS = ("bert", "roberta", "xlm-roberta", "xlnet")

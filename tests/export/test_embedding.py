@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests import answers
 from tests.export import zoo
 from tests.export.exported import LONG, answering, exported
 from trimaran.core.corpus import shipped_texts
 from trimaran.core.errors import UsageError
 from trimaran.core.spec import Pooling
 from trimaran.export.locate import locate
-from trimaran.runtime import answers
 
 TEXTS = ["A short one.", "今天天气很好，我们去公园吧。 🍕", "", *shipped_texts("judging")[:6]]
 MODES = {

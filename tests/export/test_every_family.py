@@ -11,6 +11,7 @@ from tests.export import zoo
 from tests.export.exported import QUIET, Exports, exported, exported_family
 from tests.export.test_bad_input import edit_config
 from trimaran.core.artifact import Artifact
+from trimaran.core.errors import ValidationError
 from trimaran.core.families import FAMILIES, REFUSED
 from trimaran.core.spec import Range, ShapeProfile
 from trimaran.core.store import Store
@@ -24,6 +25,8 @@ QUICK = ("bert", "roberta", "albert", "xlnet")
 # What the receipt promises to be whole: attention, activation and norms of every layer.
 FULLY_FUSED = ("bert", "roberta", "distilbert", "albert", "electra", "xlm-roberta", "camembert", "ernie")
 SMALL = ShapeProfile(batch=Range(minimum=1, typical=1, maximum=2), sequence=Range(minimum=1, typical=8, maximum=16))
+# transformers' head reshapes its inputs, which hides this family's norms from ONNX Runtime: refused in words.
+FALLS_SHORT = {("squeezebert", "multiple-choice")}
 CELLS = [
     (family, task)
     for family in zoo.ZOO
@@ -52,6 +55,10 @@ def test_family_with_task_equals_eager_and_fuses(exports: Exports, tmp_path: Pat
         "max |Δ| alone to in a batch",
     ]
     assert all(check.holds for check in graph.checks)
+    if (family, task) in FALLS_SHORT:
+        with pytest.raises(ValidationError, match="Fusion fell short"):
+            optimize(graph, store=Store(tmp_path), progress=QUIET)
+        return
     fused = optimize(graph, store=Store(tmp_path), progress=QUIET)
     found = fused.details["fused_nodes"]
     assert all(found[name] >= count for name, count in expected_fusions(graph).items())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 
 from trimaran.export.fold import fold_constants
@@ -10,8 +11,6 @@ from trimaran.export.fold import fold_constants
 
 def model_with(text: str, **weights: np.ndarray) -> ir.Model:
     """The graph of the text, which names its weights as inputs that nothing declares."""
-    import onnx
-
     proto = onnx.parser.parse_model(text)
     for name, array in weights.items():
         proto.graph.initializer.append(onnx.numpy_helper.from_array(array[:0], name))

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests import answers
 from tests.export import elmo
 from tests.export.exported import LONG, QUIET, answering, exported
 from trimaran.core.errors import IntegrityError, UsageError
@@ -15,7 +16,6 @@ from trimaran.core.spec import Pooling
 from trimaran.core.store import Store
 from trimaran.export.module import locate_module
 from trimaran.quantize.optimize import optimize
-from trimaran.runtime import answers
 
 TEXTS = ["One.", "今天 🍕", "", "A rather longer text about parks, weather and trains in the rain."]
 

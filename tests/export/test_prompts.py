@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests import answers
 from tests.export import zoo
 from tests.export.exported import LONG, answering, exported, reference_of
 from trimaran.core.corpus import shipped_texts
@@ -16,7 +17,6 @@ from trimaran.core.errors import UsageError
 from trimaran.export.locate import locate
 from trimaran.judging.final_answers import final_answers
 from trimaran.judging.golden import golden_rows
-from trimaran.runtime import answers
 
 PROMPTS = {"query": "search for this: ", "passage": "a passage of text: ", "clustering": "identify the topic: "}
 TEXTS = ["A short one.", "", " ".join(shipped_texts("judging")[:9]), *shipped_texts("judging")[:5]]
@@ -48,7 +48,7 @@ def test_the_default_prompt_and_named_ones_are_those_of_sentence_transformers(tm
 def test_eager_pytorch_reads_the_golden_requests_with_their_prompts(tmp_path: Path) -> None:
     model = sentence_folder(tmp_path, prompts=PROMPTS, default_prompt_name="passage")
     reference = reference_of(locate(str(tmp_path / "sentence")), tmp_path, profile=LONG)
-    rows = golden_rows("embedding", TEXTS, prompts=tuple(reference.tokenizer.prompts))
+    rows = golden_rows("embedding", TEXTS, {}, prompts=tuple(reference.tokenizer.prompts))
     asked = [json.loads(str(row["OPTIONS"]) or "{}").get("prompt") for row in rows]
     assert set(asked) == {None, "document", *PROMPTS}
     found = final_answers(reference, rows, threads=1)["EMBEDDING"]
@@ -57,7 +57,7 @@ def test_eager_pytorch_reads_the_golden_requests_with_their_prompts(tmp_path: Pa
 
 
 def test_golden_requests_of_a_model_without_prompts_have_no_options() -> None:
-    assert all("OPTIONS" not in row for row in golden_rows("embedding", TEXTS))
+    assert all("OPTIONS" not in row for row in golden_rows("embedding", TEXTS, {}))
 
 
 def test_an_unknown_prompt_is_refused_with_the_names(tmp_path: Path) -> None:

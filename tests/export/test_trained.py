@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from tests import answers
 from tests.export import zoo
 from tests.export.exported import LONG, answering, exported
 from tests.export.test_answers import _eager_spans, _pipeline, _same
 from tests.export.trained import TOPICS, trained_model
 from trimaran.export.locate import locate
-from trimaran.runtime import answers
 from trimaran.runtime.answers import Answering
 
 pytestmark = pytest.mark.slow

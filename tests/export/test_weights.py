@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-import onnx_ir as ir
 import pytest
 
 from tests.export import zoo
 from tests.export.exported import QUIET, Exports, exported, exported_family
 from trimaran.core.artifact import Artifact
-from trimaran.core.candidates import candidate
 from trimaran.core.corpus import shipped_texts
-from trimaran.core.onnx_write import write_model
 from trimaran.core.store import Store
 from trimaran.export.locate import locate
-from trimaran.pipeline.contenders import candidate_stage
+from trimaran.pipeline.making import make_one_candidate
+from trimaran.quantize.candidates import candidate
 from trimaran.quantize.optimize import optimize
 from trimaran.quantize.settings import MakerSettings
 from trimaran.quantize.stage import to_precision
-from trimaran.runtime.onnxruntime_engine import Engine
 
 # Six layers that are one, and a table as large as that layer, tied to the masked-LM head.
 ALBERT = {"hidden_size": 128, "intermediate_size": 512, "num_hidden_layers": 6, "embedding_size": 512}
@@ -58,7 +54,9 @@ def test_albert_stays_so_through_every_quantisation(tmp_path: Path) -> None:
     limit = 1.1 * graph.details["checkpoint_fp32_bytes"]
     for name in CANDIDATES:
         parent = fused if name.startswith("onnxruntime") else graph
-        made = candidate_stage(str(parent.directory), name, texts, 2, store=Store(tmp_path / "store"), progress=QUIET)
+        made = make_one_candidate(
+            str(parent.directory), name, texts, 2, store=Store(tmp_path / "store"), progress=QUIET
+        )
         assert made.size_bytes <= limit, name
 
 
@@ -99,42 +97,3 @@ def test_weights_beside_a_graph_go_on_through_the_line(tmp_path: Path, name: str
     store = Store(tmp_path / "store")
     made = to_precision(_fused(graph, tmp_path), candidate(name), MakerSettings(), store=store, progress=QUIET)
     assert [file.name for file in made.files] == ["model.onnx", "model.onnx.data", "tokenizer.json"]
-
-
-@pytest.mark.parametrize("external_above_bytes", [1 << 30, 0])
-def test_a_written_graph_reads_as_it_was(tmp_path: Path, external_above_bytes: int) -> None:
-    import onnx
-    from onnx import TensorProto, helper, numpy_helper
-
-    generator = np.random.default_rng(0)
-    arrays = {
-        "table": generator.standard_normal((300, 7)).astype(np.float32),
-        "half": generator.standard_normal((2, 3)).astype(np.float16),
-        "empty": np.zeros((0, 4), np.float32),
-        "scalar": np.array(3, np.int64),
-    }
-    tensors = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
-    tensors.append(helper.make_tensor("unpacked", TensorProto.FLOAT, [3], [1.0, 2.5, -3.0]))
-    graph = helper.make_graph(
-        [helper.make_node("Gather", ["table", "ids"], ["out"])],
-        "a graph",
-        [helper.make_tensor_value_info("ids", TensorProto.INT64, ["batch"])],
-        [helper.make_tensor_value_info("out", TensorProto.FLOAT, ["batch", 7])],
-        tensors,
-        doc_string="words",
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9, producer_name="p")
-    path = tmp_path / "model.onnx"
-    written = write_model(ir.from_proto(model), path, external_above_bytes=external_above_bytes)
-    assert written is (external_above_bytes == 0)
-    onnx.checker.check_model(str(path), full_check=True)
-    found = onnx.load(str(path))
-    for tensor in found.graph.initializer:
-        wanted = arrays.get(tensor.name, np.array([1.0, 2.5, -3.0], np.float32))
-        np.testing.assert_array_equal(numpy_helper.to_array(tensor), wanted)
-        assert list(tensor.dims) == list(wanted.shape)
-    for kept in (model, found):
-        del kept.graph.initializer[:]
-    assert found == model
-    ids = np.array([5, 299], np.int64)
-    np.testing.assert_array_equal(Engine(str(path), threads=1).infer({"ids": ids})["out"], arrays["table"][ids])

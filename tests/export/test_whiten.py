@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests import answers
 from tests.export import zoo
 from tests.export.exported import LONG, QUIET, answering, exported, reference_of
 from trimaran.core.corpus import shipped_texts
 from trimaran.core.errors import UsageError
 from trimaran.export.locate import locate
 from trimaran.export.whiten import Moments, kernel_of, lines_of, whiten
-from trimaran.runtime import answers
 
 
 def test_whitening_makes_the_corpus_uncorrelated_inside_the_graph(tmp_path: Path) -> None:

@@ -9,23 +9,14 @@ from typing import Any
 
 from trimaran.core.corpus import shipped_texts
 from trimaran.core.families import FAMILIES
+from trimaran.core.tasks import TASKS
 
 LABELS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
 NLI = ("contradiction", "neutral", "entailment")
 VOCABULARY = 400
-HEADS = {
-    "embedding": "AutoModel",
-    "feature-extraction": "AutoModel",
-    "text-classification": "AutoModelForSequenceClassification",
-    "token-classification": "AutoModelForTokenClassification",
-    "question-answering": "AutoModelForQuestionAnswering",
-    "fill-mask": "AutoModelForMaskedLM",
-    "rerank": "AutoModelForSequenceClassification",
-    "sparse-embedding": "AutoModelForMaskedLM",
-    "zero-shot-classification": "AutoModelForSequenceClassification",
-}
+HEADS = {row.name: row.model_class for row in TASKS.values()}
 # One task for each head: what a family that was built after another one is tested with.
-ESSENTIAL = ("embedding", "text-classification", "token-classification", "question-answering", "fill-mask")
+ESSENTIAL = tuple({head: task for task, head in reversed(HEADS.items())}.values())
 TASK_LABELS = {
     "text-classification": ("good", "bad", "odd"),
     "token-classification": LABELS,

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from trimaran.core.tasks import TASKS, Gate, gates_for
-from trimaran.judging.evidence import evidence_for, mean_interval, share_interval, text_losses
+from trimaran.judging.evidence import evidence_for, mean_interval, share_interval
 
 GENERATOR = np.random.default_rng(5)
+EMBEDDING, LABELS = TASKS["embedding"], TASKS["text-classification"]
 
 
 def moved(rows: np.ndarray, amount: float) -> np.ndarray:
@@ -24,29 +25,35 @@ def test_every_gate_of_every_task_has_its_evidence() -> None:
         "text-classification": {"logits": VECTORS},
         "zero-shot-classification": {"logits": VECTORS},
         "feature-extraction": {"token_embeddings": tokens},
-        "token-classification": {"token_logits": tokens},
-        "question-answering": {"start_logits": tokens[..., 0], "end_logits": tokens[..., 1]},
+        "token-classification": {"token_logits": tokens, "entities": [{("PER", 0, 3): 0.9}] * 9},
+        "question-answering": {
+            "start_logits": tokens[..., 0],
+            "end_logits": tokens[..., 1],
+            "spans": [{"start": 0, "end": 3, "score": 0.9}] * 9,
+        },
         "fill-mask": {"token_scores": tokens, "token_ids": np.argsort(-tokens, axis=-1)},
         "rerank": {"score": VECTORS[:, :1]},
         "sparse-embedding": {"weights": np.abs(VECTORS)},
+        "multiple-choice": {"score": VECTORS[:, :1]},
+        "next-sentence": {"label_probabilities": 1 / (1 + np.exp(-VECTORS[:, :1]))},
     }
     assert set(answers) == set(TASKS)
     for name, outputs in answers.items():
         gates = gates_for(name, "balanced", {})
-        found = evidence_for(gates, outputs, outputs)
+        found = evidence_for(TASKS[name], gates, outputs, outputs)
         assert {one.metric for one in found} == {gate.metric for gate in gates} - {"batch_change"}, name
         assert all(one.holds for one in found), name
-        assert text_losses(name, outputs, outputs).shape == (len(next(iter(outputs.values()))),)
+        assert TASKS[name].loss.by_text(outputs, outputs).shape == (len(next(iter(outputs.values()))),)
 
 
 def test_a_mean_that_only_just_keeps_its_limit_is_luck() -> None:
     candidate = moved(VECTORS, 0.05)
     reference = {"embedding": VECTORS}
-    mean = float(text_losses("embedding", reference, {"embedding": candidate}).mean())
+    mean = float(EMBEDDING.loss.by_text(reference, {"embedding": candidate}).mean())
 
     def held(limit: float) -> bool:
         gate = Gate("mean_cosine_distance", "<=", limit)
-        return evidence_for([gate], reference, {"embedding": candidate})[0].holds
+        return evidence_for(EMBEDDING, [gate], reference, {"embedding": candidate})[0].holds
 
     assert not held(mean * 1.001)
     assert held(mean * 1.5)
@@ -55,21 +62,25 @@ def test_a_mean_that_only_just_keeps_its_limit_is_luck() -> None:
 def test_few_texts_cannot_prove_a_share_so_none_may_change() -> None:
     gate = Gate("label_agreement", ">=", 0.995)
     logits = np.eye(4, dtype=np.float32)[GENERATOR.integers(4, size=100)] * 5
-    clean = evidence_for([gate], {"logits": logits}, {"logits": logits})[0]
+    clean = evidence_for(LABELS, [gate], {"logits": logits}, {"logits": logits})[0]
     assert clean.holds
     assert clean.confidence == pytest.approx(1 - 0.995**100)
     flipped = logits.copy()
     flipped[0] = -flipped[0]
-    assert not evidence_for([gate], {"logits": logits}, {"logits": flipped})[0].holds
+    assert not evidence_for(LABELS, [gate], {"logits": logits}, {"logits": flipped})[0].holds
 
 
 def test_many_texts_prove_a_share_despite_a_change() -> None:
     logits = np.eye(4, dtype=np.float32)[GENERATOR.integers(4, size=3000)] * 5
     flipped = logits.copy()
     flipped[:3] = -flipped[:3]
-    assert evidence_for([Gate("label_agreement", ">=", 0.995)], {"logits": logits}, {"logits": flipped})[0].holds
+    assert evidence_for(LABELS, [Gate("label_agreement", ">=", 0.995)], {"logits": logits}, {"logits": flipped})[
+        0
+    ].holds
     flipped[:14] = -logits[:14]
-    assert not evidence_for([Gate("label_agreement", ">=", 0.995)], {"logits": logits}, {"logits": flipped})[0].holds
+    assert not evidence_for(LABELS, [Gate("label_agreement", ">=", 0.995)], {"logits": logits}, {"logits": flipped})[
+        0
+    ].holds
 
 
 def test_intervals_hold_the_value_and_shrink_with_texts() -> None:
@@ -89,18 +100,18 @@ def test_a_clean_slate_with_narrow_margins_is_luck() -> None:
     moved = logits.copy()
     moved[:, 0] += np.where(margins > 1.0, -0.9, 0.5).astype(np.float32)
     gate = Gate("label_agreement", ">=", 0.99)
-    found = evidence_for([gate], {"logits": logits}, {"logits": moved})[0]
+    found = evidence_for(LABELS, [gate], {"logits": logits}, {"logits": moved})[0]
     assert found.value == 1.0 and not found.holds
     moved[:, 0] = logits[:, 0] + 0.001
-    assert evidence_for([gate], {"logits": logits}, {"logits": moved})[0].holds
+    assert evidence_for(LABELS, [gate], {"logits": logits}, {"logits": moved})[0].holds
 
 
 def test_a_tail_is_foreseen_beyond_the_largest_of_a_few_texts() -> None:
     """Held out are fewer texts than a judge has: a largest change that only just keeps its limit is luck."""
     reference, candidate = {"embedding": VECTORS}, {"embedding": moved(VECTORS, 0.05)}
-    largest = float(text_losses("embedding", reference, candidate).max())
-    found = evidence_for([Gate("tail_cosine_distance", "<=", largest * 1.001)], reference, candidate)[0]
+    largest = float(EMBEDDING.loss.by_text(reference, candidate).max())
+    found = evidence_for(EMBEDDING, [Gate("tail_cosine_distance", "<=", largest * 1.001)], reference, candidate)[0]
     assert found.value == pytest.approx(largest)
     assert found.high > largest
     assert not found.holds
-    assert evidence_for([Gate("tail_cosine_distance", "<=", largest * 5)], reference, candidate)[0].holds
+    assert evidence_for(EMBEDDING, [Gate("tail_cosine_distance", "<=", largest * 5)], reference, candidate)[0].holds

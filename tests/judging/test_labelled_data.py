@@ -16,7 +16,7 @@ from trimaran.cli import main
 from trimaran.core.artifact import Artifact
 from trimaran.core.backends import open_session
 from trimaran.core.corpus import encoder_of, shipped_pairs, shipped_texts
-from trimaran.core.parity import Outputs, label_probabilities, unit
+from trimaran.core.distances import Outputs, label_probabilities, unit
 from trimaran.judging.labelled import LabelledData
 from trimaran.runtime.text import Text, infer_rows
 

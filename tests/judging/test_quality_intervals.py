@@ -7,7 +7,7 @@ from trimaran.benchmarks.report.render_csv import render_csv
 from trimaran.benchmarks.report.render_html import render_html
 from trimaran.benchmarks.report.render_markdown import render_markdown
 from trimaran.benchmarks.report.wording import metric_words
-from trimaran.core.parity import classification_fidelity, embedding_fidelity, span_fidelity
+from trimaran.core.tasks import TASKS
 from trimaran.judging.quality_intervals import interval_of_mean, intervals
 
 GENERATOR = np.random.default_rng(3)
@@ -16,19 +16,19 @@ NEAR = {"embedding": VECTORS["embedding"] + 0.1 * GENERATOR.normal(size=(60, 16)
 
 
 def test_an_interval_holds_the_metric_that_it_is_of() -> None:
-    metrics = embedding_fidelity(VECTORS, NEAR)
-    found = intervals(embedding_fidelity, VECTORS, NEAR)
+    metrics = TASKS["embedding"].fidelity(VECTORS, NEAR)
+    found = intervals(TASKS["embedding"], VECTORS, NEAR)
     assert set(found) == {"mean_cosine_distance", "neighbour_overlap"}
     assert all(low < metrics[name] < high for name, (low, high) in found.items())
-    assert found == intervals(embedding_fidelity, VECTORS, NEAR), "the same answers give the same interval"
+    assert found == intervals(TASKS["embedding"], VECTORS, NEAR), "the same answers give the same interval"
 
 
 def test_labels_that_all_agree_leave_no_doubt_and_one_flip_leaves_some() -> None:
     wanted = {"logits": np.tile(np.array([[3.0, -3.0]], np.float32), (50, 1))}
     flipped = {"logits": wanted["logits"].copy()}
     flipped["logits"][0] *= -1
-    assert intervals(classification_fidelity, wanted, wanted)["label_agreement"] == (1.0, 1.0)
-    low, high = intervals(classification_fidelity, wanted, flipped)["label_agreement"]
+    assert intervals(TASKS["text-classification"], wanted, wanted)["label_agreement"] == (1.0, 1.0)
+    low, high = intervals(TASKS["text-classification"], wanted, flipped)["label_agreement"]
     assert low < 0.98 < high <= 1.0
 
 
@@ -41,8 +41,7 @@ def test_more_texts_make_the_interval_narrower() -> None:
 def test_an_answer_that_is_not_finite_has_no_interval() -> None:
     broken = {"embedding": VECTORS["embedding"].copy()}
     broken["embedding"][0, 0] = np.nan
-    assert intervals(embedding_fidelity, VECTORS, broken) == {}
-    assert intervals(span_fidelity, {}, {}) == {}, "its metrics are no means over texts"
+    assert intervals(TASKS["embedding"], VECTORS, broken) == {}
 
 
 def test_the_interval_stands_beside_its_metric_in_every_format() -> None:

@@ -14,6 +14,7 @@ from tests.tiny import tiny_artifact
 from trimaran.core.errors import RepositoryError
 from trimaran.model_repository.check import problems, require_sound
 from trimaran.model_repository.layout import lay_out
+from trimaran.model_repository.problem import REMEDIES
 
 
 def laid_out(tmp_path: Path) -> Path:
@@ -133,7 +134,8 @@ def test_a_plan_for_another_machine_is_refused_by_name(tmp_path: Path) -> None:
 
 def test_every_code_is_in_the_docs() -> None:
     docs = (Path(__file__).parents[2] / "docs" / "serving.md").read_text(encoding="utf-8")
-    for code in (*BAD, *BAD_STEPS, "foreign-plan", "labels-mismatch"):
+    assert {*BAD, *BAD_STEPS, "foreign-plan", "labels-mismatch"} == set(REMEDIES), "each code has a test"
+    for code in REMEDIES:
         assert f"`{code}`" in docs, code
 
 

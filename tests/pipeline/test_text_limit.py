@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests import answers
 from tests.export import zoo
 from tests.export.exported import answering, exported, reference_of
 from trimaran.core.config import DeployConfig
@@ -17,7 +18,6 @@ from trimaran.core.spec import ModelRef, Range
 from trimaran.export.locate import locate
 from trimaran.judging.final_answers import final_answers
 from trimaran.pipeline.assumptions import assumptions
-from trimaran.runtime import answers
 
 SMALL_BATCH = Range(minimum=1, typical=1, maximum=2)
 LONG_TEXT = " ".join(shipped_texts("judging")[:40])

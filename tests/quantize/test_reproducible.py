@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 
 import pytest
 
 from tests.quantize.tensorrt.engines import CALIBRATION, World
 from trimaran.core.artifact import sha256_of
-from trimaran.core.candidates import candidate
 from trimaran.core.progress import SilentProgress
+from trimaran.quantize.candidates import candidate
 from trimaran.quantize.optimize import optimize
 from trimaran.quantize.settings import MakerSettings
 
@@ -30,12 +29,10 @@ def test_the_same_recipe_gives_the_same_graph(world: World, tmp_path: Path, name
     parent = world.exported("bert")
     if row.fused:
         parent = optimize(parent, store=world.store, progress=SilentProgress())
-    module, _, function = row.maker.partition(":")
-    make = getattr(importlib.import_module(module), function)
     digests = []
     for turn in ("first", "second"):
         folder = tmp_path / turn
         folder.mkdir()
-        make(parent, folder, MakerSettings(calibration=CALIBRATION))
+        row.maker(parent, folder, MakerSettings(calibration=CALIBRATION))
         digests.append({path.name: sha256_of(path) for path in folder.iterdir()})
     assert digests[0] == digests[1]

@@ -7,16 +7,19 @@ from typing import Any
 
 import pytest
 
+from tests import children
+from tests.benchmarks.fakes import row
 from tests.quantize.tensorrt.engines import QUIET, World
 from tests.tiny import tiny_artifact
 from trimaran.benchmarks.report.choice import failed_row, judged_row
 from trimaran.core import isolation
-from trimaran.core.candidates import candidate
 from trimaran.core.config_pbtxt import config_from_pbtxt, pbtxt_from_config
 from trimaran.core.errors import ChildError
 from trimaran.model_repository.stages import tensor_stage
-from trimaran.pipeline.contenders import Contender, candidate_stage
-from trimaran.pipeline.race import _restriction_notes
+from trimaran.pipeline.making import make_one_candidate
+from trimaran.pipeline.outcomes import judged
+from trimaran.pipeline.race import restriction_notes
+from trimaran.quantize.candidates import candidate
 
 FEWER = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI"}
 
@@ -24,14 +27,19 @@ FEWER = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI"}
 @pytest.fixture
 def advertising(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, str]]:
     """A machine where every child dies of SIGILL unless it is told to use fewer instructions."""
-    run, tried = isolation.run, list[dict[str, str]]()
+    tried = list[dict[str, str]]()
 
-    def dying(target: str, *, deadline_s: float, environment: Any = None, **arguments: Any) -> Any:
-        tried.append(dict(environment or {}))
-        run("tests.children:advertise_too_much", deadline_s=60.0, environment=environment)
-        return run(target, deadline_s=deadline_s, environment=environment, **arguments)
+    class Worker(isolation.Worker):
+        def __init__(self, *, environment: Any = None, **settings: Any) -> None:
+            tried.append(dict(environment or {}))
+            super().__init__(environment=environment, **settings)
 
-    monkeypatch.setattr(isolation, "run", dying)
+        def ask(self, deadline_s: float, *, target: str, **request: Any) -> Any:
+            nothing: Any = {"arguments": [], "keywords": {}}
+            super().ask(60.0, target=isolation.target_of(children.advertise_too_much), **nothing)
+            return super().ask(deadline_s, target=target, **request)
+
+    monkeypatch.setattr(isolation, "Worker", Worker)
     return tried
 
 
@@ -39,24 +47,31 @@ def test_a_candidate_that_dies_of_sigill_is_made_with_fewer_instructions_and_say
     world: World, advertising: list[dict[str, str]]
 ) -> None:
     parent = world.exported("bert")
-    made = candidate_stage(str(parent.directory), "openvino-fp32", None, 1, store=world.store, progress=QUIET)
+    made = make_one_candidate(str(parent.directory), "openvino-fp32", None, 1, store=world.store, progress=QUIET)
     assert [found.get("ONEDNN_MAX_CPU_ISA") for found in advertising] == [None, "AVX512_CORE_FP16", "AVX512_CORE_VNNI"]
     assert made.execution_environment == FEWER
     assert judged_row("openvino-fp32", made, None, environment=FEWER).execution_environment == FEWER
 
 
-def test_the_report_tells_plainly_which_candidate_died_and_how_it_runs_now() -> None:
-    contenders = [Contender(candidate("openvino-fp32")), Contender(candidate("openvino-int8-mixed"), environment=FEWER)]
-    (note,) = _restriction_notes(contenders)
+def test_the_report_tells_plainly_which_candidate_died_and_how_it_runs_now(tmp_path: Path) -> None:
+    artifact, quality = tiny_artifact(tmp_path), row("true").quality
+    assert quality is not None
+    outcomes = [
+        judged(candidate("openvino-fp32"), artifact, quality),
+        judged(candidate("openvino-int8-mixed"), artifact, quality, FEWER),
+    ]
+    (note,) = restriction_notes(outcomes)
     assert note.startswith("openvino-int8-mixed died of SIGILL with the instructions this CPU advertises")
     assert note.endswith("will be served with ONEDNN_MAX_CPU_ISA=AVX512_CORE_VNNI.")
 
 
 def test_a_candidate_that_dies_whatever_it_is_told_is_rejected_with_the_signal() -> None:
+    def attempt(restriction: dict[str, str]) -> None:
+        with isolation.Worker(environment=restriction) as worker:
+            worker.call(children.die, 60.0, number=4)
+
     with pytest.raises(ChildError) as ended:
-        isolation.first_restriction_that_runs(
-            lambda restriction: isolation.run("tests.children:die", deadline_s=60.0, environment=restriction, number=4)
-        )
+        isolation.first_restriction_that_runs(attempt)
     row = failed_row("openvino-bf16", "openvino", "bf16", ended.value)
     assert (row.verdict, "SIGILL" in row.reason) == ("failed", True)
 

@@ -7,10 +7,10 @@ import pytest
 
 from tests.quantize.tensorrt.engines import CALIBRATION, QUIET, World
 from trimaran.core.backends import BACKENDS, driver_present
-from trimaran.core.candidates import candidate
 from trimaran.core.corpus import encoder_of
 from trimaran.core.environment import version_of
 from trimaran.core.errors import UnavailableError
+from trimaran.quantize.candidates import candidate
 from trimaran.quantize.settings import MakerSettings
 from trimaran.quantize.stage import to_precision
 from trimaran.runtime.onnxruntime_gpu_engine import NO_FALLBACK, CudaEngine, TensorrtEngine

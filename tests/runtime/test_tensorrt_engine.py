@@ -13,7 +13,7 @@ from tests.quantize.tensorrt.engines import CALIBRATION, QUIET, World
 from tests.quantize.tensorrt.fake_gpu import FACTS, VERSION, FakeDriver, FakeEngine, FakeTensorrt
 from trimaran.core.backends import backend, driver_present, open_session
 from trimaran.core.corpus import encoder_of
-from trimaran.core.parity import cosine_distances
+from trimaran.core.distances import cosine_distances
 from trimaran.quantize.tensorrt.engine import build_engine
 from trimaran.runtime.cuda_driver import CudaError, Driver
 from trimaran.runtime.tensorrt_engine import Engine, ForeignEngine, bucket_of

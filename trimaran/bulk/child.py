@@ -1,4 +1,4 @@
-"""The worker inside a child process of the local engine: texts come as JSON, a part goes to disk from here."""
+"""The worker in a child process of the local engine. Texts come as JSON; the child writes the part to disk."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from trimaran.bulk.chunks import Identity
-from trimaran.bulk.part_files import Part, Shape, files_of
+from trimaran.bulk.part_files import RunShape, files_of
 from trimaran.bulk.run_folder import write_temporary
-from trimaran.bulk.worker import How, Worker
+from trimaran.bulk.worker import EncodeOptions, EncodeWorker
 from trimaran.core.store import NO_SPACE
 
 
-class Child:
+class EncodeChild:
     """Lives in an `isolation.Worker`, so its arguments and results are JSON."""
 
-    def __init__(self, directory: str, lanes: int, threads: int, how: dict[str, Any], shape: dict[str, Any]) -> None:
-        self._worker = Worker(directory, lanes=lanes, threads=threads, how=How.model_validate(how))
-        self._shape = Shape.model_validate(shape)
+    def __init__(self, directory: str, lanes: int, threads: int, how: dict[str, Any]) -> None:
+        self._worker = EncodeWorker(directory, lanes=lanes, threads=threads, how=EncodeOptions.model_validate(how))
 
     def submit(self, key: str, texts: Sequence[Any]) -> None:
         self._worker.submit(key, texts)
@@ -26,12 +25,14 @@ class Child:
     def wait(self, key: str, timeout_s: float) -> dict[str, Any]:
         return self._worker.wait(key, timeout_s)
 
-    def write(self, key: str, index: int, rows: list[int], ids: list[Identity], parts: str) -> dict[str, Any]:
-        """Writes the part under a temporary name. `full` says that the disk is, and that it may be asked again."""
-        found = self._worker.take(key)
-        part = Part([rows[i] for i in found.kept], [ids[i] for i in found.kept], found.vectors, found.answers)
+    def write(
+        self, key: str, index: int, rows: list[int], ids: list[Identity], parts: str, shape: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Writes the part under temporary names. If the disk is full, `full` is true and the call may be repeated."""
+        encoded = self._worker.take(key)
+        part = files_of(encoded.part(rows, ids), RunShape.model_validate(shape))
         try:
-            files = write_temporary(Path(parts), index, files_of(part, self._shape))
+            files = write_temporary(Path(parts), index, part)
         except OSError as error:
             if error.errno not in NO_SPACE:
                 raise
@@ -40,12 +41,12 @@ class Child:
         return {
             "full": False,
             "files": [entry.model_dump() for entry in files],
-            "bad": {str(i): reason for i, reason in found.bad.items()},
-            "tokens": found.tokens,
-            "cut": found.cut,
+            "bad": {str(i): reason for i, reason in encoded.bad.items()},
+            "tokens": encoded.tokens,
+            "cut": encoded.cut,
         }
 
     def vectors(self, texts: list[str]) -> list[list[float]]:
-        """A few texts at once, for a search."""
-        found = self._worker.encoded(texts).vectors
-        return [] if found is None else found.tolist()
+        """The vectors of a few texts, for a search."""
+        vectors = self._worker.encoded(texts).vectors
+        return [] if vectors is None else vectors.tolist()

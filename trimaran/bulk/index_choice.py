@@ -1,4 +1,4 @@
-"""Which kind of Faiss index fits so many vectors and so much memory, and why."""
+"""Chooses the kind of Faiss index by the number of vectors and the memory, and says why."""
 
 from __future__ import annotations
 
@@ -8,23 +8,22 @@ from typing import Literal, get_args
 
 from trimaran.core.spec import Frozen
 
-IndexType = Literal["flat", "ivf", "ivfpq", "hnsw"]
-TYPES: tuple[IndexType, ...] = get_args(IndexType)
+IndexKind = Literal["flat", "ivf", "ivfpq", "hnsw"]
+INDEX_KINDS: tuple[IndexKind, ...] = get_args(IndexKind)
 EXACT_LIMIT = 50_000
 GRAPH_LIMIT = 2_000_000
 LINKS = 32
-# Faiss wants at least this many vectors to train each list, and no more than 256 help.
+# Faiss asks for at least this many training vectors for each list, and uses at most 256.
 TRAINED_PER_LIST = 39
-CODE_BYTES_PER_NUMBERS = 4
+_NUMBERS_PER_CODE_BYTE = 4
 
 
-class Choice(Frozen):
-    type: IndexType
+class IndexChoice(Frozen):
+    kind: IndexKind
     reason: str
-    size_bytes: int
 
 
-_SIZES: dict[IndexType, Callable[[int, int], int]] = {
+_SIZES_BYTES: dict[IndexKind, Callable[[int, int], int]] = {
     "flat": lambda count, width: count * width * 4,
     "hnsw": lambda count, width: count * (width * 4 + 2 * LINKS * 4),
     "ivf": lambda count, width: count * (width * 4 + 8) + lists_for(count) * width * 4,
@@ -32,39 +31,34 @@ _SIZES: dict[IndexType, Callable[[int, int], int]] = {
 }
 
 
-def chosen(count: int, width: int, memory_bytes: int, *, wanted: IndexType | None = None) -> Choice:
-    """`memory_bytes` is what may be used; building takes about twice what the index keeps."""
-    sizes = {name: size(count, width) for name, size in _SIZES.items()}
-    if wanted is not None:
-        return Choice(type=wanted, reason=f"{wanted} was asked for", size_bytes=sizes[wanted])
-    budget = memory_bytes // 2
-    said = f"{count:,} vectors of {width}"
-    kind: IndexType
-    if count <= EXACT_LIMIT and sizes["flat"] <= budget:
-        kind, why = "flat", f"{said} are few enough (up to {EXACT_LIMIT:,}) for an exact search"
-    elif count <= GRAPH_LIMIT and sizes["hnsw"] <= budget:
-        kind, why = "hnsw", f"{said} and their graph ({_said(sizes['hnsw'])}) fit into half of {_said(memory_bytes)}"
-    elif sizes["ivf"] <= budget:
-        kind, why = "ivf", f"{said} fit whole ({_said(sizes['ivf'])}) into half of {_said(memory_bytes)}"
+def choose_index(count: int, width: int, memory_bytes: int) -> IndexChoice:
+    """The most exact kind that fits into half of the memory: building takes about twice what the index keeps."""
+    sizes = {kind: size(count, width) for kind, size in _SIZES_BYTES.items()}
+    half = memory_bytes // 2
+    vectors, memory = f"{count:,} vectors of {width}", _readable(memory_bytes)
+    kind: IndexKind
+    if count <= EXACT_LIMIT and sizes["flat"] <= half:
+        kind, reason = "flat", f"{vectors} are few enough (up to {EXACT_LIMIT:,}) for an exact search"
+    elif count <= GRAPH_LIMIT and sizes["hnsw"] <= half:
+        kind, reason = "hnsw", f"{vectors} and their graph ({_readable(sizes['hnsw'])}) fit into half of {memory}"
+    elif sizes["ivf"] <= half:
+        kind, reason = "ivf", f"{vectors} fit whole ({_readable(sizes['ivf'])}) into half of {memory}"
     else:
-        kind = "ivfpq"
-        why = (
-            f"{said} whole ({_said(sizes['ivf'])}) exceed half of {_said(memory_bytes)}, "
-            f"as codes they are {_said(sizes['ivfpq'])}"
-        )
-    return Choice(type=kind, reason=why, size_bytes=sizes[kind])
+        whole, codes = _readable(sizes["ivf"]), _readable(sizes["ivfpq"])
+        kind, reason = "ivfpq", f"{vectors} whole ({whole}) exceed half of {memory}, as codes they are {codes}"
+    return IndexChoice(kind=kind, reason=reason)
 
 
 def lists_for(count: int) -> int:
-    """About 4 √n lists, as long as each has enough vectors to be trained by."""
+    """About 4 √n inverted lists, as long as each has enough vectors to be trained."""
     return max(1, min(round(4 * math.sqrt(count)), count // TRAINED_PER_LIST))
 
 
 def code_bytes(width: int) -> int:
     """Bytes of a product-quantised vector: the largest divisor of the width up to a quarter of it."""
-    wanted = max(1, width // CODE_BYTES_PER_NUMBERS)
-    return next(size for size in range(wanted, 0, -1) if width % size == 0)
+    most = max(1, width // _NUMBERS_PER_CODE_BYTE)
+    return next(size for size in range(most, 0, -1) if width % size == 0)
 
 
-def _said(size_bytes: int) -> str:
+def _readable(size_bytes: int) -> str:
     return f"{size_bytes / 2**30:.1f} GiB" if size_bytes >= 2**30 else f"{size_bytes / 2**20:.1f} MiB"

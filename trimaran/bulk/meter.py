@@ -1,4 +1,4 @@
-"""How far a run is: rows, rates and the time left, told every moment on a terminal and every ten seconds in a log."""
+"""Shows how far a run is: rows, rates and the time left."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ _TICK_S = 0.5
 
 
 class Meter:
-    """Counts from many threads; one ticker shows. Rates are of this run, without the parts that were there."""
+    """Counts from many threads; one thread shows the counts. Rates leave out the parts of an earlier run."""
 
     def __init__(self, step: Step, *, total_bytes: int) -> None:
+        """`total_bytes` is the size of the input, or 0 where it is unknown."""
         self._step = step
         self._total_bytes = total_bytes
         self._begun_s = time.monotonic()
@@ -25,7 +26,7 @@ class Meter:
         self._bytes = self._bytes_reused = 0
 
     def running(self, index: int, rows: int, tokens: int) -> None:
-        """A part that is being worked on, and how far it is."""
+        """Rows and tokens so far of a part that is being encoded."""
         with self._lock:
             self._running[index] = (rows, tokens)
 
@@ -58,31 +59,32 @@ class Meter:
     def rates(self) -> str:
         return f"{self.rows / self.elapsed_s:,.0f} rows/s · {self.tokens / self.elapsed_s:,.0f} tokens/s"
 
-    def words(self) -> str:
+    def summary(self) -> str:
         left_s = self.left_s()
         return self.rates() if left_s is None else f"{self.rates()} · {duration(left_s)} left"
 
     def left_s(self) -> float | None:
-        """By the bytes of the input that are still to be worked on; None while nothing is known of them."""
-        wanted = self._total_bytes - self._bytes_reused
-        if self._total_bytes <= 0 or wanted <= 0 or self._bytes <= 0:
+        """An estimate from the bytes of the input that are left; None before the first part is done."""
+        to_read = self._total_bytes - self._bytes_reused
+        if self._total_bytes <= 0 or to_read <= 0 or self._bytes <= 0:
             return None
-        return max(0.0, (wanted - self._bytes) * self.elapsed_s / self._bytes)
+        return max(0.0, (to_read - self._bytes) * self.elapsed_s / self._bytes)
 
     def total_rows(self) -> int | None:
-        """An estimate from the rows so far and the share of the input that they were."""
-        read = self._bytes + self._bytes_reused
+        """An estimate from the rows so far and their share of the input's bytes."""
+        rows, read = self._rows + self._reused, self._bytes + self._bytes_reused
         if self._total_bytes <= 0 or read <= 0:
             return None
-        return max(self._rows + self._reused, round((self._rows + self._reused) * self._total_bytes / read))
+        return max(rows, round(rows * self._total_bytes / read))
 
     @contextmanager
     def ticking(self) -> Iterator[None]:
+        """Shows the counts twice a second until the block ends."""
         stop = threading.Event()
 
         def tick() -> None:
             while not stop.wait(_TICK_S):
-                self._step.advance(self.rows + self._reused, self.total_rows(), self.words())
+                self._step.advance(self.rows + self._reused, self.total_rows(), self.summary())
 
         ticker = threading.Thread(target=tick, daemon=True)
         ticker.start()

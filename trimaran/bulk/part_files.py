@@ -1,4 +1,4 @@
-"""A chunk's results as the files of one part, and back: Parquet, NumPy, Faiss and JSON lines."""
+"""Writes the results of a chunk as the files of one part, and reads their vectors back."""
 
 from __future__ import annotations
 
@@ -16,32 +16,33 @@ from trimaran.bulk.answer_types import answer_type
 from trimaran.bulk.chunks import Identity
 from trimaran.core.errors import UsageError
 from trimaran.core.spec import Frozen
+from trimaran.runtime.text import Array
 
-Format = Literal["parquet", "npy", "faiss", "jsonl"]
-DType = Literal["fp32", "fp16", "int8"]
-Array = npt.NDArray[Any]
+PartFormat = Literal["parquet", "npy", "faiss", "jsonl"]
+VectorDType = Literal["fp32", "fp16", "int8"]
 Vectors = npt.NDArray[np.float32]
-_KINDS: dict[DType, Any] = {"fp32": np.float32, "fp16": np.float16, "int8": np.int8}
+Files = dict[str, bytes]
+_NUMPY_TYPES: dict[VectorDType, Any] = {"fp32": np.float32, "fp16": np.float16, "int8": np.int8}
 
 
-class Shape(Frozen):
-    """What every part of a run has in common. `width` is 0 where the answers are no vectors."""
+class RunShape(Frozen):
+    """What every part of a run has in common."""
 
-    artifact: str
+    artifact: str  # digest
     task: str
-    format: Format
-    dtype: DType
-    width: int
+    format: PartFormat
+    dtype: VectorDType
+    width: int  # numbers of a vector; 0 where the answers are no vectors
 
 
 @dataclass(frozen=True)
-class Part:
+class PartResults:
     """The results of one chunk, in the order of its rows."""
 
     rows: Sequence[int]
     ids: Sequence[Identity]
     vectors: Vectors | None
-    answers: Sequence[Any]
+    answers: Sequence[Any]  # empty where there are vectors
 
 
 @dataclass(frozen=True)
@@ -53,8 +54,8 @@ class VectorBlock:
     vectors: Vectors
 
 
-def refuse_mismatch(shape: Shape) -> None:
-    """Formats and types that cannot hold a task's results are refused before anything is worked out."""
+def refuse_mismatch(shape: RunShape) -> None:
+    """Raises UsageError if the format or the number type cannot hold the task's results."""
     if not shape.width and shape.format in ("npy", "faiss"):
         raise UsageError(
             f"{shape.task} answers are no vectors: {shape.format} cannot hold them.",
@@ -64,39 +65,43 @@ def refuse_mismatch(shape: Shape) -> None:
         raise UsageError(f"{shape.task} answers are no vectors: --dtype {shape.dtype} does not apply.")
     if shape.format == "faiss" and shape.dtype == "int8":
         raise UsageError(
-            "A Faiss index does not keep our scale for each vector, so int8 cannot go into it as it is.",
+            "A Faiss index does not keep our scale for each vector, so it cannot hold int8.",
             hint="Use --dtype fp32 or fp16, or --format parquet and `trimaran index build --type ivfpq`.",
         )
 
 
-def files_of(part: Part, shape: Shape) -> dict[str, bytes]:
-    """Suffix to content; none for a part without rows, whose columns would have no types."""
-    return {} if not part.rows else _WRITERS[shape.format](part, shape)
+def files_of(part: PartResults, shape: RunShape) -> Files:
+    """Suffix to content. A part without rows has no file: its columns would have no types."""
+    return _FORMATS[shape.format][0](part, shape) if part.rows else {}
 
 
-def stored(vectors: Vectors, dtype: DType) -> tuple[Array, Vectors | None]:
+def vectors_in(folder: Path, names: Sequence[str], shape: RunShape) -> VectorBlock:
+    """The vectors of one part, from its files."""
+    files = {"".join(Path(name).suffixes): folder / name for name in names}
+    return _FORMATS[shape.format][1](files, shape)
+
+
+def stored(vectors: Vectors, dtype: VectorDType) -> tuple[Array, Vectors | None]:
     """The numbers as they are stored, and for int8 the scale of each vector: number = stored * scale."""
     if dtype != "int8":
-        return vectors.astype(_KINDS[dtype]), None
+        return vectors.astype(_NUMPY_TYPES[dtype]), None
     scales = np.abs(vectors).max(axis=1, initial=0.0).astype(np.float32) / np.float32(127)
     scales[scales == 0] = 1
     return np.rint(vectors / scales[:, None]).astype(np.int8), scales
 
 
-def vectors_in(folder: Path, names: Sequence[str], shape: Shape) -> VectorBlock:
-    """The vectors of one part, from its files."""
-    return _READERS[shape.format]({"".join(Path(name).suffixes): folder / name for name in names}, shape)
+def _restored(numbers: Array, scales: Array | None) -> Vectors:
+    wide = numbers.astype(np.float32)
+    return wide if scales is None else wide * scales[:, None].astype(np.float32)
 
 
-def _parquet(part: Part, shape: Shape) -> bytes:
+def _write_parquet(part: PartResults, shape: RunShape) -> Files:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    size = len(part.rows)
-    whole = isinstance(part.ids[0], int)
     columns: dict[str, Any] = {
         "row": pa.array(part.rows, pa.int64()),
-        "id": pa.array(part.ids, pa.int64() if whole else pa.string()),
+        "id": pa.array(part.ids, pa.int64() if isinstance(part.ids[0], int) else pa.string()),
     }
     if part.vectors is None:
         columns["answer"] = pa.array([_columnar(answer) for answer in part.answers], answer_type(shape.task))
@@ -105,10 +110,11 @@ def _parquet(part: Part, shape: Shape) -> bytes:
         columns["vector"] = pa.FixedSizeListArray.from_arrays(pa.array(numbers.ravel()), shape.width)
         if scales is not None:
             columns["scale"] = pa.array(scales)
-    columns["artifact"] = pa.DictionaryArray.from_arrays(pa.array(np.zeros(size, np.int8)), pa.array([shape.artifact]))
+    one_value = pa.array(np.zeros(len(part.rows), np.int8))
+    columns["artifact"] = pa.DictionaryArray.from_arrays(one_value, pa.array([shape.artifact]))
     metadata = {f"trimaran.{key}": str(value) for key, value in shape.model_dump().items()}
     stream = io.BytesIO()
-    # Vectors neither compress nor repeat: tries at both cost time and gain nothing.
+    # Vectors neither compress nor repeat: trying either costs time and gains nothing.
     plain = part.vectors is not None
     pq.write_table(
         pa.table(columns).replace_schema_metadata(metadata),
@@ -117,21 +123,32 @@ def _parquet(part: Part, shape: Shape) -> bytes:
         use_dictionary=["artifact"] if plain else True,
         write_statistics=["row", "id"] if plain else True,
     )
-    return stream.getvalue()
+    return {".parquet": stream.getvalue()}
 
 
-def _parquet_files(part: Part, shape: Shape) -> dict[str, bytes]:
-    return {".parquet": _parquet(part, shape)}
+def _read_parquet(files: dict[str, Path], shape: RunShape) -> VectorBlock:
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(files[".parquet"])
+    numbers = table.column("vector").combine_chunks().flatten().to_numpy(zero_copy_only=False)
+    scales = table.column("scale").to_numpy() if "scale" in table.column_names else None
+    vectors = _restored(numbers.reshape(-1, shape.width), scales)
+    return VectorBlock(table.column("row").to_numpy(), table.column("id").to_pylist(), vectors)
 
 
-def _npy_files(part: Part, shape: Shape) -> dict[str, bytes]:
+def _write_npy(part: PartResults, shape: RunShape) -> Files:
     assert part.vectors is not None
     numbers, scales = stored(part.vectors, shape.dtype)
-    files = {".npy": _npy(numbers), ".ids.jsonl": _id_lines(part)}
-    return files if scales is None else {**files, ".scales.npy": _npy(scales)}
+    files = {".npy": _npy_bytes(numbers), ".ids.jsonl": _json_lines(_id_records(part), ensure_ascii=True)}
+    return files if scales is None else {**files, ".scales.npy": _npy_bytes(scales)}
 
 
-def _faiss_files(part: Part, shape: Shape) -> dict[str, bytes]:
+def _read_npy(files: dict[str, Path], shape: RunShape) -> VectorBlock:
+    scales = np.load(files[".scales.npy"]) if ".scales.npy" in files else None
+    return _block(_records_in(files[".ids.jsonl"]), _restored(np.load(files[".npy"]), scales))
+
+
+def _write_faiss(part: PartResults, shape: RunShape) -> Files:
     """A flat index by inner product, whose ids are the rows."""
     import faiss
 
@@ -143,92 +160,75 @@ def _faiss_files(part: Part, shape: Shape) -> dict[str, bytes]:
     )
     index = faiss.IndexIDMap2(inner)
     index.add_with_ids(np.ascontiguousarray(part.vectors), np.asarray(part.rows, np.int64))
-    return {".faiss": faiss.serialize_index(index).tobytes(), ".ids.jsonl": _id_lines(part)}
+    return {
+        ".faiss": faiss.serialize_index(index).tobytes(),
+        ".ids.jsonl": _json_lines(_id_records(part), ensure_ascii=True),
+    }
 
 
-def _json_files(part: Part, shape: Shape) -> dict[str, bytes]:
-    lines: list[dict[str, Any]] = [
-        {"row": row, "id": identity} for row, identity in zip(part.rows, part.ids, strict=True)
-    ]
-    if part.vectors is None:
-        for line, answer in zip(lines, part.answers, strict=True):
-            line["answer"] = answer
-    else:
-        numbers, scales = stored(part.vectors, shape.dtype)
-        for place, line in enumerate(lines):
-            line["vector"] = numbers[place].tolist()
-            if scales is not None:
-                line["scale"] = float(scales[place])
-    text = "".join(json.dumps(line, ensure_ascii=False, default=_listed) + "\n" for line in lines)
-    return {".jsonl": text.encode("utf-8", "replace")}
-
-
-def _read_parquet(files: dict[str, Path], shape: Shape) -> VectorBlock:
-    import pyarrow.parquet as pq
-
-    table = pq.read_table(files[".parquet"])
-    numbers = table.column("vector").combine_chunks().flatten().to_numpy(zero_copy_only=False)
-    scales = table.column("scale").to_numpy() if "scale" in table.column_names else None
-    vectors = _restored(numbers.reshape(-1, shape.width), scales)
-    return VectorBlock(table.column("row").to_numpy(), table.column("id").to_pylist(), vectors)
-
-
-def _read_npy(files: dict[str, Path], shape: Shape) -> VectorBlock:
-    scales = np.load(files[".scales.npy"]) if ".scales.npy" in files else None
-    rows, ids = _ids_in(files[".ids.jsonl"])
-    return VectorBlock(rows, ids, _restored(np.load(files[".npy"]), scales))
-
-
-def _read_faiss(files: dict[str, Path], shape: Shape) -> VectorBlock:
+def _read_faiss(files: dict[str, Path], shape: RunShape) -> VectorBlock:
     import faiss
 
     mapped: Any = faiss.read_index(str(files[".faiss"]))
     index: Any = faiss.downcast_index(mapped.index)
-    rows, ids = _ids_in(files[".ids.jsonl"])
-    return VectorBlock(rows, ids, np.asarray(index.reconstruct_n(0, index.ntotal), np.float32))
+    vectors = np.asarray(index.reconstruct_n(0, index.ntotal), np.float32)
+    return _block(_records_in(files[".ids.jsonl"]), vectors)
 
 
-def _read_json(files: dict[str, Path], shape: Shape) -> VectorBlock:
-    lines = [json.loads(line) for line in files[".jsonl"].read_text(encoding="utf-8").splitlines()]
-    numbers = np.asarray([line["vector"] for line in lines], np.float32).reshape(-1, shape.width)
-    scales = np.asarray([line["scale"] for line in lines], np.float32) if lines and "scale" in lines[0] else None
-    rows = np.asarray([line["row"] for line in lines], np.int64)
-    return VectorBlock(rows, [line["id"] for line in lines], _restored(numbers, scales))
+def _write_json(part: PartResults, shape: RunShape) -> Files:
+    records = _id_records(part)
+    if part.vectors is None:
+        for record, answer in zip(records, part.answers, strict=True):
+            record["answer"] = answer
+    else:
+        numbers, scales = stored(part.vectors, shape.dtype)
+        for index, record in enumerate(records):
+            record["vector"] = numbers[index].tolist()
+            if scales is not None:
+                record["scale"] = float(scales[index])
+    return {".jsonl": _json_lines(records, ensure_ascii=False)}
 
 
-_WRITERS: dict[Format, Callable[[Part, Shape], dict[str, bytes]]] = {
-    "parquet": _parquet_files,
-    "npy": _npy_files,
-    "faiss": _faiss_files,
-    "jsonl": _json_files,
+def _read_json(files: dict[str, Path], shape: RunShape) -> VectorBlock:
+    records = _records_in(files[".jsonl"])
+    numbers = np.asarray([record["vector"] for record in records], np.float32).reshape(-1, shape.width)
+    scales = np.asarray([record["scale"] for record in records], np.float32) if "scale" in records[0] else None
+    return _block(records, _restored(numbers, scales))
+
+
+_FORMATS: dict[
+    PartFormat,
+    tuple[Callable[[PartResults, RunShape], Files], Callable[[dict[str, Path], RunShape], VectorBlock]],
+] = {
+    "parquet": (_write_parquet, _read_parquet),
+    "npy": (_write_npy, _read_npy),
+    "faiss": (_write_faiss, _read_faiss),
+    "jsonl": (_write_json, _read_json),
 }
-_READERS: dict[Format, Callable[[dict[str, Path], Shape], VectorBlock]] = {
-    "parquet": _read_parquet,
-    "npy": _read_npy,
-    "faiss": _read_faiss,
-    "jsonl": _read_json,
-}
 
 
-def _restored(numbers: Array, scales: Array | None) -> Vectors:
-    wide = numbers.astype(np.float32)
-    return wide if scales is None else wide * scales[:, None].astype(np.float32)
-
-
-def _npy(array: Array) -> bytes:
+def _npy_bytes(array: Array) -> bytes:
     stream = io.BytesIO()
     np.save(stream, array)
     return stream.getvalue()
 
 
-def _id_lines(part: Part) -> bytes:
-    pairs = zip(part.rows, part.ids, strict=True)
-    return "".join(json.dumps({"row": row, "id": identity}) + "\n" for row, identity in pairs).encode()
+def _id_records(part: PartResults) -> list[dict[str, Any]]:
+    return [{"row": row, "id": identity} for row, identity in zip(part.rows, part.ids, strict=True)]
 
 
-def _ids_in(path: Path) -> tuple[npt.NDArray[np.int64], list[Identity]]:
-    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    return np.asarray([line["row"] for line in lines], np.int64), [line["id"] for line in lines]
+def _json_lines(records: list[dict[str, Any]], *, ensure_ascii: bool) -> bytes:
+    lines = (json.dumps(record, ensure_ascii=ensure_ascii, default=_as_list) + "\n" for record in records)
+    return "".join(lines).encode("utf-8", "replace")
+
+
+def _records_in(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
+
+
+def _block(records: list[dict[str, Any]], vectors: Vectors) -> VectorBlock:
+    rows = np.asarray([record["row"] for record in records], np.int64)
+    return VectorBlock(rows, [record["id"] for record in records], vectors)
 
 
 def _columnar(answer: Any) -> Any:
@@ -238,7 +238,7 @@ def _columnar(answer: Any) -> Any:
     return {key: list(value) if isinstance(value, np.ndarray) else value for key, value in answer.items()}
 
 
-def _listed(value: Any) -> Any:
+def _as_list(value: Any) -> Any:
     if isinstance(value, (np.ndarray, np.generic)):
         return value.tolist()
     raise TypeError(f"{type(value).__name__} has no form in JSON")

@@ -1,4 +1,4 @@
-"""From a file to its texts, one at a time and in order; what cannot be read is named with its reason."""
+"""Reads a file row by row, in order. A row that cannot be read comes with the reason."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import csv
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -21,40 +22,40 @@ BAD_JSON = "not JSON"
 BAD_CSV = "not CSV"
 NO_ID = "no id"
 UNREADABLE = "unreadable file"
-_BATCH = 1024
+_PARQUET_BATCH_ROWS = 1024
 _SKIPPED_BYTES = 1 << 20
 
 
-class Columns(Frozen):
-    """Where a row's text is. A column that is a number is a position in files of fields without a header."""
+class InputColumns(Frozen):
+    """Where a row's values are: keys, column names, or positions in .csv and .tsv files without a header."""
 
     text: str = "text"
-    pair: str | None = None
+    pair: str | None = None  # the second text, for tasks that read two
     id: str | None = None
-    longest_bytes: int = 1 << 20
+    longest_bytes: int = 1 << 20  # longer lines and texts are rejected
 
     @property
     def by_position(self) -> bool:
         return self.text.isdecimal()
 
     @property
-    def wanted(self) -> tuple[str, ...]:
+    def names(self) -> tuple[str, ...]:
         return tuple(name for name in (self.text, self.pair, self.id) if name is not None)
 
 
-class Found(NamedTuple):
-    """One row of a file. `line` counts from 1 (in Parquet, rows do); `offset` is how far into the file it ends."""
+class InputRow(NamedTuple):
+    """One row of a file, good or bad."""
 
-    line: int
-    offset: int
+    line: int  # counts from 1; in Parquet, the row's number
+    offset: int  # bytes of the file up to the row's end
     text: Any = None
     pair: Any = None
     id: Any = None
-    reason: str = ""
+    reason: str = ""  # why the row cannot be read
 
 
-def rows_of(source: Source, columns: Columns) -> Iterator[Found]:
-    """Every row of a source, good or bad, each with what was found in the wanted columns."""
+def rows_of(source: Source, columns: InputColumns) -> Iterator[InputRow]:
+    """Every row of a source, good or bad, with the values of its columns."""
     if source.kind == "parquet":
         yield from _parquet_rows(source, columns)
         return
@@ -67,7 +68,7 @@ def rows_of(source: Source, columns: Columns) -> Iterator[Found]:
 
 
 def _lines(stream: BinaryIO, longest: int) -> Iterator[tuple[int, int, bytes | None]]:
-    """Number, end and bytes of each line; None for one longer than `longest`, which is never held whole."""
+    """Number, end offset and bytes of each line. A line longer than `longest` is None and is never held whole."""
     number = offset = 0
     while raw := stream.readline(longest + 2):
         number += 1
@@ -83,39 +84,40 @@ def _lines(stream: BinaryIO, longest: int) -> Iterator[tuple[int, int, bytes | N
         yield number, offset, line if len(line) <= longest else None
 
 
-def _text_rows(stream: BinaryIO, columns: Columns) -> Iterator[Found]:
+def _text_rows(stream: BinaryIO, columns: InputColumns) -> Iterator[InputRow]:
     for number, offset, line in _lines(stream, columns.longest_bytes):
-        yield Found(number, offset, reason=TOO_LONG) if line is None else Found(number, offset, text=line)
+        yield InputRow(number, offset, reason=TOO_LONG) if line is None else InputRow(number, offset, text=line)
 
 
-def _json_rows(stream: BinaryIO, columns: Columns) -> Iterator[Found]:
+def _json_rows(stream: BinaryIO, columns: InputColumns) -> Iterator[InputRow]:
     for number, offset, line in _lines(stream, columns.longest_bytes):
         if line is None:
-            yield Found(number, offset, reason=TOO_LONG)
+            yield InputRow(number, offset, reason=TOO_LONG)
             continue
         if not line.strip():
-            yield Found(number, offset, reason=EMPTY)
+            yield InputRow(number, offset, reason=EMPTY)
             continue
         try:
             value = json.loads(line.decode("utf-8"))
         except UnicodeDecodeError:
-            yield Found(number, offset, reason=NOT_UTF8)
+            yield InputRow(number, offset, reason=NOT_UTF8)
         except (ValueError, RecursionError):
-            yield Found(number, offset, reason=BAD_JSON)
+            yield InputRow(number, offset, reason=BAD_JSON)
         else:
             yield _from_fields(number, offset, {columns.text: value} if isinstance(value, str) else value, columns)
 
 
-def _field_rows(stream: BinaryIO, columns: Columns, **dialect: Any) -> Iterator[Found]:
-    """CSV by the standard library over bounded lines. A line too long spoils the record it is part of."""
-    place = {"line": 0, "offset": 0, "spoiled": 0}
+def _field_rows(stream: BinaryIO, columns: InputColumns, **dialect: Any) -> Iterator[InputRow]:
+    """CSV by the standard library over bounded lines. A line that is too long rejects the record it is part of."""
+    position = {"line": 0, "offset": 0}
+    line_too_long = False
 
     def lines() -> Iterator[str]:
+        nonlocal line_too_long
         for number, offset, line in _lines(stream, columns.longest_bytes):
-            place.update(line=number, offset=offset)
-            if line is None:
-                place["spoiled"] = number
-            # Bytes that are no UTF-8 travel as lone surrogates and are noticed with the field they are in.
+            position.update(line=number, offset=offset)
+            line_too_long |= line is None
+            # Bytes that are not UTF-8 become lone surrogates, and the field that holds them is rejected later.
             yield (line or b"").decode("utf-8", "surrogateescape") + "\n"
 
     csv.field_size_limit(max(1, columns.longest_bytes))
@@ -127,40 +129,30 @@ def _field_rows(stream: BinaryIO, columns: Columns, **dialect: Any) -> Iterator[
         except StopIteration:
             return
         except csv.Error as error:
-            reason = TOO_LONG if "field limit" in str(error) else BAD_CSV
-            yield Found(place["line"], place["offset"], reason=reason)
+            yield InputRow(**position, reason=TOO_LONG if "field limit" in str(error) else BAD_CSV)
             continue
-        number, offset = place["line"], place["offset"]
-        if place["spoiled"]:
-            place["spoiled"] = 0
-            yield Found(number, offset, reason=TOO_LONG)
+        if line_too_long:
+            line_too_long = False
+            yield InputRow(**position, reason=TOO_LONG)
         elif header is None and not columns.by_position:
             header = fields
         elif not fields:
-            yield Found(number, offset, reason=EMPTY)
+            yield InputRow(**position, reason=EMPTY)
         else:
             names = [str(index) for index in range(len(fields))] if header is None else header
-            yield _from_fields(number, offset, dict(zip(names, fields, strict=False)), columns)
+            yield _from_fields(**position, fields=dict(zip(names, fields, strict=False)), columns=columns)
 
 
-def _csv_rows(stream: BinaryIO, columns: Columns) -> Iterator[Found]:
-    yield from _field_rows(stream, columns)
-
-
-def _tsv_rows(stream: BinaryIO, columns: Columns) -> Iterator[Found]:
-    """Tab-separated values know no quotes: a text may begin with one."""
-    yield from _field_rows(stream, columns, delimiter="\t", quoting=csv.QUOTE_NONE)
-
-
-_READERS: dict[str, Callable[[BinaryIO, Columns], Iterator[Found]]] = {
+_READERS: dict[str, Callable[[BinaryIO, InputColumns], Iterator[InputRow]]] = {
     "txt": _text_rows,
     "jsonl": _json_rows,
-    "csv": _csv_rows,
-    "tsv": _tsv_rows,
+    "csv": _field_rows,
+    # Tab-separated values have no quotes: a text may begin with one.
+    "tsv": partial(_field_rows, delimiter="\t", quoting=csv.QUOTE_NONE),
 }
 
 
-def _parquet_rows(source: Source, columns: Columns) -> Iterator[Found]:
+def _parquet_rows(source: Source, columns: InputColumns) -> Iterator[InputRow]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -168,19 +160,19 @@ def _parquet_rows(source: Source, columns: Columns) -> Iterator[Found]:
     try:
         with pq.ParquetFile(source.path) as file:
             total = max(1, file.metadata.num_rows)
-            present = [name for name in dict.fromkeys(columns.wanted) if name in file.schema_arrow.names]
-            for batch in file.iter_batches(batch_size=_BATCH, columns=present):
+            present = [name for name in dict.fromkeys(columns.names) if name in file.schema_arrow.names]
+            for batch in file.iter_batches(batch_size=_PARQUET_BATCH_ROWS, columns=present):
                 values = {name: _plain(batch.column(name), pa).to_pylist() for name in present}
                 for index in range(batch.num_rows):
                     row += 1
-                    fields = {name: found[index] for name, found in values.items()}
+                    fields = {name: column[index] for name, column in values.items()}
                     yield _from_fields(row, source.size_bytes * row // total, fields, columns)
     except (OSError, pa.ArrowException) as error:
-        yield Found(row + 1, source.size_bytes, reason=f"{UNREADABLE}: {first_line(error)[:200]}")
+        yield InputRow(row + 1, source.size_bytes, reason=f"{UNREADABLE}: {first_line(error)[:200]}")
 
 
 def _plain(column: Any, pa: Any) -> Any:
-    """Texts as bytes, so that one that is not UTF-8 spoils its own row and not the batch."""
+    """Texts as bytes, so that a text that is not UTF-8 rejects its own row and not the whole batch."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if pa.types.is_string(column.type) or pa.types.is_string_view(column.type):
@@ -188,12 +180,12 @@ def _plain(column: Any, pa: Any) -> Any:
     return column.cast(pa.large_binary()) if pa.types.is_large_string(column.type) else column
 
 
-def _from_fields(line: int, offset: int, fields: Any, columns: Columns) -> Found:
+def _from_fields(line: int, offset: int, fields: Any, columns: InputColumns) -> InputRow:
     if not isinstance(fields, Mapping):
-        return Found(line, offset, reason=NOT_TEXT)
-    missing = [name for name in columns.wanted if name not in fields]
+        return InputRow(line, offset, reason=NOT_TEXT)
+    missing = [name for name in columns.names if name not in fields]
     if missing:
-        return Found(line, offset, reason=f"no column {missing[0]!r}")
+        return InputRow(line, offset, reason=f"no column {missing[0]!r}")
     pair = fields[columns.pair] if columns.pair is not None else None
     identity = fields[columns.id] if columns.id is not None else None
-    return Found(line, offset, text=fields[columns.text], pair=pair, id=identity)
+    return InputRow(line, offset, text=fields[columns.text], pair=pair, id=identity)

@@ -1,24 +1,34 @@
-"""One bulk run from texts to vectors: what is to be done, who does it, and what is left behind."""
+"""One bulk run: checks the settings, lets an engine encode the missing parts, and writes the manifest."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import trimaran
 from trimaran.bulk.chunks import chunks_of
 from trimaran.bulk.delivery import Delivery
 from trimaran.bulk.local_engine import encode_locally
 from trimaran.bulk.meter import Meter
-from trimaran.bulk.part_files import DType, Format, Shape, refuse_mismatch
-from trimaran.bulk.readers import Columns
-from trimaran.bulk.run_folder import BulkManifest, PartEntry, Receipt, RunFolder, Settings, Timing, counted
+from trimaran.bulk.part_files import PartFormat, RunShape, VectorDType, refuse_mismatch
+from trimaran.bulk.readers import InputColumns
+from trimaran.bulk.run_folder import (
+    REJECTS,
+    BulkManifest,
+    BulkSettings,
+    PartEntry,
+    PartFacts,
+    PartReceipt,
+    RunFolder,
+    RunTiming,
+)
 from trimaran.bulk.sources import STDIN, Source
-from trimaran.bulk.worker import How, lanes_for, require_prompt, width_of
+from trimaran.bulk.worker import EncodeOptions, lanes_for, require_prompt, width_of
 from trimaran.core.artifact import Artifact
 from trimaran.core.environment import capture, usable_cores
 from trimaran.core.errors import UsageError, ValidationError
@@ -27,85 +37,71 @@ from trimaran.core.tasks import task
 
 EngineName = Literal["local", "ray"]
 PART_ROWS = 2048
-# Token vectors are a matrix for each text, so a part of them holds fewer.
-_PART_ROWS = {"feature-extraction": 256}
 DISK_WAIT_S = 300.0
 
 
 @dataclass(frozen=True)
-class Work:
-    """Who works: processes or actors, and cores for each; None is for the engine to decide."""
+class WorkerOptions:
+    """Which engine encodes, and with how many workers; with None, the engine decides."""
 
     engine: EngineName = "local"
-    workers: int | None = None
-    threads: int | None = None
-    address: str | None = None
+    workers: int | None = None  # child processes or Ray actors
+    threads: int | None = None  # cores of each worker
+    address: str | None = None  # of a Ray cluster
 
 
 def settings_for(
     artifact: Artifact,
     *,
-    columns: Columns,
-    how: How,
-    format_: Format = "parquet",
-    dtype: DType = "fp32",
+    columns: InputColumns,
+    how: EncodeOptions,
+    format_: PartFormat = "parquet",
+    dtype: VectorDType = "fp32",
     part_rows: int | None = None,
-) -> Settings:
-    """The settings of a run, or the reason why this artifact cannot have them."""
-    shape = Shape(artifact=artifact.digest, task=artifact.task, format=format_, dtype=dtype, width=width_of(artifact))
-    refuse_mismatch(shape)
-    wanted = task(artifact.task).texts
-    if artifact.task == "zero-shot-classification":
-        wanted = "single"
-        if not how.ask.get("labels"):
-            raise UsageError("Zero-shot classification wants labels.", hint="""Give --ask 'labels=["one", "two"]'.""")
-    require_prompt(artifact, how)
-    if wanted == "pair" and columns.pair is None:
-        raise UsageError(f"{artifact.task} reads two texts a row.", hint="Name the second one's column with --pair.")
-    if wanted == "single" and columns.pair is not None:
-        raise UsageError(f"{artifact.task} reads one text a row.", hint="Leave --pair away.")
-    return Settings(
-        shape=shape, columns=columns, how=how, part_rows=part_rows or _PART_ROWS.get(artifact.task, PART_ROWS)
+) -> BulkSettings:
+    """The settings of a run; raises UsageError if they do not fit the artifact."""
+    shape = RunShape(
+        artifact=artifact.digest, task=artifact.task, format=format_, dtype=dtype, width=width_of(artifact)
     )
+    refuse_mismatch(shape)
+    row = task(artifact.task)
+    texts = row.bulk_texts or row.texts
+    for option, example in row.needs_options.items():
+        if not how.ask.get(option):
+            raise UsageError(f"{artifact.task} needs {option}.", hint=f"Give --ask '{option}={example}'.")
+    require_prompt(artifact, how)
+    if texts == "pair" and columns.pair is None:
+        raise UsageError(f"{artifact.task} reads two texts a row.", hint="Name the second one's column with --pair.")
+    if texts == "single" and columns.pair is not None:
+        raise UsageError(f"{artifact.task} reads one text a row.", hint="Leave out --pair.")
+    return BulkSettings(shape=shape, columns=columns, how=how, part_rows=part_rows or row.bulk_part_rows or PART_ROWS)
 
 
 def encode(
     artifact: Artifact,
     sources: Sequence[Source],
     output: Path,
-    settings: Settings,
-    work: Work,
+    settings: BulkSettings,
+    work: WorkerOptions,
     *,
     progress: Progress,
     resume: bool = False,
     strict: bool = False,
     disk_wait_s: float = DISK_WAIT_S,
 ) -> BulkManifest:
-    """Encodes every good row of the sources into `output`; what an earlier run left whole is kept when resuming."""
+    """Encodes every good row of the sources into `output`. With `resume`, whole parts of an earlier run are kept."""
     environment = capture()
     begun, begun_s = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
     known_size = all(source.path != STDIN for source in sources)
     with RunFolder(output).opened(settings, resume=resume) as folder, progress.stage("encode") as step:
         meter = Meter(step, total_bytes=sum(source.size_bytes for source in sources) if known_size else 0)
-        delivery = Delivery(folder, meter, progress, strict, disk_wait_s, known=folder.receipts())
+        delivery = Delivery(folder, meter, progress, strict, disk_wait_s, earlier=folder.receipts())
         with meter.ticking():
-            if work.engine == "ray":
-                from trimaran.bulk.ray_engine import encode_on_ray
-
-                workers, lanes = encode_on_ray(artifact, sources, delivery, settings=settings, work=work)
-            else:
-                workers = work.workers or 1
-                cores = work.threads or max(1, usable_cores() // workers)
-                lanes, threads = lanes_for(artifact, cores, environment.memory_bytes // workers)
-                chunks = delivery.wanted(chunks_of(sources, settings.columns, rows=settings.part_rows))
-                encode_locally(
-                    artifact, chunks, delivery, settings=settings, workers=workers, lanes=lanes, threads=threads
-                )
+            workers, lanes = _encode_missing(artifact, sources, delivery, settings, work, environment.memory_bytes)
         receipts = delivery.receipts
         require_every_row(receipts)
-        folder.remove_beyond(receipts)
+        folder.remove_others(receipts)
         seconds = time.monotonic() - begun_s
-        reused = [index for index, receipt in receipts.items() if delivery.known.get(index) == receipt]
         manifest = BulkManifest(
             trimaran=trimaran.__version__,
             model=artifact.name,
@@ -115,17 +111,11 @@ def encode(
             engine=work.engine,
             workers=workers,
             lanes=lanes,
-            rows_read=sum(receipt.size for receipt in receipts.values()),
-            rows_written=sum(receipt.rows for receipt in receipts.values()),
-            rows_rejected=sum(receipt.size - receipt.rows for receipt in receipts.values()),
-            rejected=counted(receipts),
-            rows_cut=sum(receipt.cut for receipt in receipts.values()),
-            tokens=sum(receipt.tokens for receipt in receipts.values()),
-            parts=tuple(_entry(receipts[index]) for index in sorted(receipts)),
-            parts_reused=len(reused),
+            **_totals(receipts),
+            parts_reused=sum(delivery.earlier.get(index) == receipt for index, receipt in receipts.items()),
             restarts=delivery.restarts,
             waits_for_disk=delivery.waits_for_disk,
-            timing=Timing(
+            timing=RunTiming(
                 begun=begun,
                 seconds=round(seconds, 3),
                 rows=meter.rows,
@@ -135,33 +125,63 @@ def encode(
             ),
             environment=environment,
         )
-        delivery.patiently(lambda: folder.finish(manifest, receipts))
+        delivery.retry_while_disk_full(lambda: folder.finish(manifest, receipts))
         step.outcome(f"{manifest.rows_written:,} rows in {len(manifest.parts)} parts, {meter.rates()}")
     if manifest.rows_read and not manifest.rows_written:
         reason = next(iter(manifest.rejected))
         raise ValidationError(
             f"None of the {manifest.rows_read:,} rows could be encoded: mostly {reason}.",
-            hint=f"See {folder.root / 'rejects.jsonl'}; --column names where the text is.",
+            hint=f"See {folder.root / REJECTS}; --column names where the text is.",
             rejected=manifest.rejected,
         )
     return manifest
 
 
-def require_every_row(receipts: dict[int, Receipt]) -> None:
-    """Parts must follow one another from row 0 without a gap: no row lost, none twice."""
-    wanted = 0
-    for place, index in enumerate(sorted(receipts)):
-        if index != place or receipts[index].first_row != wanted:
-            raise AssertionError(f"part {index} begins at row {receipts[index].first_row}, wanted {wanted}")
-        wanted += receipts[index].size
+def _encode_missing(
+    artifact: Artifact,
+    sources: Sequence[Source],
+    delivery: Delivery,
+    settings: BulkSettings,
+    work: WorkerOptions,
+    memory_bytes: int,
+) -> tuple[int, int]:
+    """Encodes what no whole part covers; returns the number of workers, and of lanes of each."""
+    if work.engine == "ray":
+        from trimaran.bulk.ray_engine import encode_on_ray
+
+        return encode_on_ray(artifact, sources, delivery, settings=settings, work=work)
+    workers = work.workers or 1
+    cores = work.threads or max(1, usable_cores() // workers)
+    lanes, threads = lanes_for(artifact, cores, memory_bytes // workers)
+    chunks = delivery.missing(chunks_of(sources, settings.columns, rows=settings.part_rows))
+    encode_locally(artifact, chunks, delivery, settings=settings, workers=workers, lanes=lanes, threads=threads)
+    return workers, lanes
 
 
-def _entry(receipt: Receipt) -> PartEntry:
-    return PartEntry(
-        index=receipt.index,
-        first_row=receipt.first_row,
-        size=receipt.size,
-        rows=receipt.rows,
-        rejected=receipt.size - receipt.rows,
-        files=receipt.files,
-    )
+def require_every_row(receipts: Mapping[int, PartReceipt]) -> None:
+    """Parts must follow one another from row 0 without a gap, so that no row is lost and none is there twice."""
+    next_row = 0
+    for position, index in enumerate(sorted(receipts)):
+        if index != position or receipts[index].first_row != next_row:
+            raise AssertionError(f"part {index} begins at row {receipts[index].first_row}, wanted {next_row}")
+        next_row += receipts[index].size
+
+
+def _totals(receipts: Mapping[int, PartReceipt]) -> dict[str, Any]:
+    """The fields of the manifest that sum up or list the parts."""
+    in_order = [receipts[index] for index in sorted(receipts)]
+    rejected: Counter[str] = Counter()
+    for receipt in in_order:
+        rejected.update(receipt.rejected)
+    return {
+        "rows_read": sum(receipt.size for receipt in in_order),
+        "rows_written": sum(receipt.rows for receipt in in_order),
+        "rows_rejected": rejected.total(),
+        "rejected": dict(rejected.most_common()),
+        "rows_cut": sum(receipt.cut for receipt in in_order),
+        "tokens": sum(receipt.tokens for receipt in in_order),
+        "parts": tuple(
+            PartEntry(**receipt.model_dump(include=set(PartFacts.model_fields)), rejected=receipt.size - receipt.rows)
+            for receipt in in_order
+        ),
+    }

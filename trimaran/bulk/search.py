@@ -1,23 +1,22 @@
-"""The nearest vectors of an index to a text, by the artifact that made them or by a served model."""
+"""Searches an index for the vectors nearest to a text."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from pydantic import ValidationError as SchemaError
 
-from trimaran.bulk.faiss_index import IndexFacts, facts_path, faiss_library, ids_path, prepared
-from trimaran.bulk.part_files import Shape
-from trimaran.bulk.vectors import Vectors
-from trimaran.bulk.worker import How, require_prompt, width_of
-from trimaran.core import isolation
+from trimaran.bulk.child import EncodeChild
+from trimaran.bulk.faiss_index import IndexFacts, facts_path, faiss_library, ids_path, ready_for_index
+from trimaran.bulk.part_files import Vectors
+from trimaran.bulk.worker import EncodeOptions, require_prompt, width_of
 from trimaran.core.artifact import Artifact
 from trimaran.core.environment import usable_cores
 from trimaran.core.errors import IntegrityError, UsageError
+from trimaran.core.isolation import Worker
 from trimaran.core.spec import Frozen
 
 _DEADLINE_S = 600.0
@@ -28,8 +27,8 @@ class Hit(Frozen):
     score: float
 
 
-class Index:
-    """An index file with what is known of it."""
+class SavedIndex:
+    """An index file with its facts and its ids."""
 
     def __init__(self, path: Path) -> None:
         if not path.is_file() or not facts_path(path).is_file():
@@ -56,29 +55,28 @@ class Index:
                 f"The index holds vectors of {self.facts.width} numbers, the model gives {vectors.shape[1]}.",
                 hint=f"Search with the model that made it: {self.facts.model}.",
             )
-        ready = prepared(vectors, self.facts.metric)
-        scores, places = self._index.search(ready, min(k, self.facts.count))
+        ready = ready_for_index(vectors, self.facts.metric)
+        scores, positions = self._index.search(ready, min(k, self.facts.count))
         return [
             [Hit(id=self._ids[place], score=float(score)) for score, place in zip(*row, strict=True) if place >= 0]
-            for row in zip(scores, places, strict=True)
+            for row in zip(scores, positions, strict=True)
         ]
 
 
-def vectors_by_artifact(artifact: Artifact, how: How, texts: Sequence[str]) -> Vectors:
-    """In a child process, as everything is that an engine can take down."""
+def vectors_by_artifact(artifact: Artifact, how: EncodeOptions, texts: Sequence[str]) -> Vectors:
+    """Encodes a few texts in a child process, so that an engine that crashes does not end this one."""
     width = width_of(artifact)
     if not width:
         raise UsageError(f"{artifact.directory.name} answers {artifact.task}, not vectors.")
     require_prompt(artifact, how)
-    shape = Shape(artifact=artifact.digest, task=artifact.task, format="parquet", dtype="fp32", width=width)
-    arguments: dict[str, Any] = {
-        "directory": str(artifact.directory),
-        "lanes": 1,
-        "threads": usable_cores(),
-        "how": how.model_dump(mode="json"),
-        "shape": shape.model_dump(mode="json"),
-    }
-    with isolation.Worker(environment=artifact.execution_environment) as child:
-        child.call("trimaran.bulk.child:Child", deadline_s=_DEADLINE_S, **arguments)
-        found = child.call(".vectors", deadline_s=_DEADLINE_S, texts=list(texts))
-    return np.asarray(found, np.float32).reshape(len(texts), width)
+    with Worker(environment=artifact.execution_environment) as worker:
+        child = worker.hold(
+            EncodeChild,
+            _DEADLINE_S,
+            directory=str(artifact.directory),
+            lanes=1,
+            threads=usable_cores(),
+            how=how.model_dump(mode="json"),
+        )
+        vectors = child.call(EncodeChild.vectors, _DEADLINE_S, texts=list(texts))
+    return np.asarray(vectors, np.float32).reshape(len(texts), width)

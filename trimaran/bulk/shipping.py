@@ -1,4 +1,4 @@
-"""An artifact on its way to another machine: known by digest, landed once there, compared with its manifest."""
+"""Sends an artifact to another machine's store, once for each machine, and compares it with its manifest there."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from trimaran.core.store import Store, default_home, locked, publish, temporary_
 
 @dataclass(frozen=True)
 class Shipment:
-    """The manifest, and for each file what `fetch` turns into its bytes where it lands."""
+    """An artifact that can be sent."""
 
     manifest: str
-    files: Mapping[str, Any]
+    files: Mapping[str, Any]  # name to what `fetch` turns into bytes on the other machine
 
 
 def pack(artifact: Artifact, put: Callable[[bytes], Any]) -> Shipment:
-    """Puts each file where every machine can fetch it from; files are compared with the manifest first."""
+    """Compares the files with the manifest and puts each where every machine can fetch it."""
     verify_files(artifact)
     return Shipment(
         manifest=artifact.to_json(),
@@ -28,27 +28,27 @@ def pack(artifact: Artifact, put: Callable[[bytes], Any]) -> Shipment:
     )
 
 
-def landed(shipment: Shipment, fetch: Callable[[Any], bytes]) -> Artifact:
-    """The artifact in this machine's store; fetched only where the store has none of that digest.
+def unpack(shipment: Shipment, fetch: Callable[[Any], bytes]) -> Artifact:
+    """The artifact in this machine's store; it is fetched only if the store does not have it.
 
-    Of several workers on one machine the first fetches and the others wait for it.
+    Of several workers on one machine, the first fetches and the others wait for it.
     """
     store = Store(default_home() / "store")
-    wanted = Artifact.model_validate_json(shipment.manifest)
-    target = store.path_of(wanted.recipe)
+    sent = Artifact.model_validate_json(shipment.manifest)
+    target = store.path_of(sent.recipe)
     with locked(store.root):
         try:
-            found = store.find(wanted.recipe)
+            present = store.find(sent.recipe)
         except IntegrityError:
-            found = None
-        # Two builds of one recipe may differ in their bytes; the one that was asked for is the one to run.
-        if found is not None and found.files == wanted.files:
-            return found
+            present = None
+        # Two builds of one recipe may differ in their bytes; the one that was sent must run.
+        if present is not None and present.files == sent.files:
+            return present
         with temporary_sibling(target) as folder:
-            for name, sent in shipment.files.items():
+            for name, data in shipment.files.items():
                 path = folder / name
                 path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(fetch(sent))
+                path.write_bytes(fetch(data))
             (folder / MANIFEST).write_text(shipment.manifest, encoding="utf-8")
             load_artifact(folder)
             publish(folder, target)

@@ -1,4 +1,4 @@
-"""Which files are to be read, in which order, and as what."""
+"""Finds the input files of a run, in reading order, and the format of each."""
 
 from __future__ import annotations
 
@@ -11,74 +11,75 @@ from typing import Literal, get_args
 from trimaran.core.errors import UsageError
 from trimaran.core.spec import Frozen
 
-Kind = Literal["txt", "jsonl", "csv", "tsv", "parquet"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
+InputKind = Literal["txt", "jsonl", "csv", "tsv", "parquet"]
+INPUT_KINDS: tuple[InputKind, ...] = get_args(InputKind)
 STDIN = "-"
-SUFFIXES: dict[str, Kind] = {
-    ".txt": "txt",
+SUFFIXES: dict[str, InputKind] = {
+    **{f".{kind}": kind for kind in INPUT_KINDS},
     ".text": "txt",
-    ".jsonl": "jsonl",
     ".ndjson": "jsonl",
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".parquet": "parquet",
     ".pq": "parquet",
 }
 
 
 class Source(Frozen):
-    """One input: a file, or `-` for stdin, whose size nobody knows."""
+    """One input file, or stdin."""
 
-    path: str
-    kind: Kind
-    size_bytes: int
+    path: str  # absolute, or `-` for stdin
+    kind: InputKind
+    size_bytes: int  # 0 for stdin, whose size is unknown
 
 
-def sources_from(given: Sequence[str], *, kind: Kind | None = None, outside: Path | None = None) -> tuple[Source, ...]:
-    """Files, globs, folders and `-`, each expanded in sorted order; nothing beneath `outside`, nothing twice."""
-    found: dict[str, Source] = {}
-    for name in given:
+def sources_from(
+    names: Sequence[str], *, kind: InputKind | None = None, outside: Path | None = None
+) -> tuple[Source, ...]:
+    """Expands files, globs, folders and `-`, each in sorted order.
+
+    A file that is named twice is read once. Files beneath `outside`, the output folder, are left out.
+    """
+    sources: dict[str, Source] = {}
+    for name in names:
         if name == STDIN:
-            found[STDIN] = _stdin(kind)
+            sources[STDIN] = _stdin(kind)
             continue
         for path in _paths_of(name, kind):
             if outside is None or not path.absolute().is_relative_to(outside.absolute()):
-                found.setdefault(str(path.absolute()), _source(path, kind))
-    if not found:
+                sources.setdefault(str(path.absolute()), _source(path, kind))
+    if not sources:
         raise UsageError(
-            f"No input: {', '.join(given) or 'nothing was given'} names no file of texts.",
+            f"No input: {', '.join(names) or 'nothing was given'} names no file of texts.",
             hint=f"Give files, globs or folders of {', '.join(SUFFIXES)}, or `-` for stdin.",
         )
-    return tuple(found.values())
+    return tuple(sources.values())
 
 
-def _stdin(kind: Kind | None) -> Source:
+def _stdin(kind: InputKind | None) -> Source:
     if kind == "parquet":
         raise UsageError("Parquet has its index at the end and cannot be read from stdin.", hint="Give the file.")
     return Source(path=STDIN, kind=kind or "txt", size_bytes=0)
 
 
-def _paths_of(name: str, kind: Kind | None) -> list[Path]:
+def _paths_of(name: str, kind: InputKind | None) -> list[Path]:
     path = Path(name).expanduser()
     if path.is_dir():
-        inner = (found.relative_to(path) for found in sorted(path.rglob("*")) if found.is_file())
-        shown = [found for found in inner if not any(part.startswith(".") for part in found.parts)]
-        return [path / found for found in shown if kind or found.suffix.lower() in SUFFIXES]
+        inner = (file.relative_to(path) for file in sorted(path.rglob("*")) if file.is_file())
+        shown = [file for file in inner if not any(part.startswith(".") for part in file.parts)]
+        return [path / file for file in shown if kind or file.suffix.lower() in SUFFIXES]
     if path.exists():
         return [path]
     if glob.has_magic(name):
-        found = sorted(glob.glob(str(path), recursive=True))  # noqa: PTH207  (a pattern may be absolute)
-        return [Path(name) for name in found if Path(name).is_file()]
+        matches = sorted(glob.glob(str(path), recursive=True))  # noqa: PTH207  (a pattern may be absolute)
+        return [Path(match) for match in matches if Path(match).is_file()]
     raise UsageError(f"The input {name} does not exist.", hint="Give a file, a folder, a glob in quotes, or `-`.")
 
 
-def _source(path: Path, kind: Kind | None) -> Source:
-    found = kind or SUFFIXES.get(path.suffix.lower())
-    if found is None:
+def _source(path: Path, kind: InputKind | None) -> Source:
+    kind = kind or SUFFIXES.get(path.suffix.lower())
+    if kind is None:
         raise UsageError(
             f"{path} is of no known kind: its name ends in {path.suffix or 'nothing'}.",
-            hint=f"Say what it is with --input-format {'|'.join(KINDS)}.",
+            hint=f"Name its format with --input-format {'|'.join(INPUT_KINDS)}.",
         )
     if not os.access(path, os.R_OK):
-        raise UsageError(f"{path} may not be read.", hint="Change its permissions or leave it out.")
-    return Source(path=str(path.absolute()), kind=found, size_bytes=path.stat().st_size)
+        raise UsageError(f"{path} cannot be read: permission denied.", hint="Change its permissions or leave it out.")
+    return Source(path=str(path.absolute()), kind=kind, size_bytes=path.stat().st_size)

@@ -1,7 +1,8 @@
-"""An open artifact that works through texts: a tokenising thread ahead, and lanes of engines behind it.
+"""Encodes texts with an artifact: one thread tokenises, and several lanes run the model.
 
-The same class works in a child process of the local engine and in a Ray actor, on the same chunks and, where memory
-allows, with one engine thread a lane: neither the engine nor the number of cores can then be seen in a vector.
+A lane is a thread with its own copy of the model. The local engine runs this class in a child process, and the Ray
+engine runs it in an actor, on the same chunks. Where memory allows, each lane has one engine thread. The vectors then
+depend neither on the engine nor on the number of cores.
 """
 
 from __future__ import annotations
@@ -10,132 +11,140 @@ import os
 import queue
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from trimaran.bulk.chunks import Identity
+from trimaran.bulk.part_files import PartResults, Vectors
 from trimaran.bulk.readers import TOO_LONG
 from trimaran.core.artifact import Artifact, load_artifact
 from trimaran.core.backends import Arrays, backend, open_session
 from trimaran.core.corpus import encoder_of
 from trimaran.core.errors import UsageError
 from trimaran.core.spec import Frozen, Rows
-from trimaran.runtime.answers import ANSWERS, Answering, Reader
-from trimaran.runtime.text import Row, Text, TextEncoder, batch_of, groups_of
+from trimaran.core.tasks import task
+from trimaran.runtime.answers import Answering, Reader
+from trimaran.runtime.text import Infer, Row, Text, TextEncoder, batch_of, groups_of
 from trimaran.runtime.wire import PROMPT
 
-Vectors = npt.NDArray[np.float32]
 EMBEDDING = "embedding"
-# OpenVINO keeps what it prepared for every shape it meets (5,000 of them), and so does oneDNN below it (1,024): about
-# half a megabyte a shape. A run meets few shapes (`groups_of`), and these many parts of a graph are more than it needs.
+# OpenVINO caches up to 5,000 compiled kernels and oneDNN below it 1,024, one for each shape, at about half a megabyte
+# each. A run has few shapes (`groups_of`), so it needs fewer kernels than this.
 KEPT_KERNELS = 768
 ENGINE_ENVIRONMENT = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": str(KEPT_KERNELS)}
-# Outputs with an axis of tokens are padded to the longest of a window, so a window is small.
+# Outputs with an axis of tokens are padded to the longest text of a window, so windows are small.
 _WINDOW = 128
 
 
-class How(Frozen):
-    """How rows go through the engine, and what is asked of the answers; part of a run's identity."""
+class EncodeOptions(Frozen):
+    """How a run encodes texts; part of its identity."""
 
-    rows: Rows = "alone"
-    cut_long: bool = True
-    ask: dict[str, Any] = {}
+    rows: Rows = "alone"  # which rows may share a call
+    cut_long: bool = True  # cut texts that are longer than the model reads, or reject them
+    ask: dict[str, Any] = {}  # options of the task, such as `top_k`
 
 
 @dataclass
 class Encoded:
-    """What became of a chunk's texts. `kept` are the indices that have a result, in order; the others are bad."""
+    """The results of a chunk's texts."""
 
-    kept: list[int]
-    bad: dict[int, str]
+    kept: list[int]  # indices of the texts that have a result, in order
+    bad: dict[int, str]  # indices of the others, with the reason
     vectors: Vectors | None
     answers: list[Any]
     tokens: int
     cut: int
 
+    def part(self, rows: Sequence[int], ids: Sequence[Identity]) -> PartResults:
+        """The results with the row numbers and ids of their texts."""
+        kept_rows, kept_ids = [rows[index] for index in self.kept], [ids[index] for index in self.kept]
+        return PartResults(kept_rows, kept_ids, self.vectors, self.answers)
+
 
 @dataclass
-class _Work:
+class _Job:
+    """Submitted texts, and what is known of them so far."""
+
     texts: Sequence[Text]
     tokens: list[Row] = field(default_factory=list)
     bad: dict[int, str] = field(default_factory=dict)
     cut: int = 0
     vectors: Vectors | None = None
     answers: list[Any] = field(default_factory=list)
-    waiting: int = 0
+    groups_left: int = 0
     rows_done: int = 0
     tokens_done: int = 0
-    error: BaseException | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
-    done: threading.Event = field(default_factory=threading.Event)
+    finished: Future[None] = field(default_factory=Future)
+
+    def finish(self, error: BaseException | None = None) -> None:
+        """Ends the job. Only the first call counts: several lanes may fail."""
+        with self.lock:
+            if self.finished.done():
+                return
+            if error is None:
+                self.finished.set_result(None)
+            else:
+                self.finished.set_exception(error)
 
 
-@dataclass
-class _Opening:
-    """A lane's engine on its way."""
-
-    done: threading.Event = field(default_factory=threading.Event)
-    error: BaseException | None = None
-
-
-class Worker:
+class EncodeWorker:
     """`submit` texts under a key, `wait` for them, `take` the result. Safe to call from several threads.
 
-    Engines open in the background, while the first texts are tokenised; `opened` waits for them.
+    Engines open in the background while the first texts are tokenised; `opened` waits for them.
     """
 
-    def __init__(self, directory: str, *, lanes: int, threads: int, how: How) -> None:
+    def __init__(self, directory: str, *, lanes: int, threads: int, how: EncodeOptions) -> None:
         self.artifact = load_artifact(Path(directory))
         # The engine's library and the tokenizer's thread pool read these once, when they are first imported.
         os.environ.update(ENGINE_ENVIRONMENT | self.artifact.execution_environment)
         os.environ.setdefault("RAYON_NUM_THREADS", str(lanes))
         self._how = how
         self._encoder = encoder_of(self.artifact)
-        self._works: dict[str, _Work] = {}
-        self._submitted: queue.SimpleQueue[_Work] = queue.SimpleQueue()
-        self._groups: queue.SimpleQueue[tuple[_Work, list[int]]] = queue.SimpleQueue()
-        self._opening = [_Opening() for _ in range(lanes)]
-        for opening in self._opening:
+        self._jobs: dict[str, _Job] = {}
+        self._submitted: queue.SimpleQueue[_Job] = queue.SimpleQueue()
+        self._groups: queue.SimpleQueue[tuple[_Job, list[int]]] = queue.SimpleQueue()
+        self._openings: list[Future[None]] = [Future() for _ in range(lanes)]
+        for opening in self._openings:
             threading.Thread(target=self._lane, args=(lanes, threads, opening), daemon=True).start()
         threading.Thread(target=self._tokenise, daemon=True).start()
 
     def opened(self) -> None:
-        """Returns when every engine is open; raises what kept one from it."""
-        for opening in self._opening:
-            opening.done.wait()
-            if opening.error:
-                raise opening.error
+        """Returns when every engine is open; raises the error of one that did not open."""
+        for opening in self._openings:
+            opening.result()
 
     def submit(self, key: str, texts: Sequence[Any]) -> None:
-        work = _Work([text if isinstance(text, str) else (text[0], text[1]) for text in texts])
-        self._works[key] = work
-        self._submitted.put(work)
+        job = _Job([text if isinstance(text, str) else (text[0], text[1]) for text in texts])
+        self._jobs[key] = job
+        self._submitted.put(job)
 
     def wait(self, key: str, timeout_s: float) -> dict[str, Any]:
-        """How far this work is; returns early when it is done. Raises what went wrong in it."""
+        """How far a job is. Returns early when it is done; raises the error that ended it."""
         self.opened()
-        work = self._works[key]
-        done = work.done.wait(timeout_s)
-        if work.error:
-            raise work.error
-        return {"done": done, "rows": work.rows_done, "tokens": work.tokens_done}
+        job = self._jobs[key]
+        done = bool(wait([job.finished], timeout_s).done)
+        if done:
+            job.finished.result()
+        return {"done": done, "rows": job.rows_done, "tokens": job.tokens_done}
 
     def take(self, key: str) -> Encoded:
-        """The result of finished work; it stays until `forget`."""
-        work = self._works[key]
-        kept = [index for index in range(len(work.texts)) if index not in work.bad]
-        vectors = work.vectors[kept] if work.vectors is not None else None
-        answers = [work.answers[index] for index in kept] if work.answers else []
-        return Encoded(kept, work.bad, vectors, answers, work.tokens_done, work.cut)
+        """The result of a finished job; it stays until `forget`."""
+        job = self._jobs[key]
+        kept = [index for index in range(len(job.texts)) if index not in job.bad]
+        vectors = job.vectors[kept] if job.vectors is not None else None
+        answers = [job.answers[index] for index in kept] if job.answers else []
+        return Encoded(kept, job.bad, vectors, answers, job.tokens_done, job.cut)
 
     def forget(self, key: str) -> None:
-        self._works.pop(key, None)
+        self._jobs.pop(key, None)
 
     def encoded(self, texts: Sequence[Text]) -> Encoded:
-        """All of it at once, for callers who have nothing else to do."""
+        """Submits texts and waits for their result."""
         key = f"whole {id(texts)} {threading.get_ident()}"
         self.submit(key, texts)
         try:
@@ -145,89 +154,84 @@ class Worker:
         finally:
             self.forget(key)
 
-    @property
-    def width(self) -> int:
-        return width_of(self.artifact)
-
     def _tokenise(self) -> None:
         while True:
-            work = self._submitted.get()
+            job = self._submitted.get()
             try:
-                self._prepare(work)
-            except BaseException as error:  # handed to whoever waits
-                work.error = error
-                work.done.set()
+                self._prepare(job)
+            except BaseException as error:  # raised again in `wait`
+                job.finish(error)
 
-    def _prepare(self, work: _Work) -> None:
-        """Texts to tokens and groups of rows, the longest first: the last to end are then the shortest."""
+    def _prepare(self, job: _Job) -> None:
+        """Tokenises a job and queues its groups of rows, the longest first: no lane ends with a long group."""
         if self.artifact.task != EMBEDDING:
-            work.answers = [None] * len(work.texts)
-            order = sorted(range(len(work.texts)), key=lambda index: _length(work.texts[index]), reverse=True)
+            job.answers = [None] * len(job.texts)
+            order = sorted(range(len(job.texts)), key=lambda index: _length(job.texts[index]), reverse=True)
             groups = [order[begin : begin + _WINDOW] for begin in range(0, len(order), _WINDOW)]
         else:
-            for index, found in enumerate(self._encoder.encodings(work.texts, prompt=self._how.ask.get(PROMPT))):
-                work.tokens.append(Row(found.ids, found.type_ids))
-                if found.overflowing:
-                    if self._how.cut_long:
-                        work.cut += 1
-                    else:
-                        work.bad[index] = f"{TOO_LONG} for the model"
-            good = [index for index in range(len(work.texts)) if index not in work.bad]
-            work.vectors = np.zeros((len(work.texts), self.width), np.float32)
-            lengths = [len(work.tokens[index].ids) for index in good]
-            maximum = self.artifact.profile.batch.maximum
-            calls = groups_of(lengths, self._how.rows, maximum)
-            groups = [[good[place] for place in group] for group in calls][::-1]
-        work.waiting = len(groups)
+            groups = self._token_groups(job)
+        job.groups_left = len(groups)
         if not groups:
-            work.done.set()
+            job.finish()
         for group in groups:
-            self._groups.put((work, group))
+            self._groups.put((job, group))
 
-    def _lane(self, lanes: int, threads: int, opening: _Opening) -> None:
+    def _token_groups(self, job: _Job) -> list[list[int]]:
+        for index, encoding in enumerate(self._encoder.encodings(job.texts, prompt=self._how.ask.get(PROMPT))):
+            job.tokens.append(Row(encoding.ids, encoding.type_ids))
+            if encoding.overflowing:
+                if self._how.cut_long:
+                    job.cut += 1
+                else:
+                    job.bad[index] = f"{TOO_LONG} for the model"
+        good = [index for index in range(len(job.texts)) if index not in job.bad]
+        job.vectors = np.zeros((len(job.texts), width_of(self.artifact)), np.float32)
+        lengths = [len(job.tokens[index].ids) for index in good]
+        groups = groups_of(lengths, self._how.rows, self.artifact.profile.batch.maximum)
+        return [[good[position] for position in group] for group in groups][::-1]
+
+    def _lane(self, lanes: int, threads: int, opening: Future[None]) -> None:
         try:
             artifact = bulk_options(self.artifact, lanes)
             with open_session(artifact, threads=threads) as session:
-                run = self._vectors if artifact.task == EMBEDDING else _Answers(artifact, self._how)
-                opening.done.set()
+                run = self._vectors if artifact.task == EMBEDDING else _AnswerRunner(artifact, self._how)
+                opening.set_result(None)
                 while True:
-                    work, group = self._groups.get()
-                    self._run(run, session.infer, work, group)
-        except BaseException as error:  # handed to whoever waits for the lane
-            opening.error = error
-            opening.done.set()
+                    job, group = self._groups.get()
+                    self._run(run, session.infer, job, group)
+        except BaseException as error:  # raised again in `opened`
+            opening.set_exception(error)
 
-    def _run(self, run: Callable[..., int], infer: Callable[[Arrays], Arrays], work: _Work, group: list[int]) -> None:
-        tokens = 0
+    def _run(self, run: Callable[[Infer, _Job, list[int]], int], infer: Infer, job: _Job, group: list[int]) -> None:
         try:
-            if work.error is None:
-                tokens = run(infer, work, group)
-        except BaseException as error:  # handed to whoever waits
-            work.error = error
-        with work.lock:
-            work.waiting -= 1
-            work.rows_done += len(group)
-            work.tokens_done += tokens
-            if not work.waiting or work.error:
-                work.done.set()
+            tokens = 0 if job.finished.done() else run(infer, job, group)
+        except BaseException as error:  # raised again in `wait`
+            job.finish(error)
+            return
+        with job.lock:
+            job.groups_left -= 1
+            job.rows_done += len(group)
+            job.tokens_done += tokens
+        if not job.groups_left:
+            job.finish()
 
-    def _vectors(self, infer: Callable[[Arrays], Arrays], work: _Work, group: list[int]) -> int:
-        assert work.vectors is not None
-        rows = [work.tokens[index] for index in group]
-        work.vectors[group] = infer(batch_of(self._encoder, rows, self._how.rows))[EMBEDDING]
+    def _vectors(self, infer: Infer, job: _Job, group: list[int]) -> int:
+        assert job.vectors is not None
+        rows = [job.tokens[index] for index in group]
+        job.vectors[group] = infer(batch_of(self._encoder, rows, self._how.rows))[EMBEDDING]
         return sum(len(row.ids) for row in rows)
 
 
-class _Answers:
-    """What tasks other than embeddings say of a window of texts; a tokenizer for each lane, as it is set and reset."""
+class _AnswerRunner:
+    """Answers a window of texts, for tasks other than embedding. Each lane has a tokenizer: its settings change."""
 
-    def __init__(self, artifact: Artifact, how: How) -> None:
+    def __init__(self, artifact: Artifact, how: EncodeOptions) -> None:
         self._artifact, self._how = artifact, how
         self._encoder: TextEncoder = encoder_of(artifact)
         self._reader = Reader(str(artifact.directory / "tokenizer.json"))
-        self._answer = ANSWERS[artifact.task]
+        self._task = task(artifact.task)
 
-    def __call__(self, infer: Callable[[Arrays], Arrays], work: _Work, group: list[int]) -> int:
+    def __call__(self, infer: Infer, job: _Job, group: list[int]) -> int:
         tokens = 0
 
         def counted(inputs: Mapping[str, Any]) -> Arrays:
@@ -244,24 +248,22 @@ class _Answers:
             policy=self._how.rows,
             maximum_batch=self._artifact.profile.batch.maximum,
         )
-        texts: list[Any] = [work.texts[index] for index in group]
-        if self._artifact.task == "rerank":
-            texts = [(text[0], [text[1]]) for text in texts]
         try:
-            found = self._answer(served, texts, **self._how.ask)
+            items = [self._task.bulk_item(job.texts[index]) for index in group]
+            answers = self._task.served.answer(served, items, **self._how.ask)
         except ValueError as error:
-            # One text that the task refuses (a question that leaves no room for its context) spoils only itself.
+            # A text that the task refuses (a question that leaves no room for its context) rejects only itself.
             if len(group) == 1:
-                work.bad[group[0]] = str(error)
+                job.bad[group[0]] = str(error)
                 return tokens
-            return tokens + sum(self(infer, work, [index]) for index in group)
-        for index, answer in zip(group, found, strict=True):
-            work.answers[index] = answer
+            return tokens + sum(self(infer, job, [index]) for index in group)
+        for index, answer in zip(group, answers, strict=True):
+            job.answers[index] = answer
         return tokens
 
 
-def require_prompt(artifact: Artifact, how: How) -> None:
-    """Raises UsageError with the names that there are, if a prompt is asked for that the artifact does not have."""
+def require_prompt(artifact: Artifact, how: EncodeOptions) -> None:
+    """Raises UsageError if the artifact does not have the prompt that is asked for."""
     name, known = how.ask.get(PROMPT), artifact.tokenizer.prompts
     if name is not None and name not in known:
         raise UsageError(
@@ -271,7 +273,11 @@ def require_prompt(artifact: Artifact, how: How) -> None:
 
 
 def lanes_for(artifact: Artifact, cores: int, memory_bytes: int) -> tuple[int, int]:
-    """Lanes, and threads of each: a lane a core; fewer and wider where their copies would fill half of the memory."""
+    """Number of lanes, and threads of each.
+
+    There is one lane for each core. If their copies of the model would fill half of the memory, there are fewer lanes
+    with more threads.
+    """
     if backend(artifact.backend).needs_driver:
         return 1, cores
     copies = memory_bytes // 2 // max(1, 3 * artifact.size_bytes)
@@ -280,7 +286,7 @@ def lanes_for(artifact: Artifact, cores: int, memory_bytes: int) -> tuple[int, i
 
 
 def width_of(artifact: Artifact) -> int:
-    """Numbers in one vector of this artifact; 0 where its answers are no vectors."""
+    """Numbers of one vector; 0 where the answers are no vectors."""
     if artifact.task != EMBEDDING:
         return 0
     width = next(spec for spec in artifact.signature.outputs if spec.name == EMBEDDING).dims[-1]
@@ -290,8 +296,9 @@ def width_of(artifact: Artifact) -> int:
 
 
 def bulk_options(artifact: Artifact, lanes: int) -> Artifact:
-    """The artifact as a lane opens it. OpenVINO keeps kernels within bounds; and as it pins the only thread of every
-    engine to the same core, lanes side by side are not pinned.
+    """The artifact with the options of a lane: OpenVINO bounds its kernel cache.
+
+    OpenVINO would pin the single thread of every lane to the same core, so several lanes are not pinned.
     """
     if artifact.backend != "openvino":
         return artifact

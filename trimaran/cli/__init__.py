@@ -1,55 +1,31 @@
-"""The command line: parses, calls the pipeline, prints; every foreign error is translated at this one border."""
+"""The command line: parses arguments, calls the pipeline and prints. Every foreign error is translated here."""
 
 from __future__ import annotations
 
 import errno
+import importlib
 import json
 import sys
-from typing import Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from trimaran.core.errors import TrimaranError, UsageError
 
-app = typer.Typer(
-    name="trimaran",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
-    context_settings={"help_option_names": ["-h", "--help"]},
-    help="""Puts a trained transformer encoder into production: exports it to ONNX, makes faster versions, **proves**
-each against eager PyTorch, **measures** each beside it, and serves the fastest that keeps the answers with Triton.
+if TYPE_CHECKING:
+    import typer
 
-Start with `trimaran doctor`, then `trimaran deploy -m MODEL`.""",
-)
-
+# Importing a module adds its commands to the app. The help shows them in this order.
+MODULES = (
+    "deploy", "export", "quantize", "bench", "serve", "query", "promote", "tune", "gateway", "repository", "kubernetes",
+    "encode", "index", "report", "show", "doctor", "init",
+)  # fmt: skip
 _NO_WRITE = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
-        from trimaran import __version__
-
-        typer.echo(__version__)
-        raise typer.Exit
-
-
-@app.callback()
-def _root(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
-    ] = False,
-) -> None:
-    pass
-
-
 def main(arguments: list[str] | None = None) -> None:
-    """Runs a command and ends the process with the exit code of the table in `errors`."""
+    """Runs a command and ends the process with the exit code of the table in `core/errors.py`."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    _register_commands()
     try:
-        app(args=arguments, prog_name="trimaran", standalone_mode=True)
+        command_line()(args=arguments, prog_name="trimaran", standalone_mode=True)
     except TrimaranError as error:
         _fail(error, as_json="--json" in arguments)
     except OSError as error:
@@ -59,32 +35,21 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(130)
 
 
-def _register_commands() -> None:
-    from trimaran.cli import (  # noqa: F401  (importing them adds their commands)
-        bench,
-        deploy,
-        encode,
-        export,
-        gateway,
-        index,
-        init,
-        kubernetes,
-        promote,
-        report,
-        serve,
-        show,
-        tune,
-    )
+def command_line() -> typer.Typer:
+    """The app with all of its commands."""
+    for module in MODULES:
+        importlib.import_module(f"trimaran.cli.{module}")
+    return importlib.import_module("trimaran.cli.app").app  # type: ignore[no-any-return]
 
 
 def _translated(error: OSError) -> TrimaranError:
     from trimaran.core.store import NO_SPACE, disk_full
 
-    where = f"{error.filename}: " if error.filename else ""
+    path = f"{error.filename}: " if error.filename else ""
     if error.errno in NO_SPACE:
         return disk_full(error.filename or "Writing failed")
     if error.errno in _NO_WRITE:
-        return UsageError(f"{where}{error.strerror}.", hint="Choose a folder that you may write to.")
+        return UsageError(f"{path}{error.strerror}.", hint="Choose a folder that you may write to.")
     raise error
 
 

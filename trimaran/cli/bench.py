@@ -1,47 +1,50 @@
-"""Commands that measure: a suite over a model, or single artifacts beside eager PyTorch."""
+"""`trimaran bench`: measures a model by a suite, or single artifacts beside eager PyTorch."""
 
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trimaran.cli import app
-from trimaran.cli.deploy import (
+from trimaran.cli.app import app
+from trimaran.cli.options import (
     BatchOption,
+    CandidatesOption,
     DataOption,
     FamilyOption,
+    FidelityOption,
     ForceOption,
     HubOption,
     JsonOption,
-    Level,
     MetricOption,
     ModelOption,
-    Objective,
+    NameOption,
     PoolingOption,
     ReportOption,
     SequenceOption,
     StoreOption,
     TaskOption,
     ThreadsOption,
-    emit,
-    print_summary,
-    progress_now,
-    shelf_at,
+    deploy_flags,
+    open_store,
+    progress_on_stderr,
+    typed_command,
 )
+from trimaran.cli.output import emit, print_summary
+from trimaran.core.config import Objective, deploy_config
 
 if TYPE_CHECKING:
     from trimaran.benchmarks.scenarios.results import ScenarioResult
-    from trimaran.pipeline.suite.served import Target
+    from trimaran.pipeline.suite.load_driver import ServedTarget
 
 KEY_VARIABLE = "TRIMARAN_API_KEY"
 
 
 @app.command(rich_help_panel="Stages")
 def bench(
+    context: typer.Context,
     artifacts: Annotated[
         list[str] | None, typer.Argument(help="Artifacts of one model, to race by themselves: folders or digests.")
     ] = None,
@@ -67,12 +70,10 @@ def bench(
             "--gateway", help=f"A gateway that already serves NAME: its URL; a key is read from {KEY_VARIABLE}."
         ),
     ] = None,
-    name: Annotated[str | None, typer.Option("--name", help="What callers call; by default the model's name.")] = None,
-    fidelity: Annotated[Level, typer.Option("--fidelity", help="The gates to judge by.")] = Level.strict,
-    objective: Annotated[Objective, typer.Option("--objective", help="What the fastest means.")] = Objective.latency,
-    candidates: Annotated[
-        str | None, typer.Option("--candidates", help="Comma-separated; `trimaran doctor` lists them.")
-    ] = None,
+    name: NameOption = None,
+    fidelity: FidelityOption = "strict",
+    objective: Annotated[Objective, typer.Option("--objective", help="What the fastest means.")] = "latency",
+    candidates: CandidatesOption = None,
     batch: BatchOption = None,
     sequence: SequenceOption = None,
     threads: ThreadsOption = None,
@@ -100,91 +101,50 @@ def bench(
         _print_suites(as_json)
         return
     from trimaran.benchmarks.report.summary import summary_json
+    from trimaran.benchmarks.scenarios.suite import load_suite
     from trimaran.core.errors import UsageError
+    from trimaran.pipeline.bench import bench_artifacts
+    from trimaran.pipeline.suite.run import SuiteOptions, bench_suite
 
     if bool(artifacts) == bool(model):
         raise UsageError("Bench wants either artifacts or a model.", hint="-m MODEL --suite standard, or ARTIFACT ….")
-    shelf, progress, command = shelf_at(store, force=force), progress_now(), ("trimaran", *sys.argv[1:])
-    settings = {
-        "fidelity": fidelity.value,
-        "objective": objective.value,
-        "threads": threads,
-        "judging": judging and str(judging),
-        "data": data,
-        "metric": metric,
-        "report": report and str(report),
+    flags = deploy_flags(context)
+    where: Any = {
+        "store": open_store(store, force=force),
+        "progress": progress_on_stderr(),
+        "command": typed_command(),
     }
     if artifacts:
-        given = {"--suite": suite, "--texts": texts, "--url": url, "--gateway": gateway, "--resume": resume or None}
-        if used := [flag for flag, value in given.items() if value]:
+        for_suites = {"--suite": suite, "--texts": texts, "--url": url, "--gateway": gateway, "--resume": resume}
+        if used := [flag for flag, value in for_suites.items() if value]:
             raise UsageError(f"{', '.join(used)} goes with a suite over a model, not with artifacts.", hint="Use -m.")
-        from trimaran.pipeline.bench import bench_artifacts
-
-        found, paths = bench_artifacts(artifacts, settings, store=shelf, progress=progress, command=command)
+        measured, paths = bench_artifacts(artifacts, flags, **where)
     else:
-        from trimaran.benchmarks.scenarios.suite import load_suite
-        from trimaran.core.config import deploy_config
-        from trimaran.pipeline.suite.run import Wanted, bench_suite
-
-        chosen = load_suite(suite or "standard")
-        config = deploy_config(
-            {
-                **settings,
-                "model": model,
-                "name": name,
-                "candidates": _names(candidates),
-                "batch": batch,
-                "sequence": sequence,
-                "calibration": calibration and str(calibration),
-                "task": task,
-                "family": family,
-                "pooling": pooling,
-                "hub": hub,
-                "force": force or None,
-            }
-        )
-        wanted = Wanted(texts=texts, truncate=truncate, resume=resume, target=_target(url or [], gateway))
-        found, paths = bench_suite(config, chosen, wanted, store=shelf, progress=progress, command=command)
+        options = SuiteOptions(texts=texts, truncate=truncate, resume=resume, target=_target(url or [], gateway))
+        measured, paths = bench_suite(deploy_config(flags), load_suite(suite or "standard"), options, **where)
     if as_json:
-        scenarios = [_plain(result) for result in found.scenarios]
+        scenarios = [_plain(result) for result in measured.scenarios]
         written = {kind: str(path) for kind, path in paths.items()}
-        emit({**summary_json(found), "scenarios": scenarios, "report": written})
+        emit({**summary_json(measured), "scenarios": scenarios, "report": written})
         return
-    print_summary(found)
+    print_summary(measured)
     typer.echo(f"Report: {paths['html']}", err=True)
 
 
 def _plain(result: ScenarioResult) -> dict[str, Any]:
-    """One result for scripts: who, where, and its numbers, the final one first."""
+    """One result for scripts: what was measured, at which level, and its figures, the final one first."""
     from trimaran.benchmarks.scenarios.finals import figures_of
 
     head = {"scenario": result.scenario, "candidate": result.candidate, "at": result.at, "wire": result.wire}
     return {**head, "cut": result.cut, "figures": [figure._asdict() for figure in figures_of(result)]}
 
 
-def _names(joined: str | None) -> tuple[str, ...] | None:
-    return tuple(part.strip() for part in joined.split(",") if part.strip()) if joined else None
+def _target(urls: list[str], gateway: str | None) -> ServedTarget | None:
+    from trimaran.pipeline.suite.load_driver import gateway_target, triton_target
 
-
-def _target(urls: list[str], gateway: str | None) -> Target | None:
-    """The server that the user named. The model and its task are filled in when they are known."""
-    from trimaran.core.errors import UsageError
-    from trimaran.pipeline.suite.served import Target
-
-    if gateway and urls:
-        raise UsageError("Give either --url or --gateway, not both.")
     if gateway:
-        key = os.environ.get(KEY_VARIABLE, "")
-        return Target(kind="gateway", model="", task="", urls={"http": gateway}, key=key)
-    if not urls:
-        return None
-    places: dict[Any, str] = {}
-    for one in urls:
-        scheme, _, place = one.rpartition("://")
-        if scheme not in ("grpc", "http") or not place:
-            raise UsageError(f"A Triton's address is grpc://host:port or http://host:port, found {one!r}.")
-        places[scheme] = place
-    return Target(kind="triton", model="", task="", urls=places, statistics=places.get("http"))
+        return gateway_target(gateway, urls, key=os.environ.get(KEY_VARIABLE, ""))
+    return triton_target(urls) if urls else None
 
 
 def _print_suites(as_json: bool) -> None:
@@ -193,10 +153,13 @@ def _print_suites(as_json: bool) -> None:
     suites = [load_suite(name) for name in shipped_suites()]
     if as_json:
         emit(
-            [{"name": one.name, "describe": one.describe, "scenarios": [u.title for u in one.units]} for one in suites]
+            [
+                {"name": suite.name, "describe": suite.describe, "scenarios": [unit.title for unit in suite.units]}
+                for suite in suites
+            ]
         )
         return
-    for one in suites:
-        typer.echo(f"{one.name:10} {one.describe}.")
-        for unit in one.units:
+    for suite in suites:
+        typer.echo(f"{suite.name:10} {suite.describe}.")
+        for unit in suite.units:
             typer.echo(f"{'':10} - {unit.title}")

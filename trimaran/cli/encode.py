@@ -1,59 +1,39 @@
-"""The command that encodes whole collections."""
+"""`trimaran encode`: encodes whole collections."""
 
 from __future__ import annotations
 
 import json
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trimaran.cli import app
-from trimaran.cli.deploy import JsonOption, StoreOption, emit, progress_now, shelf_at
-from trimaran.cli.serve import Rows
+from trimaran.bulk.part_files import PartFormat, VectorDType
+from trimaran.bulk.run import EngineName
+from trimaran.bulk.sources import InputKind
+from trimaran.cli.app import app
+from trimaran.cli.options import (
+    REPOSITORY,
+    JsonOption,
+    NameOrArtifactArgument,
+    PromptOption,
+    StoreOption,
+    open_store,
+    progress_on_stderr,
+)
+from trimaran.cli.output import emit
 from trimaran.core.errors import UsageError
+from trimaran.core.spec import Rows
 
 if TYPE_CHECKING:
     from trimaran.bulk.run_folder import BulkManifest
 
-RepositoryOption = Annotated[
-    Path, typer.Option("--repository", help="The model repository in which NAME is looked up.")
-]
-
-
-class Engine(StrEnum):
-    local = "local"
-    ray = "ray"
-
-
-class Format(StrEnum):
-    parquet = "parquet"
-    npy = "npy"
-    faiss = "faiss"
-    jsonl = "jsonl"
-
-
-class DType(StrEnum):
-    fp32 = "fp32"
-    fp16 = "fp16"
-    int8 = "int8"
-
-
-class InputFormat(StrEnum):
-    txt = "txt"
-    jsonl = "jsonl"
-    csv = "csv"
-    tsv = "tsv"
-    parquet = "parquet"
+LookupOption = Annotated[Path, typer.Option("--repository", help="The model repository in which NAME is looked up.")]
 
 
 @app.command("encode", rich_help_panel="In bulk")
 def encode_command(
-    model: Annotated[
-        str,
-        typer.Argument(metavar="NAME|ARTIFACT", help="A deployed model by name, or an artifact by folder or digest."),
-    ],
+    model: NameOrArtifactArgument,
     inputs: Annotated[
         list[str],
         typer.Option(
@@ -71,11 +51,11 @@ def encode_command(
         str | None, typer.Option("--id", help="Where the id is; by default the row's number in the whole input.")
     ] = None,
     input_format: Annotated[
-        InputFormat | None, typer.Option("--input-format", help="What the input is, where names do not say it.")
+        InputKind | None, typer.Option("--input-format", help="What the input is, where names do not say it.")
     ] = None,
     engine: Annotated[
-        Engine, typer.Option("--engine", help="`local` takes this machine's cores, `ray` Ray Data actors.")
-    ] = Engine.local,
+        EngineName, typer.Option("--engine", help="`local` takes this machine's cores, `ray` Ray Data actors.")
+    ] = "local",
     address: Annotated[
         str | None,
         typer.Option("--address", help="A Ray cluster: `auto`, `host:port`, `ray://host:port`; by default an own one."),
@@ -86,10 +66,10 @@ def encode_command(
     threads: Annotated[
         int | None, typer.Option("--threads", min=1, help="Cores of each worker; by default all of its share.")
     ] = None,
-    format_: Annotated[Format, typer.Option("--format", help="What the parts are.")] = Format.parquet,
-    dtype: Annotated[DType, typer.Option("--dtype", help="Numbers of a vector; int8 keeps a scale with each.")] = (
-        DType.fp32
-    ),
+    format_: Annotated[PartFormat, typer.Option("--format", help="What the parts are.")] = "parquet",
+    dtype: Annotated[
+        VectorDType, typer.Option("--dtype", help="Numbers of a vector; int8 keeps a scale with each.")
+    ] = "fp32",
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on in the folder: redo only missing, damaged or changed parts.")
     ] = False,
@@ -101,23 +81,20 @@ def encode_command(
         int, typer.Option("--longest-bytes", min=1, help="Texts and lines beyond this are rejected as too long.")
     ] = 1 << 20,
     rows: Annotated[
-        Rows | None, typer.Option("--rows", help="How rows may share a call; by default as it was proven.")
+        Rows | None, typer.Option("--rows", help="EncodeOptions rows may share a call; by default as it was proven.")
     ] = None,
     part_rows: Annotated[
         int | None, typer.Option("--part-rows", min=1, help="Input rows of each part.", show_default="2048")
     ] = None,
-    prompt: Annotated[
-        str | None,
-        typer.Option("--prompt", help="A prompt of the model, by name, before every text; by default its default one."),
-    ] = None,
-    ask: Annotated[
+    prompt: PromptOption = None,
+    ask_for: Annotated[
         list[str] | None,
         typer.Option("--ask", help='What is asked of a task, KEY=JSON: `top_k=1`, `labels=["a", "b"]`.'),
     ] = None,
     disk_wait_s: Annotated[
         float, typer.Option("--disk-wait", min=0, help="Seconds to wait for room when the disk is full.")
     ] = 300.0,
-    repository: RepositoryOption = Path("model_repository"),
+    repository: LookupOption = REPOSITORY,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -126,38 +103,37 @@ def encode_command(
     Memory stays the same however many texts there are. Rows that cannot be read are counted and written to
     `rejects.jsonl` with the reason. A killed run goes on with `--resume`, with no row lost and none twice.
 
-    `trimaran encode minilm --input 'texts/*.parquet' --column text --id id --output vectors/`
+    Example: `trimaran encode minilm --input 'texts/*.parquet' --column text --id id --output vectors/`
     """
-    from trimaran.bulk.readers import Columns
-    from trimaran.bulk.run import Work, encode, settings_for
+    from trimaran.bulk.readers import InputColumns
+    from trimaran.bulk.run import WorkerOptions, encode, settings_for
     from trimaran.bulk.sources import sources_from
-    from trimaran.bulk.worker import How
-    from trimaran.pipeline.deployed import deployed
+    from trimaran.bulk.worker import EncodeOptions
+    from trimaran.pipeline.artifact_lookup import find_artifact
 
-    if address is not None and engine is not Engine.ray:
+    if address is not None and engine != "ray":
         raise UsageError("--address is for --engine ray.", hint="Add --engine ray.")
-    found = deployed(model, store=shelf_at(store), repository=repository)
-    progress = progress_now()
-    asked = {**_asked(ask or []), **({"prompt": prompt} if prompt is not None else {})}
-    how = How(rows=rows.value if rows else found.rows, cut_long=not reject_long, ask=asked)
+    known, progress = find_artifact(model, store=open_store(store), repository=repository), progress_on_stderr()
+    ask = {**_keywords(ask_for or []), **({"prompt": prompt} if prompt is not None else {})}
+    how = EncodeOptions(rows=rows or known.rows, cut_long=not reject_long, ask=ask)
     progress.note(
-        f"{found.artifact.directory.name} ({found.artifact.digest[:12]}): rows {how.rows}, "
-        f"{'as asked' if rows else found.why}."
+        f"{known.artifact.directory.name} ({known.artifact.digest[:12]}): rows {how.rows}, "
+        f"{'as asked' if rows else known.why}."
     )
     settings = settings_for(
-        found.artifact,
-        columns=Columns(text=column, pair=pair, id=identity, longest_bytes=longest_bytes),
+        known.artifact,
+        columns=InputColumns(text=column, pair=pair, id=identity, longest_bytes=longest_bytes),
         how=how,
-        format_=format_.value,
-        dtype=dtype.value,
+        format_=format_,
+        dtype=dtype,
         part_rows=part_rows,
     )
     manifest = encode(
-        found.artifact,
-        sources_from(inputs, kind=input_format.value if input_format else None, outside=output),
+        known.artifact,
+        sources_from(inputs, kind=input_format, outside=output),
         output,
         settings,
-        Work(engine=engine.value, workers=workers, threads=threads, address=address),
+        WorkerOptions(engine=engine, workers=workers, threads=threads, address=address),
         progress=progress,
         resume=resume,
         strict=strict,
@@ -169,17 +145,17 @@ def encode_command(
         _print_summary(manifest, output)
 
 
-def _asked(given: list[str]) -> dict[str, Any]:
-    found = {}
-    for item in given:
-        key, mark, value = item.partition("=")
-        if not (mark and key):
-            raise UsageError(f"--ask wants KEY=JSON, found {item!r}.", hint="For example --ask top_k=1.")
+def _keywords(pairs: list[str]) -> dict[str, Any]:
+    keywords = {}
+    for pair in pairs:
+        key, separator, value = pair.partition("=")
+        if not (separator and key):
+            raise UsageError(f"--ask wants KEY=JSON, found {pair!r}.", hint="For example --ask top_k=1.")
         try:
-            found[key] = json.loads(value)
+            keywords[key] = json.loads(value)
         except ValueError:
-            found[key] = value
-    return found
+            keywords[key] = value
+    return keywords
 
 
 def _print_summary(manifest: BulkManifest, output: Path) -> None:

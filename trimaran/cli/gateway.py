@@ -9,10 +9,11 @@ from typing import Annotated
 
 import typer
 
-from trimaran.cli import app
-from trimaran.cli.deploy import JsonOption, emit
-from trimaran.cli.serve import Protocol
+from trimaran.cli.app import app
+from trimaran.cli.options import REPOSITORY, JsonOption
+from trimaran.cli.output import emit
 from trimaran.core.errors import UsageError
+from trimaran.serving.client.endpoint import Protocol
 
 gateway_app = typer.Typer(
     invoke_without_command=True,
@@ -20,7 +21,9 @@ gateway_app = typer.Typer(
 `/classify`, `/entities`, `/answer`, `/fill` and bert-as-service's `/encode`, wants a key, and limits what one caller
 may take.
 
-First `trimaran serve --detach` and `trimaran gateway key add NAME`, then `trimaran gateway`.""",
+First `trimaran serve --detach` and `trimaran gateway key add NAME`, then `trimaran gateway`.
+
+Example: `trimaran gateway --host 0.0.0.0 --rate 20`""",
 )
 key_app = typer.Typer(no_args_is_help=True, help="Keys of callers: shown once, kept as digests.")
 gateway_app.add_typer(key_app, name="key")
@@ -32,11 +35,11 @@ KeysOption = Annotated[Path | None, typer.Option("--keys", help="The file of key
 @gateway_app.callback()
 def gateway(
     context: typer.Context,
-    repository: Annotated[Path, typer.Option("--repository", help="What Triton serves; tokenizers are read there.")] = (
-        Path("model_repository")
-    ),
+    repository: Annotated[
+        Path, typer.Option("--repository", help="What Triton serves; tokenizers are read there.")
+    ] = REPOSITORY,
     url: Annotated[str, typer.Option("--url", help="Triton's host:port; by default the running `serve`'s.")] = "",
-    protocol: Annotated[Protocol, typer.Option("--protocol", help="How to talk to Triton.")] = Protocol.grpc,
+    protocol: Annotated[Protocol, typer.Option("--protocol", help="How to talk to Triton.")] = "grpc",
     host: Annotated[str, typer.Option("--host", help="Where to listen; 0.0.0.0 for everywhere.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 picks a free one.")] = 8080,
     keys: KeysOption = None,
@@ -68,24 +71,24 @@ def gateway(
     if context.invoked_subcommand is not None:
         return
     from trimaran.serving.gateway.server import serve
-    from trimaran.serving.gateway.settings import Limits, Patience, Rate, Settings
+    from trimaran.serving.gateway.settings import GatewaySettings, RateLimit, RequestLimits, Timeouts
 
-    settings = Settings(
+    settings = GatewaySettings(
         repository=repository.absolute(),
         triton_url=url or _running_url(repository, protocol),
-        triton_protocol=protocol.value,
+        triton_protocol=protocol,
         host=host,
         port=port,
         keys=None if no_auth else _key_file(keys),
-        limits=Limits(
+        limits=RequestLimits(
             body_bytes=max_body,
             texts=max_texts,
             characters=max_characters,
             tokens=max_tokens,
             connections=max_connections,
         ),
-        patience=Patience(queue_s=queue_timeout, answer_s=timeout),
-        rate=Rate(per_s=rate, burst=burst) if rate else None,
+        timeouts=Timeouts(queue_s=queue_timeout, answer_s=timeout),
+        rate=RateLimit(per_s=rate, burst=burst) if rate else None,
         in_flight=in_flight,
         queue=queue,
         canary_s=canary_interval,
@@ -118,11 +121,14 @@ def add(
     burst: Annotated[float, typer.Option("--burst", min=1, help="Requests at once, for this key.")] = 50,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a key and print it, this once: only its digest is kept."""
-    from trimaran.serving.gateway.keys import add_key
-    from trimaran.serving.gateway.settings import Rate
+    """Make a key and print it, this once: only its digest is kept.
 
-    made = add_key(_keys(keys), name, rate=Rate(per_s=rate, burst=burst) if rate else None)
+    Example: `trimaran gateway key add search-team --rate 20`
+    """
+    from trimaran.serving.gateway.keys import add_key
+    from trimaran.serving.gateway.settings import RateLimit
+
+    made = add_key(_keys(keys), name, rate=RateLimit(per_s=rate, burst=burst) if rate else None)
     if as_json:
         emit({"name": name, "key": made})
     else:
@@ -131,7 +137,10 @@ def add(
 
 @key_app.command("list")
 def show(keys: KeysOption = None, as_json: JsonOption = False) -> None:
-    """Name the keys there are."""
+    """Name the keys there are.
+
+    Example: `trimaran gateway key list`
+    """
     from trimaran.serving.gateway.keys import read_keys
 
     found = read_keys(_keys(keys))
@@ -143,7 +152,10 @@ def show(keys: KeysOption = None, as_json: JsonOption = False) -> None:
 
 @key_app.command("remove")
 def remove(name: Annotated[str, typer.Argument(help="The key's name.")], keys: KeysOption = None) -> None:
-    """Make a key worthless, at once and for running gateways too."""
+    """Make a key worthless, at once and for running gateways too.
+
+    Example: `trimaran gateway key remove search-team`
+    """
     from trimaran.serving.gateway.keys import remove_key
 
     remove_key(_keys(keys), name)
@@ -173,7 +185,7 @@ def _running_url(repository: Path, protocol: Protocol) -> str:
 
     for state in running():
         if state.repository == repository.absolute():
-            return f"127.0.0.1:{state.grpc_port if protocol is Protocol.grpc else state.http_port}"
+            return f"127.0.0.1:{state.grpc_port if protocol == 'grpc' else state.http_port}"
     raise UsageError(
         f"No `trimaran serve` of yours serves {repository}.",
         hint=f"`trimaran serve {repository} --detach` starts one, or give Triton's --url.",

@@ -1,17 +1,25 @@
-"""Commands around the vectors of a collection: build an index, search it, export them."""
+"""`trimaran index`: build an index over the vectors of a collection, search it, export them."""
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from trimaran.cli import app
-from trimaran.cli.deploy import JsonOption, StoreOption, emit, progress_now, shelf_at
-from trimaran.cli.encode import RepositoryOption
-from trimaran.cli.serve import Protocol
+from trimaran.bulk.exports import ExportTarget
+from trimaran.cli.app import app
+from trimaran.cli.encode import LookupOption
+from trimaran.cli.options import (
+    REPOSITORY,
+    JsonOption,
+    PromptOption,
+    ProtocolOption,
+    StoreOption,
+    open_store,
+    progress_on_stderr,
+)
+from trimaran.cli.output import emit
 
 index_app = typer.Typer(no_args_is_help=True, help="Vectors made by `trimaran encode`: index, search, export.")
 app.add_typer(index_app, name="index", rich_help_panel="In bulk")
@@ -19,26 +27,14 @@ app.add_typer(index_app, name="index", rich_help_panel="In bulk")
 VectorsArgument = Annotated[Path, typer.Argument(help="A folder that `trimaran encode` finished.")]
 
 
-class IndexType(StrEnum):
-    auto = "auto"
-    flat = "flat"
-    ivf = "ivf"
-    ivfpq = "ivfpq"
-    hnsw = "hnsw"
-
-
-class Target(StrEnum):
-    milvus = "milvus"
-    elasticsearch = "elasticsearch"
-
-
 @index_app.command("build")
 def build_command(
     vectors: VectorsArgument,
     output: Annotated[Path, typer.Option("-o", "--output", help="The index file to write.")],
     type_: Annotated[
-        IndexType, typer.Option("--type", help="`auto` chooses by count and memory, and says why.")
-    ] = IndexType.auto,
+        Literal["auto", "flat", "ivf", "ivfpq", "hnsw"],
+        typer.Option("--type", help="`auto` chooses by count and memory, and says why."),
+    ] = "auto",
     recall: Annotated[
         float, typer.Option("--recall", min=0, max=1, help="Share of the true neighbours that a search must find.")
     ] = 0.95,
@@ -48,18 +44,20 @@ def build_command(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Build a Faiss index and measure its recall against exact search on vectors of its own."""
+    """Build a Faiss index and measure its recall against exact search on vectors of its own.
+
+    Example: `trimaran index build vectors/ -o titles.faiss --recall 0.98`
+    """
     from trimaran.bulk.faiss_index import build
-    from trimaran.bulk.index_choice import TYPES
     from trimaran.core.environment import capture
 
     facts = build(
         vectors,
         output,
-        wanted=next((name for name in TYPES if name == type_.value), None),
+        kind=None if type_ == "auto" else type_,
         least_recall=recall,
         memory_bytes=int(memory_gb * 1e9) if memory_gb else capture().memory_bytes,
-        progress=progress_now(),
+        progress=progress_on_stderr(),
     )
     if as_json:
         emit({"output": str(output.absolute()), **facts.model_dump(mode="json", by_alias=True)})
@@ -82,39 +80,30 @@ def search_command(
         str | None,
         typer.Option("--url", help="Ask the served model NAME at host:port instead of opening the artifact."),
     ] = None,
-    protocol: Annotated[Protocol, typer.Option("--protocol", help="How to talk to the server.")] = Protocol.grpc,
-    prompt: Annotated[
-        str | None, typer.Option("--prompt", help="A prompt of the model, by name, such as `query`.")
-    ] = None,
-    repository: RepositoryOption = Path("model_repository"),
+    protocol: ProtocolOption = "grpc",
+    prompt: PromptOption = None,
+    repository: LookupOption = REPOSITORY,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Find the nearest of an index to each text."""
-    from trimaran.bulk.search import Index, vectors_by_artifact
-    from trimaran.bulk.worker import How
+    """Find the nearest vectors of an index to each text.
 
-    opened = Index(index)
+    Example: `trimaran index search titles.faiss minilm "boats with three hulls" -k 5`
+    """
+    from trimaran.bulk.search import SavedIndex
+    from trimaran.pipeline.index_search import vectors_by_name, vectors_from_server
+
+    opened = SavedIndex(index)
     if url is not None:
-        from trimaran.serving.client import Client
-
-        with Client(url, protocol=protocol.value) as client:
-            asked = client.embed(model, texts, prompt=prompt)
-            digest = client.model(model).parameters.get("artifact", "")
+        asked = vectors_from_server(url, model, texts, protocol=protocol, prompt=prompt)
     else:
-        from trimaran.pipeline.deployed import deployed
-
-        found = deployed(model, store=shelf_at(store), repository=repository)
-        asked = vectors_by_artifact(
-            found.artifact, How(rows=found.rows, ask={} if prompt is None else {"prompt": prompt}), texts
-        )
-        digest = found.artifact.digest
-    if digest != opened.facts.artifact:
-        progress_now().note(
+        asked = vectors_by_name(model, texts, prompt=prompt, store=open_store(store), repository=repository)
+    if asked.artifact != opened.facts.artifact:
+        progress_on_stderr().note(
             f"The index was made with {opened.facts.model} {opened.facts.artifact[:12]}, and {model} is "
-            f"{digest[:12] or 'not one of ours'}: scores may not mean the same."
+            f"{asked.artifact[:12] or 'not one of ours'}: scores may not mean the same."
         )
-    answers = opened.search(asked, k)
+    answers = opened.search(asked.vectors, k)
     if as_json:
         emit(
             {
@@ -136,15 +125,18 @@ def search_command(
 @index_app.command("export")
 def export_command(
     vectors: VectorsArgument,
-    target: Annotated[Target, typer.Option("--to", help="Whose bulk files to write.")],
+    target: Annotated[ExportTarget, typer.Option("--to", help="Whose bulk files to write.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="A folder that is not there yet.")],
     name: Annotated[str, typer.Option("--name", help="The collection, or the index, to import into.")] = "vectors",
     as_json: JsonOption = False,
 ) -> None:
-    """Write the vectors as files for a bulk import, with the schema that the import needs first."""
+    """Write the vectors as files for a bulk import, with the schema that the import needs first.
+
+    Example: `trimaran index export vectors/ --to milvus -o milvus/`
+    """
     from trimaran.bulk.exports import export
 
-    done = export(vectors, output, target=target.value, name=name, progress=progress_now())
+    done = export(vectors, output, target=target, name=name, progress=progress_on_stderr())
     if as_json:
         emit(done.model_dump(mode="json"))
     else:

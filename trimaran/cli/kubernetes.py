@@ -1,19 +1,16 @@
-"""Commands for other people's machines: the official container, and Kubernetes."""
+"""`trimaran kubernetes`: the objects that serve a model in a cluster."""
 
 from __future__ import annotations
 
 import json
-import shlex
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from trimaran.cli import app
-from trimaran.cli.deploy import JsonOption, emit
-from trimaran.core.errors import ToolError, UnavailableError
+from trimaran.cli.app import app
+from trimaran.cli.options import REPOSITORY, JsonOption
+from trimaran.cli.output import emit
 from trimaran.serving.container.kubernetes import KubernetesOptions
 
 _DEFAULTS = KubernetesOptions()
@@ -22,9 +19,7 @@ _DEFAULTS = KubernetesOptions()
 @app.command(rich_help_panel="Serve")
 def kubernetes(
     name: Annotated[str, typer.Argument(help="The model to serve.")],
-    repository: Annotated[Path, typer.Option("--repository", help="Where it is; read for what it needs.")] = Path(
-        "model_repository"
-    ),
+    repository: Annotated[Path, typer.Option("--repository", help="Where it is; read for what it needs.")] = REPOSITORY,
     namespace: Annotated[str, typer.Option("--namespace", help="Where to put it.")] = _DEFAULTS.namespace,
     claim: Annotated[str, typer.Option("--claim", help="The volume claim that holds the repository.")] = (
         _DEFAULTS.claim
@@ -46,8 +41,10 @@ def kubernetes(
 ) -> None:
     """Print Kubernetes objects for a model: Deployment, Service, autoscaler, disruption budget and network policy.
 
-    `trimaran kubernetes minilm | kubectl apply -f -`, after the images of deploy/ are where the cluster finds them,
-    the repository is in the claim, and a secret NAME-keys holds keys.json (see docs/gateway.md).
+    Apply them after the images of deploy/ are where the cluster finds them, the repository is in the claim, and a
+    secret NAME-keys holds keys.json (see docs/gateway.md).
+
+    Example: `trimaran kubernetes minilm | kubectl apply -f -`
     """
     import yaml
 
@@ -69,39 +66,5 @@ def kubernetes(
     if as_json:
         emit({"apiVersion": "v1", "kind": "List", "items": made})
     else:
-        # By way of JSON, which shares nothing: people read this, and YAML would write shared parts as references.
+        # Through JSON, which has no shared parts: YAML would write those as references, and people read this.
         typer.echo(yaml.safe_dump_all(map(json.loads, map(json.dumps, made)), sort_keys=False), nl=False)
-
-
-def serve_in_container(
-    repository: Path, ports: dict[str, int | None], *, image: str, gpu: bool | None, dry_run: bool, as_json: bool
-) -> None:
-    """Runs the official container over the repository until it ends, or only prints how. `gpu` None: as models want."""
-    from trimaran.serving.container.image import PORTS, docker_command, served_models
-
-    models = served_models(repository)
-    command = docker_command(
-        repository,
-        models,
-        ports={kind: ports.get(kind) or inner for kind, inner in PORTS.items()},
-        image=image,
-        gpu=any(model.gpu for model in models) if gpu is None else gpu,
-    )
-    if dry_run:
-        if as_json:
-            emit({"command": command})
-        else:
-            typer.echo(shlex.join(command))
-        return
-    if shutil.which("docker") is None:
-        raise UnavailableError(
-            "There is no docker on the PATH.", hint="Install it, or serve without --docker; --dry-run prints only."
-        )
-    # It is in this terminal's process group: Ctrl-C reaches it, and it drains.
-    code = subprocess.run(command, check=False).returncode
-    if code not in (0, 130, 143):
-        raise ToolError(
-            f"The container ended with status {code}.",
-            hint=f"Is the image there? `docker build -t {image} deploy` makes it.",
-            command=command,
-        )

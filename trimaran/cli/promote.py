@@ -1,39 +1,45 @@
-"""Commands about what is served: versions, and whether an endpoint still answers as it was proven to."""
+"""`trimaran promote` and its neighbours: which version is served, and whether it answers as it was proven to."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trimaran.cli import app
-from trimaran.cli.deploy import JsonOption, emit, progress_now
-from trimaran.cli.serve import Protocol
+from trimaran.cli.app import app
+from trimaran.cli.options import (
+    REPOSITORY,
+    JsonOption,
+    NameArgument,
+    ProtocolOption,
+    RepositoryOption,
+    progress_on_stderr,
+)
+from trimaran.cli.output import emit
 
 if TYPE_CHECKING:
     from trimaran.pipeline.promote import Promoted
 
-NameArgument = Annotated[str, typer.Argument(help="The model.")]
 VersionArgument = Annotated[int, typer.Argument(min=1, help="The version's number, as `trimaran list` shows it.")]
-RepositoryOption = Annotated[Path, typer.Option("-r", "--repository", help="The model repository.")]
 ProveOption = Annotated[
     bool,
     typer.Option("--prove/--no-prove", help="Serve the version aside first and ask it its golden questions."),
 ]
-_DEFAULT = Path("model_repository")
 
 
 @app.command("list", rich_help_panel="Serve")
-def list_command(repository: RepositoryOption = _DEFAULT, as_json: JsonOption = False) -> None:
-    """List the models of a repository, their versions, and which of them is served."""
+def list_command(repository: RepositoryOption = REPOSITORY, as_json: JsonOption = False) -> None:
+    """List the models of a repository, their versions, and which of them is served.
+
+    Example: `trimaran list -r model_repository`
+    """
     from trimaran.model_repository.versions import list_models
 
-    found = list_models(repository)
+    models = list_models(repository)
     if as_json:
-        emit({"repository": str(repository), "models": [model.model_dump(mode="json") for model in found]})
+        emit({"repository": str(repository), "models": [model.model_dump(mode="json") for model in models]})
         return
-    for model in found:
+    for model in models:
         versions = ", ".join(f"[{v}]" if v in model.served else str(v) for v in model.versions) or "no version"
         kind = model.task or "tensors, loaded on demand"
         typer.echo(f"{model.name}\t{versions}\t{kind}{', promoted' if model.pinned else ''}")
@@ -43,7 +49,7 @@ def list_command(repository: RepositoryOption = _DEFAULT, as_json: JsonOption = 
 def promote(
     name: NameArgument,
     version: VersionArgument,
-    repository: RepositoryOption = _DEFAULT,
+    repository: RepositoryOption = REPOSITORY,
     prove: ProveOption = True,
     as_json: JsonOption = False,
 ) -> None:
@@ -51,67 +57,80 @@ def promote(
 
     A version that is damaged, does not load, or no longer gives the answers that were proven of it is refused with
     exit code 4, and the one that was served serves on. A promoted version stays, whatever is deployed later.
+
+    Example: `trimaran promote minilm 2`
     """
     from trimaran.pipeline.promote import promote as switch
 
-    _say(switch(repository, name, version, prove=prove, progress=progress_now()), as_json)
+    _print(switch(repository, name, version, prove=prove, progress=progress_on_stderr()), as_json)
 
 
 @app.command(rich_help_panel="Serve")
 def rollback(
-    name: NameArgument, repository: RepositoryOption = _DEFAULT, prove: ProveOption = True, as_json: JsonOption = False
+    name: NameArgument,
+    repository: RepositoryOption = REPOSITORY,
+    prove: ProveOption = True,
+    as_json: JsonOption = False,
 ) -> None:
-    """Serve again what was served before the latest `trimaran promote`."""
+    """Serve again what was served before the latest `trimaran promote`.
+
+    Example: `trimaran rollback minilm`
+    """
     from trimaran.pipeline.promote import rollback as switch
 
-    _say(switch(repository, name, prove=prove, progress=progress_now()), as_json)
+    _print(switch(repository, name, prove=prove, progress=progress_on_stderr()), as_json)
 
 
 @app.command(rich_help_panel="Serve")
 def remove(
-    name: NameArgument, version: VersionArgument, repository: RepositoryOption = _DEFAULT, as_json: JsonOption = False
+    name: NameArgument, version: VersionArgument, repository: RepositoryOption = REPOSITORY, as_json: JsonOption = False
 ) -> None:
-    """Remove a version that is not served."""
+    """Remove a version that is not served.
+
+    Example: `trimaran remove minilm 1`
+    """
     from trimaran.model_repository.versions import remove as take_away
 
-    gone = take_away(repository, name, version)
+    removed = take_away(repository, name, version)
     if as_json:
-        emit({"removed": [str(path) for path in gone]})
+        emit({"removed": [str(path) for path in removed]})
     else:
-        typer.echo("\n".join(f"Removed {path}." for path in gone))
+        typer.echo("\n".join(f"Removed {path}." for path in removed))
 
 
 @app.command(rich_help_panel="Serve")
 def verify(
     url: Annotated[str, typer.Argument(help="host:port of a live Triton, ours or the official container's.")],
     name: Annotated[str | None, typer.Argument(help="The model; all that carry a golden bundle by default.")] = None,
-    repository: RepositoryOption = _DEFAULT,
-    protocol: Annotated[Protocol, typer.Option("--protocol", help="How to talk to the server.")] = Protocol.grpc,
+    repository: RepositoryOption = REPOSITORY,
+    protocol: ProtocolOption = "grpc",
     timeout_s: Annotated[float, typer.Option("--timeout", min=0.001, help="Seconds that a model may take.")] = 300.0,
     as_json: JsonOption = False,
 ) -> None:
     """Ask a live endpoint the golden questions of a repository; exit 4 when its answers are not what was proven.
 
     The golden bundle is made by `trimaran deploy`: real texts with eager PyTorch's answers, in each version's folder.
+
+    Example: `trimaran verify localhost:8001 minilm`
     """
     from trimaran.serving.client import Client
     from trimaran.serving.triton.golden_check import verify_all
     from trimaran.serving.triton.verify import require_faithful
 
     scheme = url.partition("://")[0] if "://" in url else ""
-    chosen: Any = {"http": "http", "https": "http", "grpc": "grpc", "grpcs": "grpc"}.get(scheme, protocol.value)
-    with Client(url, protocol=chosen, timeout_s=timeout_s) as client:
-        found = verify_all(client, repository, name)
+    speaks: Any = {"http": "http", "https": "http", "grpc": "grpc", "grpcs": "grpc"}.get(scheme, protocol)
+    with Client(url, protocol=speaks, timeout_s=timeout_s) as client:
+        verified = verify_all(client, repository, name)
     if as_json:
-        emit({"url": url, "models": [one.model_dump(mode="json") | {"holds": one.holds} for one in found]})
+        emit({"url": url, "models": [model.model_dump(mode="json") | {"holds": model.holds} for model in verified]})
     else:
-        for one in found:
-            typer.echo(f"{one.name}\t{one.rows} requests\t{'; '.join(map(str, one.checks))}")
-    for one in found:
-        require_faithful(one)
+        for model in verified:
+            typer.echo(f"{model.name}\t{model.rows} requests\t{'; '.join(map(str, model.checks))}")
+    for model in verified:
+        require_faithful(model)
 
 
-def _say(promoted: Promoted, as_json: bool) -> None:
+def _print(promoted: Promoted, as_json: bool) -> None:
     if as_json:
         emit(promoted.model_dump(mode="json"))
         return

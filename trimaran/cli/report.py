@@ -1,17 +1,17 @@
-"""Commands on finished reports: render one in another format, compare several, hold one against gates."""
+"""`trimaran report`: render a finished report in another format, compare several, check one against gates."""
 
 from __future__ import annotations
 
 import sys
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer.core import TyperGroup
 
-from trimaran.cli import app
-from trimaran.cli.deploy import JsonOption, emit
+from trimaran.cli.app import app
+from trimaran.cli.options import JsonOption
+from trimaran.cli.output import emit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,20 +41,6 @@ several, only where intervals separate; `gate` holds one against limits and ends
 app.add_typer(reports, name="report", rich_help_panel="Look")
 
 
-class Format(StrEnum):
-    md = "md"
-    html = "html"
-    json = "json"
-    csv = "csv"
-    junit = "junit"
-
-
-class Compared(StrEnum):
-    text = "text"
-    md = "md"
-    json = "json"
-
-
 ReportArgument = Annotated[Path, typer.Argument(help="A report.json, or the folder that holds one.")]
 OutputOption = Annotated[Path | None, typer.Option("-o", "--output", help="File to write; stdout by default.")]
 
@@ -62,16 +48,18 @@ OutputOption = Annotated[Path | None, typer.Option("-o", "--output", help="File 
 @reports.command()
 def render(
     path: ReportArgument,
-    format_: Annotated[Format, typer.Option("--format", help="What to render.")] = Format.md,
+    format_: Annotated[
+        Literal["md", "html", "json", "csv", "junit"], typer.Option("--format", help="What to render.")
+    ] = "md",
     output: OutputOption = None,
 ) -> None:
     """Render a report from its JSON; every number is recomputed from the raw samples.
 
-    Example: `trimaran report reports/minilm --format html -o report.html`
+    Example: `trimaran report render reports/minilm --format html -o report.html`, or without `render`
     """
     from trimaran.benchmarks.report.report_files import FORMATS, read_report
 
-    ending = {"junit": "xml"}.get(format_.value, format_.value)
+    ending = {"junit": "xml"}.get(format_, format_)
     _deliver(FORMATS[f"report.{ending}"](read_report(path)), output)
 
 
@@ -83,7 +71,7 @@ def compare(
         bool, typer.Option("--unlike", help="Compare unlike machines or versions too, and say which field differs.")
     ] = False,
     everything: Annotated[bool, typer.Option("--all", help="Show also what did not change.")] = False,
-    format_: Annotated[Compared, typer.Option("--format", help="How to print it.")] = Compared.text,
+    format_: Annotated[Literal["text", "md", "json"], typer.Option("--format", help="How to print it.")] = "text",
     output: OutputOption = None,
 ) -> None:
     """Say what got faster, slower or worse, only where intervals separate.
@@ -108,20 +96,23 @@ def compare(
     from trimaran.benchmarks.report.step_summary import add_to_step_summary
 
     before = read_report(old)
-    found = [compare_two(before, read_report(path), allow_unlike=unlike) for path in new]
-    markdown = comparison_markdown(found, everything=everything)
+    comparisons = [compare_two(before, read_report(path), allow_unlike=unlike) for path in new]
+    markdown = comparison_markdown(comparisons, everything=everything)
     add_to_step_summary(markdown)
     match format_:
-        case Compared.json:
-            _deliver(json.dumps({"comparisons": [comparison_json(one) for one in found]}) + "\n", output)
-        case Compared.md:
+        case "json":
+            _deliver(
+                json.dumps({"comparisons": [comparison_json(comparison) for comparison in comparisons]}) + "\n", output
+            )
+        case "md":
             _deliver(markdown, output)
-        case Compared.text:
+        case "text":
             parts: list[Table | str] = []
-            for path, one in zip(new, found, strict=True):
-                parts += [f"{path} against {old}: {comparison_sentence(one)}"]
-                parts += [comparison_table(one, everything=everything)] if shown(one, everything=everything) else []
-                parts += [f"  {remark}" for remark in remarks(one)]
+            for path, comparison in zip(new, comparisons, strict=True):
+                parts.append(f"{path} against {old}: {comparison_sentence(comparison)}")
+                if shown(comparison, everything=everything):
+                    parts.append(comparison_table(comparison, everything=everything))
+                parts += [f"  {remark}" for remark in remarks(comparison)]
             _deliver(_as_text(parts, to_file=output is not None), output)
 
 

@@ -1,94 +1,26 @@
-"""Commands around a model repository: lay out, check, serve, stop, ask."""
+"""`trimaran serve` and `trimaran stop`: Triton over a model repository."""
 
 from __future__ import annotations
 
-import json
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trimaran.cli import app
-from trimaran.cli.deploy import JsonOption, StoreOption, ThreadsOption, emit, shelf_at
+from trimaran.cli.app import app
+from trimaran.cli.options import REPOSITORY, JsonOption, RepositoryArgument
+from trimaran.cli.output import emit
 from trimaran.serving.container.image import IMAGE
 
 if TYPE_CHECKING:
     from trimaran.serving.triton.daemon import Running
 
-repository_app = typer.Typer(no_args_is_help=True, help="Lay out and check Triton model repositories.")
-app.add_typer(repository_app, name="repository", rich_help_panel="Serve")
-
-RepositoryArgument = Annotated[Path, typer.Argument(help="The model repository.")]
-PortHelp = "Loopback port; a free one near the default is not guessed: a port in use is an error."
-
-
-class Rows(StrEnum):
-    padded = "padded"
-    packed = "packed"
-    rounded = "rounded"
-    equal_length = "equal-length"
-    alone = "alone"
-
-
-class Protocol(StrEnum):
-    grpc = "grpc"
-    http = "http"
-
-
-@repository_app.command("lay-out")
-def lay_out_command(
-    artifact: Annotated[str, typer.Argument(help="A candidate: folder, name in the store, or digest.")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="The model repository to add to.")] = Path(
-        "model_repository"
-    ),
-    name: Annotated[str | None, typer.Option("--name", help="What callers will call; by default the model's.")] = None,
-    rows: Annotated[
-        Rows, typer.Option("--rows", help="How rows may share a call; `alone` is safe for every engine.")
-    ] = Rows.alone,
-    separate: Annotated[
-        bool | None,
-        typer.Option("--separate/--together", help="The engine as a model of its own; by default so on a GPU only."),
-    ] = None,
-    threads: ThreadsOption = None,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Add an artifact to a repository as the next version of a model."""
-    from trimaran.core.environment import usable_cores
-    from trimaran.model_repository.layout import lay_out
-
-    found = shelf_at(store).open(artifact)
-    deployment = lay_out(
-        found,
-        repository=output,
-        name=name or found.name,
-        rows=rows.value,
-        threads=threads or usable_cores(),
-        separate=separate,
-    )
-    if as_json:
-        emit(deployment.model_dump(mode="json"))
-    else:
-        typer.echo(f"{deployment.repository / deployment.name / str(deployment.version)}")
-
-
-@repository_app.command("check")
-def check_command(repository: RepositoryArgument = Path("model_repository"), as_json: JsonOption = False) -> None:
-    """Name every problem of a repository at once, each with its place and its remedy; exit 4 when there is one."""
-    from trimaran.model_repository.check import problems, require_sound
-
-    found = problems(repository)
-    if as_json:
-        emit({"repository": str(repository), "problems": [problem.model_dump(mode="json") for problem in found]})
-    require_sound(repository)
-    if not as_json:
-        typer.echo(f"{repository}: no problem found.")
+PortHelp = "Loopback port. A port that is in use is an error; no other is guessed."
 
 
 @app.command(rich_help_panel="Serve")
 def serve(
-    repository: RepositoryArgument = Path("model_repository"),
+    repository: RepositoryArgument = REPOSITORY,
     http_port: Annotated[int | None, typer.Option("--http-port", min=1, max=65535, help=PortHelp)] = 8000,
     grpc_port: Annotated[int | None, typer.Option("--grpc-port", min=1, max=65535, help=PortHelp)] = 8001,
     metrics_port: Annotated[int | None, typer.Option("--metrics-port", min=1, max=65535, help=PortHelp)] = 8002,
@@ -120,17 +52,18 @@ def serve(
 
     Each model is sent a canary every second: one that stops answering is loaded again, a server that dies is started
     again on the same ports.
+
+    Example: `trimaran serve model_repository --detach`
     """
     import logging
 
-    from trimaran.cli.kubernetes import serve_in_container
     from trimaran.serving.triton.daemon import serve_detached, serve_forever
     from trimaran.serving.triton.watchdog import WatchdogSettings
 
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
     if docker:
-        outer = {"http": http_port, "grpc": grpc_port, "metrics": metrics_port}
-        serve_in_container(repository, outer, image=image, gpu=gpu, dry_run=dry_run, as_json=as_json)
+        ports_outside = {"http": http_port, "grpc": grpc_port, "metrics": metrics_port}
+        _serve_in_container(repository, ports_outside, image=image, gpu=gpu, dry_run=dry_run, as_json=as_json)
         return
     ports = {"http_port": http_port, "grpc_port": grpc_port, "metrics_port": metrics_port}
     settings: dict[str, Any] = {
@@ -154,7 +87,10 @@ def stop(
     repository: Annotated[Path | None, typer.Argument(help="The repository; all servers when none is named.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Stop servers that `trimaran serve` started, answering the requests in flight first."""
+    """Stop servers that `trimaran serve` started, answering the requests in flight first.
+
+    Example: `trimaran stop`
+    """
     from trimaran.serving.triton.daemon import stop as end
 
     ended = end(repository)
@@ -164,56 +100,20 @@ def stop(
         typer.echo("\n".join(f"Stopped {state.repository}." for state in ended) or "No server was running.")
 
 
-@app.command(rich_help_panel="Serve")
-def query(
-    name: Annotated[str, typer.Argument(help="The model to call.")],
-    texts: Annotated[list[str], typer.Argument(help="What to ask; what is wanted depends on the model's task.")],
-    url: Annotated[str, typer.Option("--url", help="host:port; by default Triton's own ports.")] = "",
-    protocol: Annotated[Protocol, typer.Option("--protocol", help="How to talk to the server.")] = Protocol.grpc,
-    timeout_s: Annotated[float, typer.Option("--timeout", min=0.001, help="Seconds all of it may take.")] = 60.0,
-    labels: Annotated[list[str] | None, typer.Option("--label", help="For a zero-shot model; again for more.")] = None,
-    prompt: Annotated[
-        str | None, typer.Option("--prompt", help="For an embedding model: one of its prompts, by name.")
-    ] = None,
-    as_json: JsonOption = False,
+def _serve_in_container(
+    repository: Path, ports: dict[str, int | None], *, image: str, gpu: bool | None, dry_run: bool, as_json: bool
 ) -> None:
-    """Ask a served model and print its answers.
+    import shlex
 
-    Question answering: `NAME "question" "context"`. For several, type each as `"question ||| context"`.
+    from trimaran.serving.container.docker import command_for, run_container
 
-    Reranking: `NAME "query" "document" "document" …`
-
-    Zero-shot classification: `NAME "text" … --label weather --label money`
-
-    All others: `NAME "text" "text" …`. Models for embedding, feature extraction and text classification read
-    `"first ||| second"` as a pair.
-    """
-    from trimaran.serving.client import Client
-    from trimaran.serving.client.asking import ask
-
-    with Client(url, protocol=protocol.value, timeout_s=timeout_s) as client:
-        outputs = client.model(name).outputs
-        asked, answers = ask(client, name, texts, labels or [], prompt=prompt)
-    if as_json:
-        emit({"name": name, "answers": _plain(answers)})
-        return
-    for text, answer in zip(asked, answers, strict=True):
-        if "EMBEDDING" in outputs:
-            said = f"{len(answer)} numbers: {', '.join(f'{value:.4f}' for value in answer[:6])}, …"
-        elif "SCORES" in outputs:
-            said = ", ".join(f"{label} {score:.4f}" for label, score in answer)
-        else:
-            said = json.dumps(_plain(answer), ensure_ascii=False)
-        typer.echo(f"{text}\t{said}")
-
-
-def _plain(answer: Any) -> Any:
-    """Numbers, strings, lists and objects, as JSON has them."""
-    if hasattr(answer, "tolist"):
-        return answer.tolist()
-    if hasattr(answer, "_asdict"):
-        return {key: _plain(value) for key, value in answer._asdict().items()}
-    return [_plain(item) for item in answer] if isinstance(answer, (list, tuple)) else answer
+    command = command_for(repository, ports, image=image, gpu=gpu)
+    if not dry_run:
+        run_container(command, image=image)
+    elif as_json:
+        emit({"command": command})
+    else:
+        typer.echo(shlex.join(command))
 
 
 def _announce(running: Running, as_json: bool) -> None:

@@ -2,40 +2,39 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from trimaran.cli import app
-from trimaran.cli.deploy import JsonOption, emit, progress_now
-from trimaran.cli.promote import NameArgument, RepositoryOption
-
-
-class TuneObjective(StrEnum):
-    balanced = "balanced"
-    latency = "latency"
-    throughput = "throughput"
+from trimaran.cli.app import app
+from trimaran.cli.options import (
+    REPOSITORY,
+    JsonOption,
+    NameArgument,
+    ReportOption,
+    RepositoryOption,
+    progress_on_stderr,
+)
+from trimaran.cli.output import emit
+from trimaran.pipeline.tune.settings import TuneObjective
 
 
 @app.command(rich_help_panel="Serve")
 def tune(
     name: NameArgument,
-    repository: RepositoryOption = Path("model_repository"),
+    repository: RepositoryOption = REPOSITORY,
     objective: Annotated[
         TuneObjective,
         typer.Option(
             "--objective",
             help="What to look for: the median of one caller, the answers a second of eight, or the product of both.",
         ),
-    ] = TuneObjective.balanced,
+    ] = "balanced",
     budget_s: Annotated[
         float, typer.Option("--budget", min=1.0, help="Seconds after which no further measurement begins.")
     ] = 120.0,
-    report: Annotated[
-        Path | None, typer.Option("--report", help="Folder of the report; by default reports/NAME.")
-    ] = None,
+    report: ReportOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Measure and report, but leave the repository.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -46,25 +45,25 @@ def tune(
     caller and by eight. Losing settings are stopped early. The choice goes into `config.pbtxt` and `serving.json` with
     its reason, and running servers take it over without a failed request. Run it on a quiet machine.
 
-    Example: trimaran tune minilm --objective throughput --budget 60
+    Example: `trimaran tune minilm --objective throughput --budget 60`
     """
     from trimaran.pipeline.tune.render import summary, write_tuning
     from trimaran.pipeline.tune.run import apply
     from trimaran.pipeline.tune.run import tune as search
 
-    progress = progress_now()
-    found = search(repository, name, objective=objective.value, budget_s=budget_s, progress=progress)
-    paths = write_tuning(found, report or Path("reports") / name)
-    switched = () if dry_run else apply(repository, found, progress=progress)
+    progress = progress_on_stderr()
+    tuning = search(repository, name, objective=objective, budget_s=budget_s, progress=progress)
+    paths = write_tuning(tuning, report or Path("reports") / name)
+    switched = () if dry_run else apply(repository, tuning, progress=progress)
     if as_json:
         emit(
             {
-                "tuning": found.model_dump(mode="json", by_alias=True),
+                "tuning": tuning.model_dump(mode="json", by_alias=True),
                 "applied": not dry_run,
                 "servers": list(switched),
                 "report": {kind: str(path) for kind, path in paths.items()},
             }
         )
         return
-    typer.echo(summary(found))
+    typer.echo(summary(tuning))
     typer.echo(f"{'Not written (--dry-run)' if dry_run else 'Written into the repository'}. Report: {paths['html']}")

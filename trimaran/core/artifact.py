@@ -1,9 +1,10 @@
-"""What a stage made, how, and what was proven of it: the manifest beside the files."""
+"""An artifact: the files that a stage made, with a manifest of how they were made and what was proven."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -18,11 +19,13 @@ MANIFEST = "manifest.json"
 
 
 class Recipe(Frozen):
-    """Identity and cache key: the same recipe is the same artifact, whatever bytes a builder emits."""
+    """Identity and cache key: the same recipe is the same artifact, even where a builder's bytes differ."""
 
     step: str
+    # Digests of the recipes that this one starts from.
     parents: tuple[str, ...] = ()
     parameters: dict[str, Any] = {}
+    # Versions of the libraries that made it.
     tools: dict[str, str] = {}
 
     @property
@@ -37,7 +40,7 @@ class FileEntry(Frozen):
 
 
 class Check(Frozen):
-    """One thing that was proven, with the number: `observed` kept to its `limit`."""
+    """One thing that was proven: the `observed` number compared with its `limit`."""
 
     name: str
     observed: float | int | str
@@ -55,11 +58,12 @@ class Check(Frozen):
 
 
 class Draft(Frozen):
-    """What a stage knows of its result before the store has hashed and published it."""
+    """What a stage knows of its result before the store hashes and publishes it."""
 
     name: str
     format: Format
     precision: Precision
+    # The engine that runs it, such as `onnxruntime`.
     backend: str
     task: str
     family: str
@@ -67,15 +71,17 @@ class Draft(Frozen):
     profile: ShapeProfile
     tokenizer: TokenizerSpec
     labels: tuple[str, ...] = ()
+    # The file that its backend opens.
     entry: str
     engine_options: dict[str, Any] = {}
+    # Environment variables that the engine was proven with.
     execution_environment: dict[str, str] = {}
     checks: tuple[Check, ...] = ()
     details: dict[str, Any] = {}
 
 
 class Artifact(Persisted, Draft):
-    """A published, validated result. `entry` is the file that its backend opens."""
+    """A published, validated result."""
 
     what: ClassVar[str] = "manifest"
     indent: ClassVar[int | None] = 2
@@ -93,13 +99,22 @@ class Artifact(Persisted, Draft):
     def digest(self) -> str:
         return self.recipe.digest
 
+    def derive(self, folder: Path, *, details: dict[str, Any], **changes: Any) -> Draft:
+        """Draft what a stage made of this artifact in `folder`: the same but for the changes, with further details.
+
+        The tokenizer is copied beside it.
+        """
+        shutil.copy(self.directory / "tokenizer.json", folder / "tokenizer.json")
+        same = self.model_dump(include=set(Draft.model_fields))
+        return Draft(**{**same, **changes, "details": {**self.details, **details}})
+
     @property
     def entry_path(self) -> Path:
         return self._directory / self.entry
 
     @property
     def size_bytes(self) -> int:
-        """Bytes that the engine reads; the tokenizer is the same for every candidate and not counted."""
+        """Bytes that the engine reads. The tokenizer does not count: it is the same for every candidate."""
         return sum(file.size_bytes for file in self.files if not file.name.startswith("tokenizer"))
 
     def at(self, directory: Path) -> Artifact:
@@ -108,7 +123,7 @@ class Artifact(Persisted, Draft):
 
 
 def load_artifact(directory: Path, *, verify: bool = True) -> Artifact:
-    """Reads a manifest and, unless told otherwise, compares every file with it before anyone uses one."""
+    """Reads a manifest and, with `verify`, compares every file with it."""
     path = directory / MANIFEST
     if not path.is_file():
         raise UsageError(f"{directory} is not an artifact: it has no {MANIFEST}.", hint="`trimaran export` makes one.")
@@ -119,6 +134,7 @@ def load_artifact(directory: Path, *, verify: bool = True) -> Artifact:
 
 
 def verify_files(artifact: Artifact) -> None:
+    """Raises IntegrityError for a file that is missing or differs from the manifest."""
     for entry in artifact.files:
         path = artifact.directory / entry.name
         if not path.is_file():
@@ -129,11 +145,11 @@ def verify_files(artifact: Artifact) -> None:
                 f"{path} has {size} bytes, its manifest says {entry.size_bytes}.",
                 hint="Run the stage with --force.",
             )
-        found = sha256_of(path)
-        if found != entry.sha256:
+        digest = sha256_of(path)
+        if digest != entry.sha256:
             raise IntegrityError(
-                f"{path} differs from its manifest (sha256 {found[:12]}…, wanted {entry.sha256[:12]}…).",
-                hint="It was damaged or edited: run the stage with --force to make it anew.",
+                f"{path} differs from its manifest (sha256 {digest[:12]}…, wanted {entry.sha256[:12]}…).",
+                hint="It was damaged or edited: run the stage with --force to make it again.",
                 path=str(path),
             )
 
@@ -156,7 +172,7 @@ def sha256_of(path: Path) -> str:
 
 
 def digest_of(value: Any) -> str:
-    """Digest of a JSON value, independent of key order and spacing."""
+    """The digest of a JSON value, independent of key order and spacing."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 

@@ -1,28 +1,29 @@
-"""Who can run an artifact: one row a backend, interchangeable in parity, quality and latency code."""
+"""What can run an artifact: one row for each backend. Parity, quality and latency code treat all of them alike."""
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import importlib
 import importlib.util
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy.typing as npt
 
 from trimaran.core.artifact import Artifact
-from trimaran.core.environment import version_of
+from trimaran.core.engine_identity import refuse_foreign
+from trimaran.core.environment import driver_present, version_of
 from trimaran.core.errors import UnavailableError, UsageError
 from trimaran.core.spec import Signature
+from trimaran.runtime import onnxruntime_engine, onnxruntime_gpu_engine, openvino_engine, tensorrt_engine
 
 Array = npt.NDArray[Any]
 Arrays = Mapping[str, Array]
 
 
 class Engine(Protocol):
-    """What an engine class of the table offers; built as `Engine(path, threads=…, options=…)`."""
+    """A model that is loaded by one backend's library."""
 
     def infer(self, inputs: Arrays) -> Arrays: ...
 
@@ -30,7 +31,7 @@ class Engine(Protocol):
 
 
 class Session:
-    """An open artifact. Synchronous and on host arrays, so whoever times it needs to know no device."""
+    """An open artifact. Calls are synchronous and take host arrays, so that code which times them needs no device."""
 
     def __init__(self, engine: Engine, signature: Signature) -> None:
         self._engine = engine
@@ -43,16 +44,23 @@ class Session:
         self._engine.close()
 
 
+class EngineClass(Protocol):
+    """Opens an engine on a model file. A class of `runtime`, whose file travels with the model to the server."""
+
+    def __call__(self, path: str, *, threads: int, options: Mapping[str, Any] | None = None) -> Engine: ...
+
+
 @dataclass(frozen=True)
 class Backend:
     name: str
-    engine: str
+    engine: EngineClass
     formats: tuple[str, ...]
+    # The Python module that must be installed, and the extra of this package that installs it.
     module: str
     extra: str
     needs_driver: bool = False
-    # `module:function(artifact)` that refuses what must not be opened here, before the engine's library sees it.
-    guard: str = ""
+    # Refuses an artifact that must not be opened here, before the engine's library reads it.
+    guard: Callable[[Artifact], None] | None = None
     # The distribution that must own the module, where several do.
     distribution: str = ""
 
@@ -75,29 +83,38 @@ class Backend:
         return f"pip install 'trimaran[{self.extra}]' -c constraints.txt" if self.extra else "pip install trimaran"
 
 
-_FOREIGN = "trimaran.quantize.tensorrt.engine_identity:refuse_foreign"
+def _torch_engine(path: str, *, threads: int, options: Mapping[str, Any] | None = None) -> Engine:
+    """Eager PyTorch. Its engine loads models as the exporter does, so it belongs to `export`, a storey above.
+
+    It is the only name that points upwards, and is resolved when a session opens: see docs/decisions/0022.
+    """
+    engine: Engine = importlib.import_module("trimaran.export.torch_engine").TorchEngine(
+        path, threads=threads, options=options
+    )
+    return engine
+
 
 BACKENDS: dict[str, Backend] = {
     row.name: row
     for row in (
-        Backend("torch", "trimaran.export.torch_engine:TorchEngine", ("torch",), "torch", ""),
-        Backend("onnxruntime", "trimaran.runtime.onnxruntime_engine:Engine", ("onnx",), "onnxruntime", "cpu"),
-        Backend("openvino", "trimaran.runtime.openvino_engine:Engine", ("openvino", "onnx"), "openvino", "cpu"),
+        Backend("torch", _torch_engine, ("torch",), "torch", ""),
+        Backend("onnxruntime", onnxruntime_engine.Engine, ("onnx",), "onnxruntime", "cpu"),
+        Backend("openvino", openvino_engine.Engine, ("openvino", "onnx"), "openvino", "cpu"),
         Backend(
-            "tensorrt", "trimaran.runtime.tensorrt_engine:Engine", ("tensorrt",), "tensorrt", "gpu",
-            needs_driver=True, guard=_FOREIGN,
+            "tensorrt", tensorrt_engine.Engine, ("tensorrt",), "tensorrt", "gpu",
+            needs_driver=True, guard=refuse_foreign,
         ),
         Backend(
-            "tensorrt_rtx", "trimaran.runtime.tensorrt_engine:Engine", ("tensorrt",), "tensorrt_rtx", "rtx",
-            needs_driver=True, guard=_FOREIGN,
+            "tensorrt_rtx", tensorrt_engine.Engine, ("tensorrt",), "tensorrt_rtx", "rtx",
+            needs_driver=True, guard=refuse_foreign,
         ),
         Backend(
-            "onnxruntime_cuda", "trimaran.runtime.onnxruntime_gpu_engine:CudaEngine", ("onnx",), "onnxruntime", "gpu",
+            "onnxruntime_cuda", onnxruntime_gpu_engine.CudaEngine, ("onnx",), "onnxruntime", "gpu",
             needs_driver=True, distribution="onnxruntime-gpu",
         ),
         Backend(
-            "onnxruntime_tensorrt", "trimaran.runtime.onnxruntime_gpu_engine:TensorrtEngine", ("onnx",), "onnxruntime",
-            "gpu", needs_driver=True, distribution="onnxruntime-gpu",
+            "onnxruntime_tensorrt", onnxruntime_gpu_engine.TensorrtEngine, ("onnx",), "onnxruntime", "gpu",
+            needs_driver=True, distribution="onnxruntime-gpu",
         ),
     )
 }  # fmt: skip
@@ -118,7 +135,7 @@ def open_session(artifact: Artifact, *, threads: int) -> Iterator[Session]:
     if reason := row.available():
         raise UnavailableError(f"{row.name} cannot run here: {reason}.", hint=row.hint())
     refuse_foreign_engine(artifact)
-    engine: Any = engine_class(row.name)(str(artifact.entry_path), threads=threads, options=artifact.engine_options)
+    engine = row.engine(str(artifact.entry_path), threads=threads, options=artifact.engine_options)
     session = Session(engine, artifact.signature)
     try:
         yield session
@@ -128,25 +145,9 @@ def open_session(artifact: Artifact, *, threads: int) -> Iterator[Session]:
 
 def refuse_foreign_engine(artifact: Artifact) -> None:
     """Raises IntegrityError for an engine that was built for another machine; others pass."""
-    row = backend(artifact.backend)
-    if row.guard:
-        _resolve(row.guard)(artifact)
+    if guard := backend(artifact.backend).guard:
+        guard(artifact)
 
 
-def driver_present() -> bool:
-    """Whether a GPU driver can be loaded. TensorRT without one returns nulls and then crashes."""
-    try:
-        ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return False
-    return True
-
-
-def engine_class(name: str) -> Any:
-    """The class of a backend's engines, called as `engine(path, threads=…, options=…)`."""
-    return _resolve(backend(name).engine)
-
-
-def _resolve(target: str) -> Any:
-    module, _, name = target.partition(":")
-    return getattr(importlib.import_module(module), name)
+def engine_class(name: str) -> EngineClass:
+    return backend(name).engine

@@ -1,4 +1,4 @@
-"""What a deployment was asked for: a TOML file, flags on top of it, every key checked before any work."""
+"""The config of a deployment: a TOML file with flags on top, every key checked before any work."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import difflib
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 from pydantic import ValidationError as SchemaError
 
 from trimaran.core.environment import usable_cores
@@ -25,15 +25,26 @@ LONGEST_BY_DEFAULT = 512
 BUDGET_S = 90.0
 
 
-class DeployConfig(Frozen):
-    """Paths are as given; `None` means that the model or the machine decides.
+Objective = Literal["latency", "throughput"]
 
-    With `module`, `model` names a function of the user's, `package.module:function`, that builds the model.
-    """
+
+def _split_names(value: Any) -> Any:
+    """`a, b` as a flag has it, or a list as a file has it."""
+    return tuple(name.strip() for name in value.split(",") if name.strip()) if isinstance(value, str) else value
+
+
+def _split_gates(value: Any) -> Any:
+    """`METRIC=NUMBER` strings as flags have them, or a table as a file has it."""
+    return value if isinstance(value, Mapping) else gates_from_flags(value)
+
+
+class DeployConfig(Frozen):
+    """What a deployment was asked for. `None` means that the model or the machine decides."""
 
     model: str
     task: str = "auto"
     family: str | None = None
+    # `model` is then `package.module:function`, a function of the user's that builds the model.
     module: bool = False
     pooling: str | None = None
     layers: tuple[int, ...] | None = None
@@ -45,13 +56,13 @@ class DeployConfig(Frozen):
     exporter: Literal["torchscript", "dynamo"] | None = None
     output: str = "model_repository"
     name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
-    objective: Literal["latency", "throughput"] = "latency"
+    objective: Objective = "latency"
     batch: RangeField | None = None
     sequence: RangeField | None = None
     threads: int = Field(default_factory=usable_cores, ge=1, le=1024)
     fidelity: Level = "strict"
-    gates: dict[str, float] = {}
-    candidates: tuple[str, ...] = ()
+    gates: Annotated[dict[str, float], BeforeValidator(_split_gates)] = {}
+    candidates: Annotated[tuple[str, ...], BeforeValidator(_split_names)] = ()
     calibration: str | None = None
     budget: float = Field(default=BUDGET_S, gt=0)
     judging: str | None = None
@@ -65,18 +76,18 @@ class DeployConfig(Frozen):
     force: bool = False
 
     def pooling_changes(self) -> dict[str, Any]:
-        """What was asked to differ from the model's own pooling."""
-        asked = {
+        """Settings that differ from the model's own pooling."""
+        changes = {
             "mode": self.pooling,
             "layers": self.layers,
             "dimensions": self.dimensions,
             "whitening": self.whitening,
             "normalize": self.normalize,
         }
-        return {key: value for key, value in asked.items() if value is not None}
+        return {key: value for key, value in changes.items() if value is not None}
 
     def profile_for(self, ref: ModelRef) -> ShapeProfile:
-        """The asked-for shapes; where none were asked for, what the model itself was trained for."""
+        """The shapes of the config; by default what the model was trained for."""
         longest = min(ref.default_sequence or UNSTATED_SEQUENCE, LONGEST_BY_DEFAULT, ref.positions)
         return ShapeProfile(
             batch=self.batch or Range(minimum=1, typical=1, maximum=32),
@@ -107,9 +118,9 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise UsageError(f"The config file {path} is not TOML: {error}.") from error
 
 
-def refuse_unknown(found: Iterable[str], known: Iterable[str], *, where: str) -> None:
+def refuse_unknown(keys: Iterable[str], known: Iterable[str], *, where: str) -> None:
     names = list(known)
-    for key in found:
+    for key in keys:
         if key not in names:
             near = difflib.get_close_matches(key, names, n=1)
             hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(names)}."

@@ -12,10 +12,13 @@ from typing import Literal, TypeVar
 from trimaran.core.artifact import Artifact, digest_of
 from trimaran.core.errors import UsageError
 from trimaran.core.tables import SECOND, TEXT, read_table
+from trimaran.core.tasks.task import AnswerContext
+from trimaran.runtime.answers import Reader
 from trimaran.runtime.text import Text, TextEncoder
 
 Part = Literal["calibration", "judging"]
 Given = TypeVar("Given", bound=Text)
+Item = TypeVar("Item")
 FEWEST = 16
 FEWEST_WORDS, FEWEST_DIFFERENT_WORDS = 100, 40
 
@@ -45,6 +48,16 @@ def read_pairs(path: Path) -> tuple[tuple[str, str], ...]:
     firsts = table.column(TEXT, what="first texts", place=0)
     seconds = table.column(SECOND, what="second texts", place=1)
     return _enough(path, dict.fromkeys(pair for pair in zip(firsts, seconds, strict=True) if all(pair)))
+
+
+def spread(texts: Sequence[Item], most: int) -> tuple[Item, ...]:
+    """At most so many of the texts, evenly spaced over all of them, the same ones every time.
+
+    Files are often sorted (by length, topic or date), so their beginning is not like the rest. Example: 3 of 7 texts
+    are the 1st, the 3rd and the 5th.
+    """
+    count = min(most, len(texts))
+    return tuple(texts[index * len(texts) // count] for index in range(count))
 
 
 def require_useful(texts: Sequence[Text], path: Path) -> None:
@@ -109,6 +122,11 @@ def encoder_of(artifact: Artifact) -> TextEncoder:
         prompts=spec.prompts,
         default_prompt=spec.default_prompt,
     )
+
+
+def answer_context(artifact: Artifact) -> AnswerContext:
+    """What a task needs to make final answers of this artifact's outputs."""
+    return AnswerContext(encoder_of(artifact), Reader(str(artifact.directory / "tokenizer.json")), artifact.labels)
 
 
 def _shipped_rows(part: Part) -> list[dict[str, str]]:

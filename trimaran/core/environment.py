@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 import sys
@@ -26,7 +27,7 @@ class Environment(Frozen):
     libraries: dict[str, str] = {}
 
     def differences(self, other: Environment) -> tuple[str, ...]:
-        """Names of the fields that differ; numbers from unlike environments are never put in one table."""
+        """Names of the fields that differ. Numbers from different environments never share a table."""
         mine, theirs = self.model_dump(), other.model_dump()
         return tuple(name for name in mine if mine[name] != theirs[name])
 
@@ -59,8 +60,17 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
 
 
+def driver_present() -> bool:
+    """Whether a GPU driver can be loaded. TensorRT without one returns nulls and then crashes."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return True
+
+
 def cpu_flags() -> frozenset[str]:
-    """Instruction sets the CPU advertises. Advertised is not executable: see `instructions.probe`."""
+    """Instruction sets that the CPU advertises. Not all of them may run: see `instructions.probe`."""
     return frozenset(_cpuinfo().get("flags", "").split())
 
 

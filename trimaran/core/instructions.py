@@ -1,6 +1,6 @@
-"""Which CPU instructions really execute here: advertised is not executable, and the difference is a SIGILL.
+"""Which CPU instructions really run here. Some machines advertise instructions that end a process with SIGILL.
 
-Each row runs a few bytes of machine code in a child process of its own.
+Each row of the table runs a few bytes of machine code in its own child process.
 """
 
 from __future__ import annotations
@@ -33,9 +33,12 @@ ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address)(ctypes.addressof(config))
 @dataclass(frozen=True)
 class Instruction:
     name: str
+    # The name in /proc/cpuinfo.
     flag: str
+    # Machine code in hexadecimal.
     code: str
     what: str
+    # `tiles` asks the kernel for AMX tile data first.
     needs: str = "nothing"
 
 
@@ -53,15 +56,18 @@ INSTRUCTIONS = (
 
 @dataclass(frozen=True)
 class Probed:
+    """The outcome of one instruction."""
+
     name: str
     what: str
     advertised: bool
     executes: bool
+    # How the child process ended.
     detail: str
 
     @property
     def trap(self) -> bool:
-        """Advertised, yet it does not run: libraries that believe the flag die here."""
+        """Advertised, but it does not run: libraries that believe the flag crash."""
         return self.advertised and not self.executes
 
 
@@ -78,6 +84,6 @@ def _probe(row: Instruction, advertised: bool) -> Probed:
     try:
         code = subprocess.run(command, capture_output=True, timeout=20, check=False).returncode
     except subprocess.TimeoutExpired:
-        return Probed(row.name, row.what, advertised, False, "no end within 20 s")
+        return Probed(row.name, row.what, advertised, False, "did not end within 20 s")
     detail = "runs" if code == 0 else signal.Signals(-code).name if code < 0 else f"exit code {code}"
     return Probed(row.name, row.what, advertised, code == 0, detail)

@@ -1,7 +1,12 @@
-"""Work in a child process, so that a crash, a hang or a memory blow-up never takes the parent.
+"""Runs functions in a child process, so that a crash, a hang or exhausted memory never ends the parent.
 
-The child is `python -m trimaran.core.isolation`. Requests and answers are JSON lines over two pipes of their own;
-the child's stdout and stderr go to a log file, so that a chatty library cannot spoil the protocol.
+The child is `python -m trimaran.core.isolation`. Requests and answers are JSON lines over two pipes of their own.
+The child's stdout and stderr go to a log file, so that a library that prints cannot spoil the protocol.
+
+    with Worker(environment={"OMP_NUM_THREADS": "1"}) as worker:
+        folder = worker.call(children.fuse, 60.0, parent="...")        # a function, with a deadline in seconds
+        probe = worker.hold(Probe, 60.0, directory="...")              # an object that lives in the child
+        answers = probe.call(Probe.answers, 60.0, texts_path="...")    # a method of it
 """
 
 from __future__ import annotations
@@ -10,6 +15,7 @@ import contextlib
 import ctypes
 import importlib
 import json
+import operator
 import os
 import resource
 import select
@@ -22,11 +28,13 @@ import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from trimaran.core.errors import ChildError, ToolError, TrimaranError, error_from_json
 
+Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
+Object = TypeVar("Object")
 OnProgress = Callable[[int, int, str], None]
 _progress_to: int | None = None
 
@@ -92,14 +100,37 @@ class Worker:
         os.close(answer_write)
         self._buffer = b""
 
-    def call(self, target: str, *, deadline_s: float, on_progress: OnProgress | None = None, **arguments: Any) -> Any:
-        """Runs `module:function(**arguments)`, or `.method` of the object that a `module:Class` call made.
+    def call(
+        self,
+        function: Callable[Parameters, Result],
+        deadline_s: float,
+        /,
+        *arguments: Parameters.args,
+        **keywords: Parameters.kwargs,
+    ) -> Result:
+        """Runs a function of a module's top level. Arguments and result are JSON: a tuple comes back as a list.
 
-        Arguments and result are JSON. Raises the child's own TrimaranError, or ChildError with the reason.
+        Raises the child's own TrimaranError, or ChildError with the reason why the child did not answer.
         """
-        request = json.dumps({"target": target, "arguments": arguments}) + "\n"
+        answer = self.ask(deadline_s, target=target_of(function), arguments=arguments, keywords=keywords)
+        return answer  # type: ignore[no-any-return]
+
+    def hold(
+        self,
+        kind: Callable[Parameters, Object],
+        deadline_s: float,
+        /,
+        *arguments: Parameters.args,
+        **keywords: Parameters.kwargs,
+    ) -> Held[Object]:
+        """Makes an object of a class in the child, where it stays until the worker is closed."""
+        number = self.ask(deadline_s, target=target_of(kind), arguments=arguments, keywords=keywords, hold=True)
+        return Held(self, int(number))
+
+    def ask(self, deadline_s: float, *, target: str, **request: Any) -> Any:
+        """Sends one request, as `_answer` reads it, and waits for its result. `call` and `hold` are the typed ways."""
         try:
-            _write_all(self._requests, request.encode())
+            _write_all(self._requests, (json.dumps({"target": target, **request}) + "\n").encode())
         except BrokenPipeError:
             raise self._death(target) from None
         end_s = time.monotonic() + deadline_s
@@ -174,18 +205,51 @@ class Worker:
         self.close()
 
 
+class Held(Generic[Object]):
+    """An object that lives in a worker's child, seen from the parent."""
+
+    def __init__(self, worker: Worker, number: int) -> None:
+        self._worker, self._number = worker, number
+
+    def call(
+        self,
+        method: Callable[Concatenate[Object, Parameters], Result],
+        deadline_s: float,
+        /,
+        *arguments: Parameters.args,
+        **keywords: Parameters.kwargs,
+    ) -> Result:
+        """Calls `method`, a function of the object's class, on the object. See `Worker.call`."""
+        answer = self._worker.ask(
+            deadline_s, target=target_of(method), arguments=arguments, keywords=keywords, owner=self._number
+        )
+        return answer  # type: ignore[no-any-return]
+
+
 def run(
-    target: str,
-    *,
+    function: Callable[Parameters, Result],
     deadline_s: float,
-    environment: Mapping[str, str] | None = None,
-    log: Path | None = None,
-    on_progress: OnProgress | None = None,
-    **arguments: Any,
-) -> Any:
-    """One call in a child of its own."""
-    with Worker(environment=environment, log=log, on_progress=on_progress) as worker:
-        return worker.call(target, deadline_s=deadline_s, **arguments)
+    /,
+    *arguments: Parameters.args,
+    **keywords: Parameters.kwargs,
+) -> Result:
+    """One call in a child of its own, with the environment of this process."""
+    with Worker() as worker:
+        return worker.call(function, deadline_s, *arguments, **keywords)
+
+
+def target_of(function: Callable[..., Any]) -> str:
+    """`module:name`, by which a child imports the function.
+
+    A script that runs as `__main__` is imported by its file's name: its folder must be on the child's path.
+    """
+    module, name = function.__module__, function.__qualname__
+    if "<" in name:
+        raise TypeError(f"A child can import only what a module defines at its top level, found {module}:{name}.")
+    if module == "__main__":
+        script = sys.modules[module]
+        module = script.__spec__.name if script.__spec__ else Path(str(script.__file__)).stem
+    return f"{module}:{name}"
 
 
 def report_progress(done: int, total: int, what: str = "") -> None:
@@ -214,21 +278,12 @@ def _serve(requests: int, answers: int, memory_limit_bytes: int) -> None:
     importlib.import_module("trimaran.core.isolation")._progress_to = answers  # type: ignore[attr-defined]
     if memory_limit_bytes:
         resource.setrlimit(resource.RLIMIT_AS, (memory_limit_bytes, memory_limit_bytes))
-    held: Any = None
+    held: list[Any] = []
     with os.fdopen(requests, "rb") as stream:
         for line in stream:
-            request = json.loads(line)
             answer: dict[str, Any] = {}
             try:
-                target, arguments = str(request["target"]), dict(request["arguments"])
-                if target.startswith("."):
-                    answer["result"] = getattr(held, target[1:])(**arguments)
-                else:
-                    found = _resolve(target)
-                    result = found(**arguments)
-                    if isinstance(found, type):
-                        held, result = result, None
-                    answer["result"] = result
+                answer["result"] = _answer(held, **json.loads(line))
             except TrimaranError as error:
                 answer["error"] = error.as_json()
             except Exception as error:  # any other failure belongs to the parent, which names it
@@ -237,6 +292,28 @@ def _serve(requests: int, answers: int, memory_limit_bytes: int) -> None:
                 answer["failure"] = {"kind": type(error).__name__, "message": str(error)[:2000]}
             answer["peak_memory_bytes"] = peak_memory_bytes()
             _write_all(answers, (json.dumps(answer) + "\n").encode())
+
+
+def _answer(
+    held: list[Any],
+    *,
+    target: str,
+    arguments: list[Any],
+    keywords: dict[str, Any],
+    owner: int | None = None,
+    hold: bool = False,
+) -> Any:
+    """Calls `target`, as a method of the held object number `owner` if there is one. `held` are this process's objects.
+
+    With `hold`, the result stays here and its number is the answer.
+    """
+    module, _, name = target.partition(":")
+    function = operator.attrgetter(name)(importlib.import_module(module))
+    result = function(*([] if owner is None else [held[owner]]), *arguments, **keywords)
+    if not hold:
+        return result
+    held.append(result)
+    return len(held) - 1
 
 
 def peak_memory_bytes() -> int:
@@ -248,11 +325,6 @@ def peak_memory_bytes() -> int:
     lines = status.read_text(encoding="utf-8").splitlines() if status.is_file() else []
     peaks = [int(line.split()[1]) for line in lines if line.startswith("VmHWM:")]
     return (peaks[0] if peaks else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) * 1024
-
-
-def _resolve(target: str) -> Any:
-    module, _, name = target.partition(":")
-    return getattr(importlib.import_module(module), name)
 
 
 def die_with_parent() -> None:

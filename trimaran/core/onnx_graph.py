@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
+
+from trimaran.runtime.text import Array
 
 if TYPE_CHECKING:
     import onnx_ir as ir
-
-Array = npt.NDArray[Any]
 
 
 def add_weight(graph: ir.Graph, name: str, array: Any) -> ir.Value:

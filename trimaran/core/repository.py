@@ -42,6 +42,17 @@ def models_in(repository: Path) -> tuple[RepositoryModel, ...]:
     return tuple(RepositoryModel(folder, _config_or_none(folder)) for folder in model_folders(repository))
 
 
+def stages_of(repository: Path, name: str) -> tuple[RepositoryModel, ...]:
+    """The models that were made for `name`: named after it, and not called with text.
+
+    Where `m` and `m_other` are both models, `m_other_onnxruntime` is a stage of `m_other`, not of `m`.
+    """
+    named_after = [model for model in models_in(repository) if model.name.startswith(f"{name}_")]
+    others = tuple(f"{model.name}_" for model in named_after if model.task or model.config is None)
+    stages = (model for model in named_after if model.config is not None and not model.task)
+    return tuple(model for model in stages if not model.name.startswith(others))
+
+
 def model_folders(repository: Path) -> tuple[Path, ...]:
     return tuple(sorted(path.parent for path in repository.glob(f"*/{CONFIG_FILE}")))
 

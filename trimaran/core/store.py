@@ -1,4 +1,4 @@
-"""Where artifacts live: made in a temporary sibling, hashed, the manifest last, one rename to publish."""
+"""The store of artifacts. An artifact is made in a temporary folder, hashed, and published by one rename."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ Fact = TypeVar("Fact", bound=BaseModel)
 
 def default_home() -> Path:
     """`$TRIMARAN_HOME`, or `trimaran` in the user's cache folder."""
-    if given := os.environ.get(HOME_VARIABLE):
-        return Path(given).expanduser().absolute()
+    if home := os.environ.get(HOME_VARIABLE):
+        return Path(home).expanduser().absolute()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "trimaran"
 
 
 class Store:
-    """A folder of artifacts, one sub-folder each, named by step and recipe digest."""
+    """A folder of artifacts, each in a sub-folder named by step and recipe digest."""
 
     def __init__(self, root: Path, *, force: bool = False) -> None:
         self.root = root
@@ -44,14 +44,14 @@ class Store:
         return self.root / f"{recipe.step}-{recipe.digest[:16]}"
 
     def find(self, recipe: Recipe) -> Artifact | None:
-        """The artifact of this recipe, its files compared with the manifest, or None."""
+        """The artifact of this recipe, or None. Its files are compared with the manifest."""
         path = self.path_of(recipe)
         return load_artifact(path) if (path / MANIFEST).is_file() else None
 
     def produce(self, recipe: Recipe, make: Callable[[Path], Draft]) -> Artifact:
-        """Runs `make` in a temporary folder and publishes it whole; an equal earlier result is reused."""
-        if not self.force and (found := self.find(recipe)):
-            return found
+        """Runs `make` in a temporary folder and publishes the result; an earlier result of the recipe is reused."""
+        if not self.force and (known := self.find(recipe)):
+            return known
         with _full_disk_named(self.root), temporary_sibling(self.path_of(recipe)) as folder:
             draft = make(folder)
             artifact = Artifact(**draft.model_dump(), recipe=recipe, files=file_entries(folder), environment=capture())
@@ -60,7 +60,7 @@ class Store:
         return load_artifact(self.path_of(recipe), verify=False)
 
     def remember(self, recipe: Recipe, kind: type[Fact], compute: Callable[[], Fact]) -> tuple[Fact, bool]:
-        """A small result that is no artifact (a quality, a measurement), and whether it was known already."""
+        """A small result that is no artifact (a quality, a measurement), and whether it was known before."""
         path = self.root / "records" / f"{recipe.step}-{recipe.digest[:16]}.json"
         if not self.force and path.is_file():
             with contextlib.suppress(SchemaError):
@@ -77,12 +77,12 @@ class Store:
         if len(matches) == 1:
             return load_artifact(matches[0].directory)
         known = ", ".join(sorted(path.name for path in self._folders())) or "none"
-        found = f"{len(matches)} artifacts match" if matches else "nothing matches"
-        raise UsageError(f"No single artifact {reference!r}: {found}.", hint=f"In {self.root}: {known}.")
+        count = f"{len(matches)} artifacts match" if matches else "nothing matches"
+        raise UsageError(f"No single artifact {reference!r}: {count}.", hint=f"In {self.root}: {known}.")
 
     def lineage(self, artifact: Artifact) -> list[Artifact]:
-        """The artifact and what it was made from, oldest last; ends early where a parent is no longer stored."""
-        known = {found.digest: found for found in self.artifacts()}
+        """The artifact and its ancestors, oldest last. It ends early where a parent is no longer stored."""
+        known = {stored.digest: stored for stored in self.artifacts()}
         line = [artifact]
         while line[-1].recipe.parents and (parent := known.get(line[-1].recipe.parents[0])):
             line.append(parent)
@@ -100,7 +100,7 @@ class Store:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """The whole file or none of it, whatever happens in between."""
+    """Replaces the file in one step: readers see the old text or the new one, also after a crash."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -124,9 +124,9 @@ def link_or_copy(source: Path, target: Path) -> None:
 
 @contextlib.contextmanager
 def locked(folder: Path, *, wait: bool = True) -> Iterator[None]:
-    """One at a time in this folder, which is made where it is missing. The lock ends with the process.
+    """Holds a lock on the folder, which is created if missing. The lock ends with the process.
 
-    Raises BlockingIOError when another holds it and there is no waiting.
+    Without `wait`, raises BlockingIOError when another process holds it.
     """
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY)
@@ -139,7 +139,7 @@ def locked(folder: Path, *, wait: bool = True) -> Iterator[None]:
 
 @contextlib.contextmanager
 def temporary_sibling(target: Path) -> Iterator[Path]:
-    """A folder beside `target` on the same file system; gone afterwards unless it was published."""
+    """A folder beside `target` on the same file system. It is removed afterwards unless it was published."""
     target.parent.mkdir(parents=True, exist_ok=True)
     sweep(target.parent)
     folder = target.parent / f"{_TEMPORARY}{os.getpid()}-{uuid.uuid4().hex[:8]}"
@@ -152,13 +152,13 @@ def temporary_sibling(target: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _full_disk_named(folder: Path) -> Iterator[None]:
-    """Exporters written in C++ say «write failed» or less when the disk is full; the disk itself is asked."""
+    """Raises `disk_full` where the disk is the cause: exporters in C++ often report a full disk without saying so."""
     try:
         yield
     except Exception as error:
         full = isinstance(error, OSError) and error.errno in NO_SPACE
-        standing = next(path for path in (folder, *folder.parents) if path.exists())
-        if full or (not isinstance(error, TrimaranError) and shutil.disk_usage(standing).free < _TOO_LITTLE_BYTES):
+        existing = next(path for path in (folder, *folder.parents) if path.exists())
+        if full or (not isinstance(error, TrimaranError) and shutil.disk_usage(existing).free < _TOO_LITTLE_BYTES):
             raise disk_full(folder) from error
         raise
 
@@ -170,7 +170,7 @@ def disk_full(where: object) -> UnavailableError:
 
 
 def publish(folder: Path, target: Path) -> None:
-    """One rename. A whole artifact already there gives way only to another whole one."""
+    """Renames the complete folder to `target`; a folder already there is replaced."""
     _sync(folder)
     try:
         folder.rename(target)
@@ -184,7 +184,7 @@ def publish(folder: Path, target: Path) -> None:
 
 
 def sweep(parent: Path) -> None:
-    """Removes what runs that were killed left behind: temporary folders whose process is gone."""
+    """Removes the temporary folders of killed runs: those whose process no longer exists."""
     for path in parent.glob(f"{_TEMPORARY}*"):
         process = path.name.removeprefix(_TEMPORARY).split("-", 1)[0]
         if process.isdigit() and not Path(f"/proc/{process}").exists():

@@ -16,7 +16,6 @@ import numpy.typing as npt
 # At most this share of texts exceeds the bound, with this confidence.
 SHARE = 0.01
 CONFIDENCE = 0.95
-TAIL_METRICS = frozenset({"tail_probability_change", "tail_cosine_distance"})
 
 
 def tail_bound(changes: npt.NDArray[Any]) -> float:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trimaran.core.onnx_graph import Array, add_weight, has_subgraph
+from trimaran.core.onnx_graph import add_weight, has_subgraph
+from trimaran.runtime.text import Array
 
 if TYPE_CHECKING:
     import onnx_ir as ir

@@ -166,7 +166,7 @@ def save_tokenizer(tokenizer: Any, ref: ModelRef, folder: Path, *, vocabulary: i
         pad_id=pad_id,
         pad_type_id=int(getattr(tokenizer, "pad_token_type_id", 0) or 0),
         pad_side=row.pad_side,
-        inputs=ref.inputs or row.inputs,
+        inputs=ref.inputs,
         prompts=ref.prompts,
         default_prompt=ref.default_prompt,
     )

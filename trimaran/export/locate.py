@@ -17,7 +17,7 @@ from trimaran.export.checkpoint import weight_files, weights_of
 from trimaran.export.heads import task_of
 from trimaran.export.identify import family_of
 from trimaran.export.labels import activation_of, labels_of
-from trimaran.export.model_config import config_from_json, inputs_of, sizes_of
+from trimaran.export.model_config import StatedConfig, inputs_of, sizes_of
 from trimaran.export.read_json import read_json
 from trimaran.export.sentence import (
     encoder_folder,
@@ -28,7 +28,7 @@ from trimaran.export.sentence import (
     text_limit,
     width_of,
 )
-from trimaran.runtime.wire import PROMPT, WIRES
+from trimaran.runtime.wire import PROMPT
 
 PACKAGE_PREFIX = "package:"
 TOP_K = 10
@@ -59,14 +59,14 @@ def locate(
     row = family(family_name or family_of(stated, body, source))
     kinds = [module.kind for module in modules]
     name = task_of(task_name, stated, modules=kinds, model_type=row.name, source=source)
-    config = config_from_json(stated, row.name, source)
+    config = StatedConfig(stated, row.name, source)
     sizes = sizes_of(config)
     pooled = None
     if name == "embedding":
         pooled = _changed(pooling or pooling_of(folder, modules, row.pooling), pooling_changes, sizes.layers)
     elif pooling_changes:
         raise UsageError(f"{name} does not pool, so {', '.join(pooling_changes)} cannot be set.")
-    prompts, default_prompt = prompts_of(folder) if modules and PROMPT in WIRES[name].options else ({}, "")
+    prompts, default_prompt = prompts_of(folder) if modules and PROMPT in task(name).served.options else ({}, "")
     return ModelRef(
         source=source,
         directory=str(body),
@@ -76,7 +76,7 @@ def locate(
         name=_name_of(source, folder),
         **sizes._asdict(),
         pooling=pooled,
-        labels=labels_of(stated) if task(name).labelled else (),
+        labels=labels_of(stated) if task(name).labelled else task(name).fixed_labels,
         default_sequence=text_limit(body, sizes.positions),
         prompts=prompts,
         default_prompt=default_prompt,
@@ -92,7 +92,7 @@ def locate(
 
 def current_digest(ref: ModelRef) -> str:
     """The digest of the model's files as they are now, to compare with `ref.digest`."""
-    root, body = Path(ref.root or ref.directory), Path(ref.directory)
+    root, body = Path(ref.root), Path(ref.directory)
     return _digest(root, body, weights_of(body, ref.source), ref.pooling)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -35,7 +36,28 @@ def config_from_json(stated: Mapping[str, Any], model_type: str, source: str) ->
         ) from error
 
 
-def sizes_of(config: Any) -> ModelSizes:
+class StatedConfig:
+    """config.json with the attributes of transformers' config.
+
+    A number that the file states under the asked name is read from it. For everything else transformers' config is
+    built, which knows defaults and other names but imports torch: planning a BERT does without it.
+    """
+
+    def __init__(self, stated: Mapping[str, Any], model_type: str, source: str) -> None:
+        self.model_type = model_type
+        self._stated = stated
+        self._source = source
+
+    @functools.cached_property
+    def _built(self) -> Any:
+        return config_from_json(self._stated, self.model_type, self._source)
+
+    def __getattr__(self, name: str) -> Any:
+        value = self._stated.get(name)
+        return value if isinstance(value, int) else getattr(self._built, name)
+
+
+def sizes_of(config: StatedConfig) -> ModelSizes:
     """Every family names its sizes differently; optimum and transformers' attribute maps know the names."""
     from optimum.utils import NormalizedConfigManager, NormalizedTextConfig
 
@@ -52,15 +74,18 @@ def sizes_of(config: Any) -> ModelSizes:
     )
 
 
-def _positions(config: Any) -> int:
+def _positions(config: StatedConfig) -> int:
     row = family(config.model_type)
     if row.relative_positions:
         return UNBOUNDED
     return row.longest(config) if row.longest else int(config.max_position_embeddings) - row.reserved_positions
 
 
-def inputs_of(config: Any) -> tuple[str, ...]:
+def inputs_of(config: StatedConfig) -> tuple[str, ...]:
     """The family's inputs, without segment ids if the model has no table for them."""
-    row = family(config.model_type)
-    segments = getattr(config, "type_vocab_size", None)
-    return tuple(name for name in row.inputs if name != "token_type_ids" or segments is None or segments > 1)
+    inputs = family(config.model_type).inputs
+    if "token_type_ids" not in inputs:
+        return inputs
+    # XLNet has segments without a table.
+    segments = getattr(config, "type_vocab_size", 2)
+    return inputs if segments > 1 else tuple(name for name in inputs if name != "token_type_ids")

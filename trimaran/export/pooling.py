@@ -75,7 +75,7 @@ class Pooled(torch.nn.Module):
         pooling = ref.pooling or Pooling()
         self._pooling = pooling
         self._mode = "last-token" if pooling.mode == "cls" and ref.family == "xlnet" else pooling.mode
-        root = Path(ref.root or ref.directory)
+        root = Path(ref.root)
         stages: list[torch.nn.Module] = [
             UnitLength() if stage == "normalize" else Dense(root / stage) for stage in pooling.modules
         ]

@@ -12,7 +12,7 @@ from trimaran.core.families import family
 from trimaran.core.progress import Progress
 from trimaran.core.spec import ModelRef, ShapeProfile, Signature, TensorSpec
 from trimaran.core.store import Store
-from trimaran.core.tasks import outputs_of
+from trimaran.core.tasks import task
 from trimaran.export.checkpoint import checkpoint_facts
 from trimaran.export.load import load_tokenizer, save_tokenizer
 from trimaran.export.read_json import read_json
@@ -52,7 +52,7 @@ def reference(ref: ModelRef, profile: ShapeProfile, *, store: Store, progress: P
                 "hidden": ref.hidden,
                 "heads": ref.heads,
                 **_model_facts(ref),
-                "answers": answer_facts(ref, tokenizer),
+                "answers": dict(task(ref.task).facts(ref, tokenizer)),
             },
         )
 
@@ -65,24 +65,7 @@ def reference(ref: ModelRef, profile: ShapeProfile, *, store: Store, progress: P
 def signature_of(ref: ModelRef) -> Signature:
     names = ref.inputs or family(ref.family).inputs
     ids = tuple(TensorSpec(name=name, dtype="int64", dims=("batch", "sequence")) for name in names)
-    return Signature(inputs=ids, outputs=outputs_of(ref))
-
-
-def answer_facts(ref: ModelRef, tokenizer: Any) -> dict[str, Any]:
-    """What `runtime.answers` needs beyond the labels; a task that cannot be answered is refused here."""
-    if ref.task == "fill-mask":
-        if tokenizer.mask_token_id is None:
-            raise UsageError(f"The tokenizer of {ref.source} has no mask token, which fill-mask fills.")
-        return {"mask_id": int(tokenizer.mask_token_id)}
-    if ref.task == "zero-shot-classification":
-        entailing = [index for index, label in enumerate(ref.labels) if label.lower().startswith("entail")]
-        if not entailing:
-            raise UsageError(
-                f"None of the labels of {ref.source} ({', '.join(ref.labels)}) is entailment.",
-                hint="Zero-shot needs an NLI head; name its labels in id2label of config.json.",
-            )
-        return {"entailment": entailing[0], "contradiction": -1 if entailing[0] == 0 else 0}
-    return {"activation": ref.activation} if ref.task in ("text-classification", "rerank") else {}
+    return Signature(inputs=ids, outputs=task(ref.task).outputs(ref))
 
 
 def check_profile(ref: ModelRef, profile: ShapeProfile) -> None:

@@ -10,9 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from trimaran.core.errors import IntegrityError
-from trimaran.core.families import family
 from trimaran.core.spec import ModelRef
-from trimaran.core.tasks import outputs_of
+from trimaran.core.tasks import task
 from trimaran.export.locate import current_digest
 
 Array = npt.NDArray[Any]
@@ -42,8 +41,8 @@ class TorchEngine:
             self._module = self._module.to(getattr(torch, str(options["dtype"])))
         if options.get("compile"):
             self._module = torch.compile(self._module, dynamic=False)
-        self._inputs = ref.inputs or family(ref.family).inputs
-        self._outputs = [spec.name for spec in outputs_of(ref)]
+        self._inputs = ref.inputs
+        self._outputs = [spec.name for spec in task(ref.task).outputs(ref)]
 
     def infer(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         with self._torch.inference_mode():

@@ -31,7 +31,7 @@ def trace(
     exporter: Exporter,
     opset: int,
 ) -> tuple[ir.Model, int]:
-    """The graph with its weights, and the bytes that sharing equal ones saved.
+    """The graph with its weights, and the bytes saved because equal weights are stored once.
 
     The weights are views into the module, which must stay alive until they are written.
     """
@@ -57,7 +57,7 @@ def trace(
 
 
 def _torchscript(module: Any, arguments: tuple[Any, ...], signature: Signature, opset: int) -> ir.Model:
-    """Without parameters and without its folding, the exporter copies no weight: they are inputs of the graph."""
+    """Exports without parameters and without constant folding, so that no weight is copied: they become inputs."""
     import onnx
     import onnx_ir as ir
     import torch
@@ -138,7 +138,7 @@ def _rename_outputs(model: ir.Model) -> None:
 
 
 def _restore_inputs(model: ir.Model, signature: Signature) -> None:
-    """An input that nothing reads (segments, when only the embeddings are asked for) is dropped by the exporters."""
+    """Puts back inputs that no node reads, such as unused segment ids: the exporters drop them."""
     import onnx_ir as ir
 
     values = {value.name: value for value in model.graph.inputs}

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from trimaran.core.distances import max_abs_difference, scale_of
 from trimaran.core.errors import ParityError
-from trimaran.core.parity import max_abs_difference, scale_of
 from trimaran.runtime.text import SEQUENCE_AXES, unpadded
 
 Arrays = Mapping[str, npt.NDArray[Any]]

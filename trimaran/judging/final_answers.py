@@ -8,34 +8,38 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from trimaran.core import isolation
 from trimaran.core.artifact import Artifact, load_artifact
 from trimaran.core.backends import open_session
 from trimaran.core.corpus import encoder_of
+from trimaran.core.isolation import Worker
 from trimaran.core.spec import Rows
-from trimaran.judging.golden import Row, tensors_from_json, tensors_to_json
-from trimaran.judging.wire_fidelity import Tensors
-from trimaran.runtime.answers import ANSWERS, Answering, Reader
-from trimaran.runtime.wire import OPTIONS, WIRES, parsed_options
+from trimaran.core.tasks import task
+from trimaran.core.tasks.task import RequestRow, WireTensors
+from trimaran.judging.golden import tensors_from_json, tensors_to_json
+from trimaran.runtime.answers import Answering, Reader
+from trimaran.runtime.wire import ServedTask
 
 _DEADLINE_S = 600.0
 
 
-def final_answers(artifact: Artifact, rows: Sequence[Row], *, threads: int, policy: Rows = "alone") -> Tensors:
+def final_answers(
+    artifact: Artifact, rows: Sequence[RequestRow], *, threads: int, policy: Rows = "alone"
+) -> WireTensors:
     """Each row answered alone, padded as a rows policy says. Raises the child's error, or ChildError when it died."""
     with tempfile.TemporaryDirectory(prefix="trimaran-answers-") as folder:
         asked, told = Path(folder) / "rows.json", Path(folder) / "answers.json"
         asked.write_text(json.dumps([dict(row) for row in rows]), encoding="utf-8")
-        isolation.run(
-            "trimaran.judging.final_answers:answer_rows",
-            deadline_s=_DEADLINE_S,
-            environment={**artifact.execution_environment, "OMP_NUM_THREADS": str(threads)},
-            directory=str(artifact.directory.absolute()),
-            rows_path=str(asked),
-            result_path=str(told),
-            threads=threads,
-            policy=policy,
-        )
+        environment = {**artifact.execution_environment, "OMP_NUM_THREADS": str(threads)}
+        with Worker(environment=environment) as worker:
+            worker.call(
+                answer_rows,
+                _DEADLINE_S,
+                directory=str(artifact.directory.absolute()),
+                rows_path=str(asked),
+                result_path=str(told),
+                threads=threads,
+                policy=policy,
+            )
         return tensors_from_json(told.read_text(encoding="utf-8"))
 
 
@@ -43,7 +47,7 @@ def answer_rows(directory: str, rows_path: str, result_path: str, threads: int, 
     """In the child: writes the tensors of all rows, returns how many rows there were."""
     artifact = load_artifact(Path(directory))
     rows = json.loads(Path(rows_path).read_text(encoding="utf-8"))
-    wire = WIRES[artifact.task]
+    served_task = task(artifact.task).served
     with open_session(artifact, threads=threads) as session:
         served = Answering(
             infer=session.infer,
@@ -53,18 +57,16 @@ def answer_rows(directory: str, rows_path: str, result_path: str, threads: int, 
             facts=artifact.details.get("answers", {}),
             policy=policy,
         )
-        answers = [_answer(artifact.task, served, row) for row in rows]
+        answers = [_answer(served_task, served, row) for row in rows]
     for answer in answers:
         # What a caller asks for only now and then, and too large to travel.
         for extra in ("hidden_states", "attentions"):
             if isinstance(answer, dict):
                 answer.pop(extra, None)
-    Path(result_path).write_text(tensors_to_json(wire.tensors(answers)), encoding="utf-8")
+    Path(result_path).write_text(tensors_to_json(served_task.tensors(answers)), encoding="utf-8")
     return len(rows)
 
 
-def _answer(task: str, served: Answering, row: Row) -> Any:
-    wire = WIRES[task]
-    keywords = parsed_options(task, str(row.get(OPTIONS, "")))
-    keywords |= {keyword: row[name] for name, keyword in wire.keywords.items()}
-    return ANSWERS[task](served, [wire.item(row)], **keywords)[0]
+def _answer(served_task: ServedTask, served: Answering, row: RequestRow) -> Any:
+    item, keywords = served_task.question(row)
+    return served_task.answer(served, [item], **keywords)[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -12,19 +12,13 @@ import numpy.typing as npt
 
 from trimaran.core.persisted import Persisted
 from trimaran.core.spec import Frozen
-from trimaran.core.tasks import Gate
-from trimaran.judging.wire_fidelity import Tensors, wire_fidelity
+from trimaran.core.tasks import Gate, task
+from trimaran.core.tasks.task import BATCH_CHANGE, RequestRow, WireTensors
+from trimaran.judging.wire_fidelity import wire_fidelity
 from trimaran.runtime.text import Text
-from trimaran.runtime.wire import OPTIONS, PROMPT, WIRES
+from trimaran.runtime.wire import OPTIONS, PROMPT
 
 GOLDEN_FILE = "golden.json"
-BATCH_CHANGE = "batch_change"
-Row = Mapping[str, str | Sequence[str]]
-_ROWS = 64
-# Vectors of every token are large: a few texts say as much.
-_FEWER_ROWS = {"feature-extraction": 8, "rerank": 32, "zero-shot-classification": 32}
-_DOCUMENTS = 4
-_LABELS = ("sports", "politics", "travel")
 _DATA_TYPES = {"FP32": np.float32, "INT64": np.int64, "INT32": np.int32}
 
 
@@ -63,7 +57,7 @@ class Golden(Persisted):
     observed: dict[str, float]
 
     @property
-    def tensors(self) -> Tensors:
+    def tensors(self) -> WireTensors:
         return {item.name: _array(item) for item in self.answers}
 
 
@@ -77,9 +71,9 @@ def make_golden(
     model: str,
     reference: str,
     numbers: str,
-    rows: Sequence[Row],
-    wanted: Tensors,
-    proven: Tensors,
+    rows: Sequence[RequestRow],
+    wanted: WireTensors,
+    proven: WireTensors,
     gates: Sequence[Gate],
 ) -> Golden:
     """`wanted` are eager's answers to the rows, `proven` those of the engine that will be served, in process.
@@ -112,22 +106,23 @@ def make_golden(
 
 
 def golden_rows(
-    task: str, texts: Sequence[Text], *, mask_token: str = "", prompts: Sequence[str] = ()
-) -> tuple[Row, ...]:
+    name: str, texts: Sequence[Text], facts: Mapping[str, Any], *, prompts: Sequence[str] = ()
+) -> tuple[RequestRow, ...]:
     """Requests made of judging texts (or pairs as the models of a task read them), spread evenly over them.
 
     A model with prompts is asked in turn without one, which means its default, and with each of them by name.
     """
-    count = min(len(texts), _FEWER_ROWS.get(task, _ROWS))
-    chosen = [texts[place * len(texts) // count] for place in range(count)]
-    rows = _ROW_MAKERS.get(task, _plain)(chosen, mask_token)
+    row = task(name)
+    count = min(len(texts), row.most_requests)
+    chosen = [texts[index * len(texts) // count] for index in range(count)]
+    rows = row.requests(chosen, facts)
     if prompts:
-        asked = ("", *(json.dumps({PROMPT: name}) for name in prompts))
-        rows = [{**row, OPTIONS: asked[place % len(asked)]} for place, row in enumerate(rows)]
+        options = ("", *(json.dumps({PROMPT: prompt}) for prompt in prompts))
+        rows = [{**request, OPTIONS: options[index % len(options)]} for index, request in enumerate(rows)]
     return tuple(rows)
 
 
-def columns_of(rows: Sequence[Row]) -> dict[str, npt.NDArray[np.object_]]:
+def columns_of(rows: Sequence[RequestRow]) -> dict[str, npt.NDArray[np.object_]]:
     """The rows as one request's tensors of UTF-8 bytes."""
     found = {}
     for name in rows[0]:
@@ -137,58 +132,12 @@ def columns_of(rows: Sequence[Row]) -> dict[str, npt.NDArray[np.object_]]:
     return found
 
 
-def tensors_to_json(tensors: Tensors) -> str:
+def tensors_to_json(tensors: WireTensors) -> str:
     return json.dumps([_tensor(name, array).model_dump(mode="json") for name, array in tensors.items()])
 
 
-def tensors_from_json(text: str) -> Tensors:
+def tensors_from_json(text: str) -> WireTensors:
     return {item.name: _array(item) for item in (GoldenTensor.model_validate(entry) for entry in json.loads(text))}
-
-
-def _plain(texts: Sequence[Text], mask_token: str) -> list[Row]:
-    return [{"TEXT": text} if isinstance(text, str) else {"TEXT": text[0], "TEXT_PAIR": text[1]} for text in texts]
-
-
-def _masked(texts: Sequence[Text], mask_token: str) -> list[Row]:
-    """The middle word of each text is hidden."""
-    rows: list[Row] = []
-    for text in texts:
-        words = _first(text).split()
-        rows.append({"TEXT": " ".join([*words[: len(words) // 2], mask_token, *words[len(words) // 2 + 1 :]])})
-    return rows
-
-
-def _questions(texts: Sequence[Text], mask_token: str) -> list[Row]:
-    return [{"QUESTION": _first(text), "CONTEXT": _second(text)} for text in texts]
-
-
-def _queries(texts: Sequence[Text], mask_token: str) -> list[Row]:
-    """Each query with its own document and those of its neighbours."""
-    documents = [_second(text) for text in texts]
-    return [
-        {"QUERY": _first(text), "DOCUMENTS": [documents[(place + step) % len(texts)] for step in range(_DOCUMENTS)]}
-        for place, text in enumerate(texts)
-    ]
-
-
-def _labelled(texts: Sequence[Text], mask_token: str) -> list[Row]:
-    return [{"TEXT": _first(text), "CANDIDATE_LABELS": _LABELS} for text in texts]
-
-
-_ROW_MAKERS: dict[str, Callable[[Sequence[Text], str], list[Row]]] = {
-    "fill-mask": _masked,
-    "question-answering": _questions,
-    "rerank": _queries,
-    "zero-shot-classification": _labelled,
-}
-
-
-def _first(text: Text) -> str:
-    return text if isinstance(text, str) else text[0]
-
-
-def _second(text: Text) -> str:
-    return text if isinstance(text, str) else text[1]
 
 
 def _loosened(gate: Gate, observed: float) -> float:
@@ -212,6 +161,3 @@ def _array(item: GoldenTensor) -> npt.NDArray[Any]:
         cells = np.array([str(value).encode("utf-8") for value in item.data], dtype=np.object_)
         return cells.reshape(item.shape)
     return np.asarray(item.data, _DATA_TYPES[item.datatype]).reshape(item.shape)
-
-
-assert set(_ROW_MAKERS) <= set(WIRES)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -16,9 +16,12 @@ from trimaran.core.backends import Array
 from trimaran.core.isolation import Worker
 from trimaran.core.samples import Round, Shape
 from trimaran.core.spec import Rows
+from trimaran.judging.probe import Probe
 from trimaran.runtime.text import Text
 
 REST_LIMIT_S = 1.0
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 
 
 def thread_environment(threads: int) -> dict[str, str]:
@@ -48,15 +51,16 @@ class ProbeProcess:
             environment={**thread_environment(threads), **artifact.execution_environment, **(environment or {})}
         )
         try:
-            self._call(
-                "trimaran.judging.probe:Probe",
+            self._probe = self._worker.hold(
+                Probe,
+                deadline_s,
                 directory=str(artifact.directory.absolute()),
                 threads=threads,
                 cores=list(cores),
                 options=dict(options or {}),
                 verify=verify,
             )
-            self.load_s = float(self._call(".load_s"))
+            self.load_s = float(self._call(Probe.load_s))
         except BaseException:  # nobody else knows the child yet, so none is left behind
             self.close()
             raise
@@ -68,14 +72,14 @@ class ProbeProcess:
     def answers(self, texts: Sequence[Text], rows: Rows, *, alone: bool = False) -> dict[str, Array]:
         """Outputs in the order of the texts, under a rows policy; `alone` is each by itself, padded as that says."""
         result = self._path("answers.npz")
-        self._call(".answers", texts_path=self._texts(texts), result_path=result, rows=rows, alone=alone)
+        self._call(Probe.answers, texts_path=self._texts(texts), result_path=result, rows=rows, alone=alone)
         return _arrays(result)
 
     def among_neighbours(self, texts: Sequence[Text], rows: Rows, seed: int) -> tuple[list[int], dict[str, Array]]:
         """Outputs of sampled texts run in full batches, and which texts they are."""
         result = self._path("batched.npz")
         indices = self._call(
-            ".among_neighbours", texts_path=self._texts(texts), result_path=result, rows=rows, seed=seed
+            Probe.among_neighbours, texts_path=self._texts(texts), result_path=result, rows=rows, seed=seed
         )
         return list(indices), _arrays(result)
 
@@ -91,7 +95,7 @@ class ProbeProcess:
         repeat: int = 1,
     ) -> Round:
         found = self._call(
-            ".measure",
+            Probe.measure,
             batch=shape.batch,
             sequence=shape.sequence,
             rows=rows,
@@ -101,20 +105,20 @@ class ProbeProcess:
             warmup_time_s=warmup_time_s,
             repeat=repeat,
         )
-        return Round(**found)
+        return Round.model_validate(found)
 
     def take_texts(self, texts: Sequence[Text], rows: Rows) -> dict[str, int]:
         """Gives the texts of the scenarios that follow; returns n, tokens, longest and truncated."""
-        return dict(self._call(".take_texts", texts_path=self._texts(texts), rows=rows))
+        return dict(self._call(Probe.take_texts, texts_path=self._texts(texts), rows=rows))
 
     def run_texts(self, what: str, **settings: Any) -> dict[str, Any]:
-        return dict(self._call(".run_texts", what=what, settings=settings))
+        return dict(self._call(Probe.run_texts, what=what, settings=settings))
 
     def resident(self) -> dict[str, int]:
-        return dict(self._call(".resident"))
+        return dict(self._call(Probe.resident))
 
     def rest(self) -> None:
-        self._call(".rest", limit_s=REST_LIMIT_S)
+        self._call(Probe.rest, limit_s=REST_LIMIT_S)
 
     def close(self) -> None:
         self._worker.close()
@@ -128,8 +132,13 @@ class ProbeProcess:
     ) -> None:
         self.close()
 
-    def _call(self, target: str, **arguments: Any) -> Any:
-        return self._worker.call(target, deadline_s=self._deadline_s, **arguments)
+    def _call(
+        self,
+        method: Callable[Concatenate[Probe, Parameters], Result],
+        *arguments: Parameters.args,
+        **keywords: Parameters.kwargs,
+    ) -> Result:
+        return self._probe.call(method, self._deadline_s, *arguments, **keywords)
 
     def _path(self, name: str) -> str:
         return str(Path(self._folder.name) / name)

@@ -9,14 +9,14 @@ from typing import NamedTuple, Protocol
 
 from trimaran.core.artifact import Artifact, Check
 from trimaran.core.backends import Array
-from trimaran.core.corpus import digest_of_texts
+from trimaran.core.corpus import answer_context, digest_of_texts
+from trimaran.core.distances import Outputs
 from trimaran.core.errors import UsageError
-from trimaran.core.parity import Outputs, classification_change, same_labels
 from trimaran.core.progress import Step
 from trimaran.core.spec import Rows
-from trimaran.core.tail import TAIL_METRICS, too_few_words
-from trimaran.core.tasks import Gate, Task, task
-from trimaran.judging.answer_agreement import answer_agreement
+from trimaran.core.tail import too_few_words
+from trimaran.core.tasks import TAILS, Gate, Task, task
+from trimaran.core.tasks.task import BATCH_CHANGE
 from trimaran.judging.invariance import NEIGHBOURS
 from trimaran.judging.judgement import WIDEST_FIRST, Quality
 from trimaran.judging.labelled import OnData
@@ -24,7 +24,7 @@ from trimaran.judging.probe_process import ProbeProcess
 from trimaran.judging.quality_intervals import intervals
 from trimaran.runtime.text import Text
 
-CHANGE = "batch_change"
+LABELS = "label_agreement"
 FLIPS = "batch_label_flips"
 _SEED = 20
 
@@ -77,8 +77,9 @@ def assess(
     """
     _refuse_none(texts)
     advance = step.advance if step else lambda done, total, what="": None
-    row = task(artifact.task)
-    limit = min((gate.limit for gate in gates if gate.metric == CHANGE), default=math.inf)
+    row, context = task(artifact.task), answer_context(artifact)
+    reference = row.judged(context, texts, reference_answers)
+    limit = min((gate.limit for gate in gates if gate.metric == BATCH_CHANGE), default=math.inf)
     opened = (
         open_probe()
         if open_probe
@@ -93,9 +94,8 @@ def assess(
             changes[rows] = moved.change
             if rows != "alone" and not moved.change <= limit:
                 continue
-            answers = probe.answers(texts, rows, alone=True)
-            metrics = row.fidelity(reference_answers, answers)
-            metrics |= answer_agreement(artifact, texts, reference_answers, answers)
+            answers = row.judged(context, texts, probe.answers(texts, rows, alone=True))
+            metrics = row.fidelity(reference, answers)
             judged = [held_against(gate, metrics, texts=len(texts)).holds for gate in gates if gate.metric in metrics]
             if rows not in ("packed", "rounded") or all(judged):
                 break
@@ -105,8 +105,8 @@ def assess(
             else []
         )
         peak = probe.peak_memory_bytes
-    metrics[CHANGE] = moved.change
-    if row.change is classification_change:
+    metrics[BATCH_CHANGE] = moved.change
+    if row.metric(LABELS):
         metrics[FLIPS] = float(moved.flips)
     for score in scores:
         metrics |= score.figures()
@@ -125,7 +125,7 @@ def assess(
         n_batched=moved.texts,
         texts=digest_of_texts(texts),
         peak_memory_bytes=peak,
-        intervals=intervals(row.fidelity, reference_answers, answers),
+        intervals=intervals(row, reference, answers),
     )
 
 
@@ -142,15 +142,16 @@ def _moved_by_neighbours(probe: Answering, texts: Sequence[Text], rows: Rows, ro
         return _Moved(0.0, 0, len(texts))
     indices, together = probe.among_neighbours(texts, rows, _SEED)
     single = probe.answers([texts[index] for index in indices], rows, alone=True)
-    flips = int((same_labels(single, together) < 1).sum()) if row.change is classification_change else 0
-    return _Moved(row.change(single, together), flips, len(indices))
+    labels = row.metric(LABELS)
+    flips = int((labels.by_text(single, together) < 1).sum()) if labels else 0
+    return _Moved(row.change.value(single, together), flips, len(indices))
 
 
 def held_against(gate: Gate, metrics: Mapping[str, float], *, texts: int) -> Check:
     value = metrics[gate.metric]
     # Infinity and NaN are no numbers in JSON; as words they keep to no limit.
     observed = value if math.isfinite(value) else "not finite"
-    words = too_few_words(texts) if gate.metric in TAIL_METRICS else ""
+    words = too_few_words(texts) if gate.metric in TAILS else ""
     return Check(
         name=gate.metric,
         observed=observed,

@@ -172,6 +172,7 @@ def _fill(folder: Path, artifact: Artifact, part: _Part) -> None:
     if part.stage:
         shutil.copyfile(_RUNTIME / part.stage, folder / "model.py")
     for source in part.imports:
+        (folder / source).parent.mkdir(exist_ok=True)
         shutil.copyfile(_RUNTIME / source, folder / source)
     write_serving(folder, part.serving)
     shutil.copyfile(artifact.directory / MANIFEST, folder / MANIFEST)

@@ -23,13 +23,17 @@ from trimaran.core.model_config import (
 )
 from trimaran.core.serving_json import Serving
 from trimaran.core.spec import Rows, ShapeProfile
+from trimaran.core.tasks import TASKS, task
 from trimaran.model_repository.tensors import tensor_from_spec, without_batch
 from trimaran.model_repository.warmups import tensor_warmups, text_warmups
 from trimaran.runtime.answers import Reader
-from trimaran.runtime.wire import FIRST, OPTIONS, PROMPT, VERSION, WIRES
+from trimaran.runtime.wire import FIRST, OPTIONS, PROMPT, VERSION
 
 # What the text stage imports of `trimaran/runtime`, beside its engine.
-TEXT_FILES = ("text.py", "answers.py", "entities.py", "spans.py", "wire.py", "pulse.py")
+TEXT_FILES = (
+    "text.py", "answers.py", "wire.py", "pulse.py", "tasks/__init__.py",
+    *(f"tasks/{name.replace('-', '_')}.py" for name in TASKS),
+)  # fmt: skip
 _SERVED_ENTRY = {"onnx": "model.onnx", "openvino": "model.xml", "tensorrt": "model.plan"}
 
 # An idle engine starts at once. While it works the queue fills by itself, so a delay would only add latency.
@@ -106,7 +110,7 @@ def serving_of(artifact: Artifact, *, rows: Rows, threads: int) -> Serving:
 
 def text_interface(artifact: Artifact) -> tuple[tuple[TensorConfig, ...], tuple[TensorConfig, ...]]:
     """What callers of the model send and get."""
-    wire = WIRES[artifact.task]
+    wire = task(artifact.task).served
     inputs = [
         TensorConfig(
             name=item.name,

@@ -14,7 +14,7 @@ from pydantic import ValidationError as SchemaError
 from trimaran.core.config_pbtxt import CONFIG_FILE, read_config, write_config
 from trimaran.core.errors import UsageError
 from trimaran.core.model_config import ModelConfig
-from trimaran.core.repository import model_folders, versions_of
+from trimaran.core.repository import model_folders, stages_of, versions_of
 from trimaran.core.spec import Frozen
 from trimaran.core.store import locked, temporary_sibling, write_atomically
 
@@ -152,9 +152,9 @@ def _versions_of_model(model: Path) -> ModelVersions:
 
 
 def _with_stages(repository: Path, name: str, version: int) -> list[Path]:
-    """The model, after its stages: models named after it that have this version and are not called with text."""
-    configs = sorted(repository.glob(f"{name}_*/{version}/{CONFIG_FILE}"))
-    return [*(path.parent.parent for path in configs if not read_config(path).task), repository / name]
+    """The stages of the model that have this version, and the model itself last."""
+    stages = (stage.folder for stage in stages_of(repository, name))
+    return [*(folder for folder in stages if (folder / str(version) / CONFIG_FILE).is_file()), repository / name]
 
 
 def _require_version(model: ModelVersions, version: int) -> None:

@@ -1,15 +1,16 @@
-"""Requests that Triton sends a model before it calls it ready: texts of a few lengths, tokens over the profile."""
+"""Warm-up requests, which Triton sends before it reports a model as ready: texts, and tokens over the profile."""
 
 from __future__ import annotations
 
 from trimaran.core.artifact import Artifact
 from trimaran.core.model_config import Warmup, WarmupInput
 from trimaran.core.spec import ShapeProfile, TensorSpec
+from trimaran.core.tasks import task
 from trimaran.model_repository.tensors import DATA_TYPES, without_batch
-from trimaran.runtime.wire import WIRES
 
 WARMUP_FOLDER = "warmup"
-# A warm-up must not be refused: Triton 2.51 dies of that without a word, and a long question leaves no room.
+# For inputs that must stay short, such as a question, which would leave no room for its context. A refused warm-up
+# makes Triton 2.51 exit without a message.
 _BRIEF_WORDS = 3
 
 
@@ -18,7 +19,7 @@ def text_warmups(artifact: Artifact) -> tuple[Warmup, ...]:
 
 
 def tensor_warmups(artifact: Artifact, *, corners: bool) -> tuple[Warmup, ...]:
-    """At two lengths, or at all corners of the profile where each shape costs a GPU engine its own preparation."""
+    """At two lengths, or at all `corners` of the profile: a GPU engine prepares itself for each shape."""
     shapes = artifact.profile.corners() if corners else [(1, tokens) for tokens in _lengths(artifact.profile)]
     return tuple(
         Warmup(
@@ -31,7 +32,7 @@ def tensor_warmups(artifact: Artifact, *, corners: bool) -> tuple[Warmup, ...]:
 
 
 def warmup_files(artifact: Artifact) -> dict[str, bytes]:
-    """File name to content, for every stage: texts with Triton's length prefix, and masks of ones."""
+    """File name to content: texts with Triton's length prefix, and masks of ones."""
     files: dict[str, bytes] = {}
     for length in (_BRIEF_WORDS, *_lengths(artifact.profile)):
         text = ("the " * length).strip().encode()
@@ -47,17 +48,17 @@ def _lengths(profile: ShapeProfile) -> tuple[int, ...]:
 
 
 def _texts(artifact: Artifact, words: int) -> tuple[WarmupInput, ...]:
-    found = []
-    for field in WIRES[artifact.task].inputs:
+    texts = []
+    for field in task(artifact.task).served.inputs:
         if not field.optional:
             size = f"{_BRIEF_WORDS if field.brief else words}-words"
             file, dims = (f"{size}-twice", (2,)) if field.many else (size, (1,))
-            found.append(WarmupInput(name=field.name, data_type="TYPE_STRING", dims=dims, file=file))
-    return tuple(found)
+            texts.append(WarmupInput(name=field.name, data_type="TYPE_STRING", dims=dims, file=file))
+    return tuple(texts)
 
 
 def _tokens(spec: TensorSpec, batch: int, tokens: int) -> WarmupInput:
     dims = tuple(tokens if dim == -1 else dim for dim in without_batch(spec))
-    # Zeros are a token of every vocabulary, but an all-zero mask attends to nothing.
+    # Zero is a token of every vocabulary, but an all-zero mask attends to nothing.
     file = f"{batch}x{tokens}-ones" if spec.name == "attention_mask" else None
     return WarmupInput(name=spec.name, data_type=DATA_TYPES[spec.dtype], dims=dims, file=file)

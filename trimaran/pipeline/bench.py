@@ -1,4 +1,4 @@
-"""Benches artifacts that are already made, beside the eager PyTorch that they descend from."""
+"""Judges and times artifacts that are already made, beside the eager PyTorch model that they were made from."""
 
 from __future__ import annotations
 
@@ -9,15 +9,20 @@ from typing import Any
 from trimaran.benchmarks.report.report import Report
 from trimaran.benchmarks.report.report_files import write_reports
 from trimaran.core.artifact import Artifact
-from trimaran.core.candidates import Candidate, candidate
 from trimaran.core.config import deploy_config
 from trimaran.core.errors import TrimaranError, UsageError
 from trimaran.core.progress import Progress
 from trimaran.core.store import Store
 from trimaran.export.reference import model_ref_of
-from trimaran.pipeline.contenders import Contender, eager_on_data, judge, outcome_words
-from trimaran.pipeline.plan import plan_deployment, require_writable
-from trimaran.pipeline.race import eager_answers, measure_stage, write_up
+from trimaran.pipeline.eager import EagerAnswers, eager_answers
+from trimaran.pipeline.outcomes import CandidateOutcome, Failed, judged, outcome_words
+from trimaran.pipeline.plan import DeployRun, plan_deployment, require_writable
+from trimaran.pipeline.proving import judge
+from trimaran.pipeline.race import make_report, measure_candidates
+from trimaran.quantize.candidates import Contestant
+
+# The other keys of the config say how candidates are made, and these are made already.
+_RACE_KEYS = ("fidelity", "objective", "threads", "judging", "data", "metric", "report")
 
 
 def bench_artifacts(
@@ -28,7 +33,7 @@ def bench_artifacts(
     progress: Progress,
     command: Sequence[str],
 ) -> tuple[Report, Mapping[str, Path]]:
-    """Judges and times artifacts of one model. `settings` are keys of the deployment's config, without the model."""
+    """All artifacts must be of one model. `settings` are keys of a deployment's config."""
     artifacts = [store.open(name) for name in references]
     ancestors = {line[-1].digest: line[-1] for line in map(store.lineage, artifacts)}
     eager = next(iter(ancestors.values()))
@@ -41,7 +46,7 @@ def bench_artifacts(
     plan = plan_deployment(
         deploy_config(
             {
-                **settings,
+                **{key: value for key, value in settings.items() if key in _RACE_KEYS},
                 "model": ref.source,
                 "task": ref.task,
                 "family": ref.family,
@@ -51,24 +56,23 @@ def bench_artifacts(
         )
     )
     require_writable(plan.report)
-    answers = eager_answers(plan, eager, progress)
-    on_data = eager_on_data(plan, eager, progress)
-    contenders = []
-    for artifact in artifacts:
-        row = candidate(artifact.details["candidate"]) if "candidate" in artifact.details else _plain_row(artifact)
-        with progress.stage(row.name) as step:
-            try:
-                quality = judge(plan, artifact, answers, store=store, on_data=on_data)
-                contender = Contender(row, artifact, quality, environment=artifact.execution_environment)
-            except TrimaranError as error:
-                contender = Contender(row, failure=error)
-            step.outcome(outcome_words(contender))
-        contenders.append(contender)
-    measured = measure_stage(plan, eager, contenders, store=store, progress=progress)
-    found = write_up(plan, eager, contenders, measured, command)
-    return found, write_reports(found, plan.report)
+    run = DeployRun(plan, store, progress)
+    answers = eager_answers(run, eager)
+    outcomes = [_judged(run, artifact, answers) for artifact in artifacts]
+    measured = measure_candidates(run, eager, outcomes)
+    report = make_report(plan, eager, outcomes, measured, command)
+    return report, write_reports(report, plan.report)
 
 
-def _plain_row(artifact: Artifact) -> Candidate:
-    """An artifact that is no candidate of the table (an exported or fused graph), as a contender of its own name."""
-    return Candidate(artifact.recipe.step, artifact.backend, artifact.precision, artifact.format, maker="")
+def _judged(run: DeployRun, artifact: Artifact, answers: EagerAnswers) -> CandidateOutcome:
+    # An exported or fused graph is no candidate of the table: it competes under the name of its step.
+    name = str(artifact.details.get("candidate", artifact.recipe.step))
+    contestant = Contestant(name, artifact.backend, artifact.precision)
+    outcome: CandidateOutcome
+    with run.progress.stage(name) as step:
+        try:
+            outcome = judged(contestant, artifact, judge(run, artifact, answers), artifact.execution_environment)
+        except TrimaranError as error:
+            outcome = Failed(contestant, error)
+        step.outcome(outcome_words(outcome))
+    return outcome

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from trimaran.core.artifact import load_artifact
-from trimaran.core.candidates import candidate
 from trimaran.core.families import Exporter
 from trimaran.core.progress import SilentProgress
 from trimaran.core.spec import ModelRef, ShapeProfile
 from trimaran.core.store import Store
 from trimaran.export.reference import reference
 from trimaran.export.to_onnx import export
+from trimaran.quantize.candidates import candidate
 from trimaran.quantize.optimize import optimize
 from trimaran.quantize.settings import MakerSettings
 from trimaran.quantize.stage import to_precision

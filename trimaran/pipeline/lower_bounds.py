@@ -1,100 +1,112 @@
-"""What a candidate can be at best, asked in a child process before much time is spent on it."""
+"""Skips a candidate whose best possible time is no better than that of one already proven.
+
+The best possible time is measured in a child process, before time is spent on making or judging the candidate:
+- a searched INT8 candidate: its graph with every layer in INT8, which the search can only make slower;
+- a float candidate: the matrix products of its linear layers alone, without the rest of the graph.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from trimaran.benchmarks.report.figures import decisive
 from trimaran.core import isolation
 from trimaran.core.artifact import Artifact, Recipe
-from trimaran.core.candidates import Candidate
 from trimaran.core.environment import capture, tools
 from trimaran.core.errors import TrimaranError
 from trimaran.core.spec import Frozen
 from trimaran.core.store import Store
-from trimaran.pipeline.plan import Plan
+from trimaran.pipeline.plan import DeployPlan
+from trimaran.quantize.candidates import Candidate
+from trimaran.quantize.int8 import saturation
 
 PROBE_DEADLINE_S = 60.0
-# Of a graph whose float candidates take minutes to judge.
+# From this size of the graph on, judging a float candidate takes minutes.
 LARGE_BYTES = 200_000_000
-# A bare product by one library may be beaten by another's kernel; a whole graph of integer kernels is as it is.
-_SLOWER = {True: 1.0, False: 1.15}
+# How many times slower the bound must be. Another library's kernel may beat the float products that were measured;
+# a whole graph of integer kernels has no such doubt.
+_SKIPPED_FROM = {"searched": 1.0, "float": 1.15}
 _REASON = {
-    True: "It was not searched: with every layer in INT8 it would take",
-    False: "It was not judged: its matrix products alone, in float, would take",
+    "searched": "It was not searched: with every layer in INT8 it would take",
+    "float": "It was not judged: its matrix products alone, in float, would take",
 }
-Rival = tuple[Candidate, Artifact]
+
+
+class Rival(NamedTuple):
+    """A candidate that keeps every gate, and needs no restriction of the instruction set."""
+
+    candidate: Candidate
+    artifact: Artifact
 
 
 class Bound(Frozen):
-    """At each shape that the choice rests on: the time that a candidate takes at best, over a rival's."""
+    """For each shape that decides the choice: the candidate's least time over the rival's."""
 
     ratios: tuple[float, ...]
 
 
-def bounded(plan: Plan, row: Candidate, graph: Artifact) -> bool:
-    """Whether it waits for all others, because one of them may show that it cannot win.
+def waits_for_rivals(plan: DeployPlan, row: Candidate, graph: Artifact) -> bool:
+    """Whether the candidate comes last, because a rival may show that it cannot win.
 
-    A float candidate of a small model is judged within seconds, and many want to see it in the report; so does whoever
-    asks for it by name.
+    Float candidates of small models do not wait: judging takes seconds, and reports show them. Nor do those that the
+    user named.
     """
-    asked = bool(plan.config.candidates) or graph.size_bytes < LARGE_BYTES
-    return bool(row.bound) and (row.searched or not asked)
+    shown_anyway = bool(plan.config.candidates) or graph.size_bytes < LARGE_BYTES
+    return row.lower_bound is not None and (row.searched or not shown_anyway)
 
 
-def no_chance(plan: Plan, row: Candidate, parent: Artifact, proven: Sequence[Rival], *, store: Store) -> str:
-    """Why more work would be in vain: at best the candidate is no faster than a searched one that keeps every gate.
-
-    What was found is remembered, so that a second run has the same contenders.
-    """
-    shapes = decisive(plan.profile, plan.config.objective)
-    rivals = [(one, artifact) for one, artifact in proven if one.searched]
-    if not row.bound or not rivals or any(shape.batch != 1 for shape in shapes):
+def reason_to_skip(plan: DeployPlan, row: Candidate, parent: Artifact, rivals: Sequence[Rival], *, store: Store) -> str:
+    """Return the reason to skip this candidate, or "". The measurement is stored, so a second run decides the same."""
+    lower_bound, shapes = row.lower_bound, decisive(plan.profile, plan.config.objective)
+    rival = next((rival for rival in rivals if rival.candidate.searched), None)
+    if lower_bound is None or rival is None or any(shape.batch != 1 for shape in shapes):
         return ""
-    rival, faster = rivals[0]
-    asked: dict[str, Any] = {
+    kind = "searched" if row.searched else "float"
+    settings: dict[str, Any] = {
         "sequences": [shape.sequence for shape in shapes],
-        "weight_levels": largest_weight(row.backend, ()),
+        "weight_levels": weight_levels(row.backend),
     }
 
     def measured() -> Bound:
-        folders: dict[str, Any] = {"parent": str(parent.directory), "rival": str(faster.directory)}
-        return Bound(ratios=isolation.run(row.bound, deadline_s=PROBE_DEADLINE_S, **folders, **asked))
+        folders = str(parent.directory), str(rival.artifact.directory)
+        return Bound(ratios=tuple(isolation.run(lower_bound, PROBE_DEADLINE_S, *folders, **settings)))
 
     recipe = Recipe(
         step="bound",
-        parents=(parent.digest, faster.digest),
-        # All float candidates have the same products.
-        parameters={**asked, "candidate": row.name if row.searched else row.precision, "cpu": capture().cpu},
+        parents=(parent.digest, rival.artifact.digest),
+        # All float candidates have the same matrix products, so they share one bound.
+        parameters={**settings, "candidate": row.name if row.searched else row.precision, "cpu": capture().cpu},
         tools=tools("onnxruntime", "openvino"),
     )
     try:
         ratios = store.remember(recipe, Bound, measured)[0].ratios
     except TrimaranError:
-        # It is then made and judged as any other, and says itself what is wrong.
+        # The candidate is then made and judged as usual, and reports its own failure.
         return ""
-    # As the choice does: one figure for all shapes that it rests on.
+    # The choice, too, takes the geometric mean over its shapes.
     overall = math.prod(ratios) ** (1 / len(ratios))
-    if overall < _SLOWER[row.searched]:
+    if overall < _SKIPPED_FROM[kind]:
         return ""
-    where = ", ".join(f"{ratio:.2f} at {shape}" for ratio, shape in zip(ratios, shapes, strict=True))
+    by_shape = ", ".join(f"{ratio:.2f} at {shape}" for ratio, shape in zip(ratios, shapes, strict=True))
     return (
-        f"{_REASON[row.searched]} {overall:.2f} times as long as {rival.name}, which keeps every gate "
-        f"({where}; processor time on one thread)."
+        f"{_REASON[kind]} {overall:.2f} times as long as {rival.candidate.name}, which keeps every gate "
+        f"({by_shape}; processor time on one thread)."
     )
+
+
+def weight_levels(backend: str) -> int:
+    """For the widest instruction set that runs here: an advertised one may die of SIGILL."""
+    levels, _ = isolation.first_restriction_that_runs(
+        lambda restriction: largest_weight(backend, tuple(sorted(restriction.items())))
+    )
+    return levels
 
 
 @cache
 def largest_weight(backend: str, restriction: tuple[tuple[str, str], ...]) -> int:
-    """Asked once for each engine and instruction set: a CPU does not change."""
-    return int(
-        isolation.run(
-            "trimaran.quantize.int8.saturation:largest_weight",
-            deadline_s=PROBE_DEADLINE_S,
-            environment=dict(restriction),
-            backend=backend,
-        )
-    )
+    """The largest whole number of an INT8 weight whose products do not saturate on this CPU."""
+    with isolation.Worker(environment=dict(restriction)) as worker:
+        return worker.call(saturation.largest_weight, PROBE_DEADLINE_S, backend=backend)

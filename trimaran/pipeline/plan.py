@@ -1,4 +1,4 @@
-"""Everything that is decided before any work: the model, the shapes, the gates, the texts."""
+"""The plan of a deployment: the model, shapes, gates, candidates and texts, all checked before any work."""
 
 from __future__ import annotations
 
@@ -6,60 +6,97 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from trimaran.benchmarks.report.figures import grid
-from trimaran.core.candidates import Candidate, candidates
 from trimaran.core.config import DeployConfig
 from trimaran.core.corpus import Part, read_pairs, read_texts, require_useful, shipped_pairs, shipped_texts
 from trimaran.core.errors import UsageError
+from trimaran.core.progress import Progress
 from trimaran.core.samples import Shape
 from trimaran.core.spec import ModelRef, Pooling, ShapeProfile
+from trimaran.core.store import Store
 from trimaran.core.tasks import Gate, gates_for, task
 from trimaran.export.locate import locate
 from trimaran.export.reference import check_profile
 from trimaran.judging.labelled import LabelledData, read_labelled
 from trimaran.pipeline.assumptions import assumptions
+from trimaran.quantize.candidates import Candidate, candidates
 from trimaran.runtime.text import Text
 
+# Candidates that are made and judged at once.
 LANES = 2
 
 
 @dataclass(frozen=True)
-class Plan:
-    """Everything that is decided before any work: `--dry-run` prints it."""
-
+class DeployPlan:
     config: DeployConfig
     ref: ModelRef
     profile: ShapeProfile
     gates: tuple[Gate, ...]
     candidates: tuple[Candidate, ...]
+    # Texts that INT8 is calibrated on, and texts that every candidate is judged on.
     calibration: tuple[Text, ...]
     judging: tuple[Text, ...]
+    # Shapes that are timed.
     shapes: tuple[Shape, ...]
+    # What callers will call the model.
     name: str
     repository: Path
     report: Path
+    # The user's labelled data.
     data: LabelledData | None = None
     # What is cut or assumed of how the model reads text.
     notes: tuple[str, ...] = ()
 
     @property
     def lane_threads(self) -> int:
-        """Threads of a candidate while it is made and judged, beside the other lanes."""
+        """Threads of each lane, while candidates are made and judged."""
         return max(1, self.config.threads // LANES)
 
+    def facts(self) -> dict[str, Any]:
+        """What `--dry-run` prints."""
+        return {
+            "model": self.ref.source,
+            "family": self.ref.family,
+            "task": self.ref.task,
+            "layers": self.ref.layers,
+            "hidden": self.ref.hidden,
+            "prompts": [f"{name} (default)" if name == self.ref.default_prompt else name for name in self.ref.prompts],
+            "profile": {"batch": str(self.profile.batch), "sequence": str(self.profile.sequence)},
+            "fidelity": self.config.fidelity,
+            "gates": [f"{gate.metric} {gate.comparison} {gate.limit:g}" for gate in self.gates],
+            "candidates": [row.name for row in self.candidates],
+            "shapes": [str(shape) for shape in self.shapes],
+            "threads": self.config.threads,
+            "texts": {"calibration": len(self.calibration), "judging": len(self.judging)},
+            "name": self.name,
+            "repository": str(self.repository),
+            "report": str(self.report),
+            "notes": list(self.notes),
+        }
 
-def plan_deployment(config: DeployConfig) -> Plan:
-    """Checks the whole request, reading files but making none."""
+
+@dataclass(frozen=True)
+class DeployRun:
+    """A plan under way, with what every stage needs."""
+
+    plan: DeployPlan
+    store: Store
+    progress: Progress
+
+
+def plan_deployment(config: DeployConfig) -> DeployPlan:
+    """Checks the whole request. Reads files and writes none."""
     rows = candidates(config.candidates)
     ref = find_model(config)
     profile = config.profile_for(ref)
     check_profile(ref, profile)
     calibration = texts_for(ref.task, "calibration", Path(config.calibration) if config.calibration else None)
     judging = texts_for(ref.task, "judging", Path(config.judging) if config.judging else None)
-    refuse_shared(calibration, judging, place=1 if task(ref.task).asks else 0)
+    refuse_shared(calibration, judging, side=1 if task(ref.task).asks else 0)
     name = config.name or ref.name
-    return Plan(
+    return DeployPlan(
         config=config,
         ref=ref,
         profile=profile,
@@ -77,46 +114,46 @@ def plan_deployment(config: DeployConfig) -> Plan:
 
 
 def texts_for(task_name: str, part: Part, path: Path | None) -> tuple[Text, ...]:
-    """What candidates are calibrated or judged on, as their models read it: pairs for a task that takes two texts, else
-    single texts.
-    """
+    """The user's texts or the shipped ones, as the task reads them: single texts or pairs."""
     row = task(task_name)
     if row.texts != "pair":
         texts: tuple[Text, ...] = shipped_texts(part) if path is None else read_texts(path)
     else:
         pairs = shipped_pairs(part) if path is None else read_pairs(path)
-        texts = tuple((asked, about) for about, asked in pairs) if row.asks else pairs
+        # The files hold (context, question), and such a model reads the question first.
+        texts = tuple((question, context) for context, question in pairs) if row.asks else pairs
     if path is not None and part == "calibration":
         require_useful(texts, path)
-    return texts
+    return row.judging(texts) if part == "judging" else texts
 
 
 def labelled_data(config: DeployConfig, ref: ModelRef) -> LabelledData | None:
     if (config.data is None) != (config.metric is None):
-        given, missing = ("--data", "--metric") if config.data else ("--metric", "--data")
-        raise UsageError(f"{given} was given without {missing}.", hint="Such as --data pairs.tsv --metric spearman.")
+        present, missing = ("--data", "--metric") if config.data else ("--metric", "--data")
+        raise UsageError(f"{present} was given without {missing}.", hint="Such as --data pairs.tsv --metric spearman.")
     if config.data is None or config.metric is None:
         return None
     return read_labelled(Path(config.data), config.metric, task=ref.task, labels=ref.labels)
 
 
-def refuse_shared(calibration: Sequence[Text], judging: Sequence[Text], *, place: int = 0) -> None:
-    """Nothing may be judged on what it was calibrated on. Of a pair the text counts, at `place`: what is asked or
-    supposed of it may well be one of a few things that everyone asks.
+def refuse_shared(calibration: Sequence[Text], judging: Sequence[Text], *, side: int = 0) -> None:
+    """Raises UsageError when a text is in both sets.
+
+    Of a pair only the text at `side` counts. Questions and hypotheses repeat, because people ask the same few.
     """
-    if shared := _sides(calibration, place) & _sides(judging, place):
+    if shared := _sides(calibration, side) & _sides(judging, side):
         raise UsageError(
             f"{len(shared)} texts are in both the calibration and the judging set, such as {min(shared)[:40]!r}.",
             hint="Nothing may be judged on what it was calibrated on: take them out of one of the two.",
         )
 
 
-def _sides(texts: Sequence[Text], place: int) -> set[str]:
-    return {text if isinstance(text, str) else text[place] for text in texts}
+def _sides(texts: Sequence[Text], side: int) -> set[str]:
+    return {text if isinstance(text, str) else text[side] for text in texts}
 
 
 def find_model(config: DeployConfig) -> ModelRef:
-    """The model that the request names, with the pooling that it asks for."""
+    """The model that the config names, with the pooling that it asks for."""
     if config.module:
         from trimaran.export.module import locate_module
 
@@ -136,11 +173,11 @@ def find_model(config: DeployConfig) -> ModelRef:
 
 
 def require_writable(*folders: Path) -> None:
-    """Fails before the work rather than after it, and leaves no empty folder behind."""
+    """Raises UsageError for a folder that cannot be written to, before any work. Leaves no empty folder behind."""
     for folder in folders:
-        standing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+        existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
         try:
-            with tempfile.NamedTemporaryFile(dir=standing, prefix=".trimaran-"):
+            with tempfile.NamedTemporaryFile(dir=existing, prefix=".trimaran-"):
                 pass
         except OSError as error:
             raise UsageError(

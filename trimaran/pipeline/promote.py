@@ -1,11 +1,10 @@
-"""Changing which version of a model is served, in the repository and on the servers that serve it, or not at all."""
+"""Changes which version of a model is served, in the repository and on the servers that serve it, or not at all."""
 
 from __future__ import annotations
 
 import tempfile
 from pathlib import Path
 
-from trimaran.core.config_pbtxt import CONFIG_FILE
 from trimaran.core.errors import RepositoryError, ServerError, UnavailableError, UsageError
 from trimaran.core.progress import Progress
 from trimaran.core.spec import Frozen
@@ -28,18 +27,21 @@ from trimaran.serving.triton.states import Running, running
 
 
 class Promoted(Frozen):
-    """`servers` are the live ones that switched, by their HTTP ports; `proven` is what the trial run kept to."""
-
     name: str
     version: int
+    # Versions that were served before.
     before: tuple[int, ...]
+    # HTTP ports of the live servers that switched.
     servers: tuple[int, ...]
+    # Metrics of the trial run; None if there was none.
     proven: dict[str, float] | None
 
 
 def promote(repository: Path, name: str, version: int, *, prove: bool, progress: Progress) -> Promoted:
-    """Serves `version` from now on. A version that is damaged, does not load or has drifted is refused, and what was
-    served before serves on.
+    """Serves `version` from now on, in the repository and on the running servers.
+
+    Raises RepositoryError for a version that is damaged, does not load or answers otherwise than it was proven to.
+    Nothing changes then.
     """
     repository = repository.absolute()
     promoted = _switch(repository, name, version, prove=prove, progress=progress)
@@ -60,10 +62,10 @@ def rollback(repository: Path, name: str, *, prove: bool, progress: Progress) ->
 
 def _switch(repository: Path, name: str, version: int, *, prove: bool, progress: Progress) -> Promoted:
     facts = model_versions(repository, name)
-    if version in facts.versions and (found := problems_of_version(repository / name, version)):
+    if version in facts.versions and (problems := problems_of_version(repository / name, version)):
         raise RepositoryError(
-            f"Version {version} of {name} is refused. {_served(facts.served)} on. " + "; ".join(map(str, found)),
-            problems=found,
+            f"Version {version} of {name} is refused. {_served(facts.served)} on. " + "; ".join(map(str, problems)),
+            problems=problems,
         )
     proven = _proven(repository, name, version, progress) if prove and version in facts.versions else None
     servers = [server for server in running() if server.repository == repository and name in server.models]
@@ -74,7 +76,7 @@ def _switch(repository: Path, name: str, version: int, *, prove: bool, progress:
             before |= add_beside(repository, name, version)
         for server in servers:
             _load_beside(server, beside)
-        # Loading an ensemble loads its steps as they are configured then, so those keep both versions until it is done.
+        # Loading an ensemble also loads its steps, so these keep both versions until the ensemble has switched.
         before |= pin(repository, name, version, beside=False)
         for server in servers:
             with progress.stage("switch") as step:
@@ -104,30 +106,29 @@ def _switch(repository: Path, name: str, version: int, *, prove: bool, progress:
 
 
 def _load_beside(server: Running, models: tuple[str, ...]) -> None:
-    """As their configurations now say; those that the server does not have loaded are called by nobody there."""
+    """Loads the stages again, as they are configured now. Stages that the server has not loaded are not needed."""
     for model in models:
         if control.ready_versions((HOST, server.http_port), model):
             control.load((HOST, server.http_port), model)
 
 
 def _proven(repository: Path, name: str, version: int, progress: Progress) -> dict[str, float] | None:
-    """Serves the version alone, aside, and asks it its golden questions; None where it has none, or no Triton is."""
+    """Serves a copy of the version and checks it against its golden bundle; None without a bundle or without Triton."""
     path = repository / name / str(version) / GOLDEN_FILE
     if not path.is_file():
         return None
     golden = read_golden(path)
     with progress.stage("trial") as step, tempfile.TemporaryDirectory(prefix="trimaran-trial-") as scratch:
         copy_version(repository / name, version, Path(scratch) / name)
-        for step_model in repository.glob(f"{name}_*/{version}/{CONFIG_FILE}"):
-            beside = step_model.parent.parent
-            copy_version(beside, version, Path(scratch) / beside.name)
+        for stage in models_beside(repository, name, version):
+            copy_version(repository / stage, version, Path(scratch) / stage)
         try:
-            found = serve_and_verify(Path(scratch), name, golden)
+            verified = serve_and_verify(Path(scratch), name, golden)
         except UnavailableError as error:
             step.outcome(f"not done: {error}")
             return None
-        step.outcome(", ".join(f"{check}" for check in found.checks))
-    return found.metrics
+        step.outcome(", ".join(f"{check}" for check in verified.checks))
+    return verified.metrics
 
 
 def _served(versions: tuple[int, ...]) -> str:

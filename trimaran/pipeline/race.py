@@ -1,4 +1,4 @@
-"""From judged contenders to a report: eager, its baselines and every candidate that runs, timed in one race."""
+"""Times eager PyTorch, its baselines and every candidate that runs in one race, and reports the result."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import psutil
 import trimaran
 from trimaran.benchmarks.measure.baselines import Baseline, baseline_entries, runs_as
 from trimaran.benchmarks.measure.quiet import noticed
+from trimaran.benchmarks.measure.runner import ContenderOutcome as Timing
 from trimaran.benchmarks.measure.runner import Effort, Measured, RaceEntry, measure
 from trimaran.benchmarks.report.choice import baseline_row, choose, failed_row, judged_row, stopped_row
 from trimaran.benchmarks.report.figures import decisive
@@ -22,59 +23,43 @@ from trimaran.core.backends import Array
 from trimaran.core.environment import capture, tools
 from trimaran.core.errors import TrimaranError
 from trimaran.core.pinning import cores_for
-from trimaran.core.progress import Progress
-from trimaran.core.store import Store
-from trimaran.core.tail import TAIL_METRICS, too_few_words
-from trimaran.core.tasks import Gate
+from trimaran.core.tail import too_few_words
+from trimaran.core.tasks import TAILS, Gate
 from trimaran.judging.judgement import Quality
 from trimaran.judging.probe_process import ProbeProcess
-from trimaran.judging.quality import assess, reference_answers
-from trimaran.pipeline.contenders import ASSESS_DEADLINE_S, Contender, assess_recipe
-from trimaran.pipeline.plan import Plan
+from trimaran.judging.quality import assess
+from trimaran.pipeline.eager import ASSESS_DEADLINE_S
+from trimaran.pipeline.outcomes import CandidateOutcome, Failed, Judged, Proven, Rejected, Stopped
+from trimaran.pipeline.plan import DeployPlan, DeployRun
+from trimaran.pipeline.proving import assess_recipe
 
-# Contenders are all open at once; those that nothing is decided on stay out when memory is short.
+# All contenders are open at once. When memory is short, rejected candidates are not measured.
 _SHARE_OF_MEMORY = 0.6
 
 
-def eager_answers(
-    plan: Plan, reference: Artifact, progress: Progress, *, threads: int | None = None
-) -> dict[str, Array]:
-    with progress.stage("eager answers") as step:
-        answers = reference_answers(
-            reference, plan.judging, threads=threads or plan.config.threads, deadline_s=ASSESS_DEADLINE_S
-        )
-        step.outcome(f"{len(plan.judging)} judging texts")
-    return answers
-
-
 def judge_baselines(
-    plan: Plan,
-    reference: Artifact,
-    rows: Sequence[Baseline],
-    answers: Mapping[str, Array],
-    *,
-    store: Store,
-    progress: Progress,
+    run: DeployRun, reference: Artifact, rows: Sequence[Baseline], answers: Mapping[str, Array]
 ) -> dict[str, Quality]:
-    """How true the baselines are to eager fp32; one that cannot answer has no quality, and the race says why."""
-    found: dict[str, Quality] = {}
+    """How true the baselines are to eager fp32. One that cannot answer has no quality, and the race says why."""
+    qualities: dict[str, Quality] = {}
     for row in rows:
         if not row.judged or row.why_not():
             continue
         recipe = assess_recipe(
-            plan,
+            run.plan,
             reference,
-            threads=plan.config.threads,
+            threads=run.plan.config.threads,
             libraries=("torch", "transformers"),
             options=dict(row.options),
         )
-        with progress.stage(row.name) as step, contextlib.suppress(TrimaranError):
-            found[row.name], _ = store.remember(recipe, Quality, partial(_assessed, plan, reference, row, answers))
-            step.outcome("answers held against eager fp32")
-    return found
+        assessed = partial(_assessed, run.plan, reference, row, answers)
+        with run.progress.stage(row.name) as step, contextlib.suppress(TrimaranError):
+            qualities[row.name], _ = run.store.remember(recipe, Quality, assessed)
+            step.outcome("answers compared with eager fp32")
+    return qualities
 
 
-def _assessed(plan: Plan, reference: Artifact, row: Baseline, answers: Mapping[str, Array]) -> Quality:
+def _assessed(plan: DeployPlan, reference: Artifact, row: Baseline, answers: Mapping[str, Array]) -> Quality:
     def opened() -> ProbeProcess:
         return ProbeProcess(
             reference, threads=plan.config.threads, options=dict(row.options), deadline_s=ASSESS_DEADLINE_S
@@ -83,50 +68,44 @@ def _assessed(plan: Plan, reference: Artifact, row: Baseline, answers: Mapping[s
     return assess(reference, answers, plan.judging, gates=plan.gates, threads=plan.config.threads, open_probe=opened)
 
 
-def entry_of(contender: Contender) -> RaceEntry | None:
-    """A contender that can run, or None. One that broke its gates is measured briefly: nothing is decided on it."""
-    if contender.artifact is None or contender.quality is None:
-        return None
+def entry_of(outcome: Judged) -> RaceEntry:
+    rejected = isinstance(outcome, Rejected)
     return RaceEntry(
-        contender.row.name,
-        contender.artifact,
-        contender.quality.rows,
-        contender.environment,
-        brief=not contender.quality.holds,
-        competes=contender.quality.holds,
+        outcome.candidate.name,
+        outcome.artifact,
+        outcome.quality.rows,
+        dict(outcome.environment),
+        brief=rejected,
+        competes=not rejected,
     )
 
 
 def race_entries(
-    reference: Artifact, contenders: Sequence[Contender], baselines: Sequence[Baseline]
+    reference: Artifact, outcomes: Sequence[CandidateOutcome], baselines: Sequence[Baseline]
 ) -> list[RaceEntry]:
-    """Eager, its baselines, and every candidate that runs, as far as they fit into memory together."""
-    eager = RaceEntry(REFERENCE, reference)
-    able = [(contender, entry) for contender in contenders if (entry := entry_of(contender))]
-    peaks = {entry.name: contender.quality.peak_memory_bytes for contender, entry in able if contender.quality}
-    needed = [entry for _, entry in able if not entry.brief]
-    left = _SHARE_OF_MEMORY * psutil.virtual_memory().available - sum(peaks[entry.name] for entry in needed)
-    kept = []
-    for _, entry in able:
-        if entry.brief:
-            left -= peaks[entry.name]
-        if not entry.brief or left > 0:
-            kept.append(entry)
-    return [eager, *baseline_entries(reference, baselines), *kept]
+    """Eager PyTorch, its baselines, every proven candidate, and the rejected ones that fit into memory beside them."""
+    able = [outcome for outcome in outcomes if isinstance(outcome, Judged)]
+    needed = sum(outcome.quality.peak_memory_bytes for outcome in able if isinstance(outcome, Proven))
+    left = _SHARE_OF_MEMORY * psutil.virtual_memory().available - needed
+    measured = []
+    for outcome in able:
+        if isinstance(outcome, Rejected):
+            left -= outcome.quality.peak_memory_bytes
+        if isinstance(outcome, Proven) or left > 0:
+            measured.append(entry_of(outcome))
+    return [RaceEntry(REFERENCE, reference), *baseline_entries(reference, baselines), *measured]
 
 
-def measure_stage(
-    plan: Plan,
+def measure_candidates(
+    run: DeployRun,
     reference: Artifact,
-    contenders: Sequence[Contender],
+    outcomes: Sequence[CandidateOutcome],
     *,
-    store: Store,
-    progress: Progress,
     effort: Effort | None = None,
     baselines: Sequence[Baseline] = (),
 ) -> Measured:
-    """All contenders interleaved on the same cores; earlier measurements of the same are reused."""
-    entries = race_entries(reference, contenders, baselines)
+    """All contenders in interleaved rounds on the same cores. An earlier measurement of the same is reused."""
+    plan, entries = run.plan, race_entries(reference, outcomes, baselines)
     effort, threads = effort or Effort(), plan.config.threads
     cores, deciding = cores_for(threads), decisive(plan.profile, plan.config.objective)
     recipe = Recipe(
@@ -143,15 +122,15 @@ def measure_stage(
         },
         tools=tools("torch", "onnxruntime", "openvino"),
     )
-    with progress.stage("measure") as step:
-        measured, known = store.remember(
+    with run.progress.stage("measure") as step:
+        measured, known = run.store.remember(
             recipe,
             Measured,
             lambda: measure(
                 entries, plan.shapes, threads=threads, cores=cores, effort=effort, step=step, deciding=deciding
             ),
         )
-        rounds = max((len(found.rounds) for found in measured.measurements), default=0)
+        rounds = max((len(measurement.rounds) for measurement in measured.measurements), default=0)
         step.outcome(
             f"{'reused, ' if known else ''}{len(entries)} contenders, {len(plan.shapes)} shapes, "
             f"{rounds} interleaved rounds"
@@ -159,21 +138,22 @@ def measure_stage(
     return measured
 
 
-def write_up(
-    plan: Plan,
+def make_report(
+    plan: DeployPlan,
     reference: Artifact,
-    contenders: Sequence[Contender],
+    outcomes: Sequence[CandidateOutcome],
     measured: Measured,
     command: Sequence[str],
     *,
     baselines: Sequence[Baseline] = (),
     baseline_qualities: Mapping[str, Quality] | None = None,
 ) -> Report:
-    outcomes = {outcome.candidate: outcome for outcome in measured.outcomes}
-    base = judged_row(REFERENCE, reference, None, outcome=outcomes[REFERENCE])
+    """The report with its verdict: which candidate is chosen, and why not each of the others."""
+    timings = {timing.candidate: timing for timing in measured.outcomes}
+    base = judged_row(REFERENCE, reference, None, outcome=timings[REFERENCE])
     base = base.model_copy(update={"runs_as": runs_as(reference)})
     choice = choose(
-        [_row(contender, measured) for contender in contenders],
+        [report_row(outcome, timings.get(outcome.candidate.name)) for outcome in outcomes],
         measured.measurements,
         reference=base,
         model=plan.ref.name,
@@ -196,7 +176,7 @@ def write_up(
         command=tuple(command),
         reference=base,
         baselines=tuple(
-            baseline_row(reference, row, outcomes.get(row.name), (baseline_qualities or {}).get(row.name))
+            baseline_row(reference, row, timings.get(row.name), (baseline_qualities or {}).get(row.name))
             for row in baselines
         ),
         candidates=choice.rows,
@@ -205,8 +185,8 @@ def write_up(
         notes=(
             *plan.notes,
             *filter(None, [noticed(measured.others_share)]),
-            *_restriction_notes(contenders),
-            *_memory_notes(contenders, set(outcomes)),
+            *restriction_notes(outcomes),
+            *_memory_notes(outcomes, set(timings)),
             *stopped_notes(measured),
             *too_few_texts_notes(plan.gates, len(plan.judging)),
         ),
@@ -215,44 +195,40 @@ def write_up(
     )
 
 
-def _row(contender: Contender, measured: Measured) -> CandidateRow:
-    if contender.stopped:
-        return stopped_row(contender.row.name, contender.row.backend, contender.row.precision, contender.stopped)
-    if contender.artifact is None:
-        reason = contender.failure or "It was not made."
-        return failed_row(contender.row.name, contender.row.backend, contender.row.precision, reason)
-    outcomes = {outcome.candidate: outcome for outcome in measured.outcomes}
-    return judged_row(
-        contender.row.name,
-        contender.artifact,
-        contender.quality,
-        outcome=outcomes.get(contender.row.name),
-        environment=contender.environment,
-    )
+def report_row(outcome: CandidateOutcome, timing: Timing | None) -> CandidateRow:
+    row = outcome.candidate
+    match outcome:
+        case Stopped(reason=reason):
+            return stopped_row(row.name, row.backend, row.precision, reason)
+        case Failed(error=error):
+            return failed_row(row.name, row.backend, row.precision, error)
+        case Proven() | Rejected():
+            return judged_row(
+                row.name, outcome.artifact, outcome.quality, outcome=timing, environment=outcome.environment
+            )
 
 
-def _restriction_notes(contenders: Sequence[Contender]) -> tuple[str, ...]:
+def restriction_notes(outcomes: Sequence[CandidateOutcome]) -> tuple[str, ...]:
     return tuple(
-        f"{contender.row.name} died of SIGILL with the instructions this CPU advertises; it was made, judged, measured "
-        f"and will be served with {', '.join(f'{key}={value}' for key, value in contender.environment.items())}."
-        for contender in contenders
-        if contender.environment
+        f"{outcome.candidate.name} died of SIGILL with the instructions this CPU advertises; it was made, judged, "
+        f"measured and will be served with {', '.join(f'{key}={value}' for key, value in outcome.environment.items())}."
+        for outcome in outcomes
+        if isinstance(outcome, Judged) and outcome.environment
     )
 
 
-def _memory_notes(contenders: Sequence[Contender], measured: set[str]) -> tuple[str, ...]:
-    left_out = [
-        contender.row.name for contender in contenders if entry_of(contender) and contender.row.name not in measured
-    ]
+def _memory_notes(outcomes: Sequence[CandidateOutcome], measured: set[str]) -> tuple[str, ...]:
+    judged = [outcome.candidate.name for outcome in outcomes if isinstance(outcome, Judged)]
+    left_out = [name for name in judged if name not in measured]
     return (f"Rejected and not measured, because memory was short: {', '.join(left_out)}.",) if left_out else ()
 
 
 def too_few_texts_notes(gates: Sequence[Gate], texts: int) -> tuple[str, ...]:
     words = too_few_words(texts)
-    tails = [metric_name(gate.metric) for gate in gates if gate.metric in TAIL_METRICS]
+    tails = [metric_name(gate.metric) for gate in gates if gate.metric in TAILS]
     return tuple(f"There are few judging texts: {tail} is {words}." for tail in tails) if words else ()
 
 
 def stopped_notes(measured: Measured) -> tuple[str, ...]:
-    stopped = [f"{found.candidate} {found.stopped}" for found in measured.outcomes if found.stopped]
+    stopped = [f"{timing.candidate} {timing.stopped}" for timing in measured.outcomes if timing.stopped]
     return (f"Stopped early, because they could not win any more: {'; '.join(stopped)}.",) if stopped else ()

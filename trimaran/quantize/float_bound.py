@@ -1,8 +1,10 @@
-"""How fast a model would be in float if an engine did nothing but multiply: what no float candidate can beat."""
+"""A lower bound on the time of any float candidate: an engine that did nothing but multiply.
+
+If even that is slower than a candidate that is already proven, no float candidate needs to be made.
+"""
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -13,46 +15,31 @@ import numpy as np
 
 from trimaran.core.artifact import load_artifact
 from trimaran.core.backends import open_session
-from trimaran.quantize.int8.integer_bound import one_row
 from trimaran.quantize.linear_layers import linear_layers
-
-_LEAST_CALLS, _LEAST_S = 8, 0.3
+from trimaran.quantize.timing import least_times_s, one_row
 
 
 def float_bound(parent: str, rival: str, sequences: Sequence[int], weight_levels: int) -> list[float]:
-    """For single rows of each length: the processor time of the linear layers' bare products in float32, each by the
-    fastest library, over that of the rival's whole graph. All on one thread; the least time of each counts.
+    """Return, for single rows of each length, the least time of the bare float32 products over the rival's.
 
-    Each product finds its weights where its last call left them, which in a model it does not: the bound is on the side
-    of float.
+    Each product takes the fastest library and runs on one thread. It finds its weights in the cache, where its last
+    call left them; in a model it would not. So the bound favours float.
     """
     import onnx_ir as ir
 
-    graph, beside = load_artifact(Path(parent)), load_artifact(Path(rival))
+    graph = load_artifact(Path(parent))
     layers = linear_layers(ir.load(graph.entry_path))
     sizes = Counter((layer.inputs, layer.outputs) for layer in layers for _ in layer.tensors)
-    with open_session(beside, threads=1) as session:
+    with open_session(load_artifact(Path(rival)), threads=1) as session:
         return [
             sum(count * bare_s(length, *size) for size, count in sizes.items())
-            / least_s(partial(session.infer, one_row(graph, length)))
+            / least_times_s(partial(session.infer, one_row(graph, length)))[0]
             for length in sequences
         ]
 
 
 def bare_s(rows: int, inputs: int, outputs: int) -> float:
-    return min(least_s(prepare(rows, inputs, outputs)) for prepare in (_torch, _onnxruntime))
-
-
-def least_s(call: Callable[[], Any]) -> float:
-    """Of some calls after the first, which makes ready."""
-    call()
-    found: list[float] = []
-    end_s = time.process_time() + _LEAST_S
-    while len(found) < _LEAST_CALLS or time.process_time() < end_s:
-        begun_s = time.process_time()
-        call()
-        found.append(time.process_time() - begun_s)
-    return min(found)
+    return min(least_times_s(product(rows, inputs, outputs))[0] for product in (_torch, _onnxruntime))
 
 
 def _torch(rows: int, inputs: int, outputs: int) -> Callable[[], Any]:
@@ -64,19 +51,16 @@ def _torch(rows: int, inputs: int, outputs: int) -> Callable[[], Any]:
 
 
 def _onnxruntime(rows: int, inputs: int, outputs: int) -> Callable[[], Any]:
-    """With weights that it may lay out beforehand, as engines do."""
+    """Its weights are constant, so that it may rearrange them beforehand, as engines do."""
+    import onnx
     import onnxruntime
-    from onnx import TensorProto, helper, numpy_helper
 
+    model = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["": 17]>
+    product (float[{rows}, {inputs}] left) => (float[{rows}, {outputs}] product) {{
+        product = MatMul (left, right)
+    }}""")
     weights = np.ones((inputs, outputs), np.float32)
-    graph = helper.make_graph(
-        [helper.make_node("MatMul", ["left", "right"], ["product"])],
-        "product",
-        [helper.make_tensor_value_info("left", TensorProto.FLOAT, [rows, inputs])],
-        [helper.make_tensor_value_info("product", TensorProto.FLOAT, [rows, outputs])],
-        [numpy_helper.from_array(weights, "right")],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weights, "right"))
     settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(model.SerializeToString(), settings, providers=["CPUExecutionProvider"])

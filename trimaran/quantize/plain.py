@@ -11,7 +11,7 @@ from trimaran.quantize.settings import MadeCandidate, MakerSettings
 
 
 def onnx_copy(parent: Artifact, folder: Path, settings: MakerSettings) -> MadeCandidate:
-    """Weights of more than 2 GB lie in a file beside the graph, which refers to it by name."""
+    """Copy the graph, and the file beside it that holds weights of more than 2 GB."""
     for path in parent.directory.glob(f"{parent.entry}*"):
         shutil.copy(path, folder / path.name)
     return MadeCandidate(entry=parent.entry)

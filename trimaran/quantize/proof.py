@@ -1,4 +1,4 @@
-"""Runs a freshly made graph on real text before it is published: signature, finite numbers, distance to its parent."""
+"""Runs a new graph on real text before it is published: signature, finite numbers, difference to its parent."""
 
 from __future__ import annotations
 
@@ -14,30 +14,29 @@ from trimaran.core.corpus import encoder_of, shipped_texts
 from trimaran.core.errors import ParityError
 from trimaran.judging.equality import worst_difference
 
-FEW = 8
+MOST_ROWS = 8
 
 
 def prove_against_parent(parent: Artifact, draft: Draft, folder: Path, *, limit: float | None, threads: int) -> Check:
-    """Largest |Δ| to the parent's outputs; with no limit (a lossy precision) only finiteness is asked."""
+    """Check the largest |Δ| to the parent's outputs; without a limit (lossy precisions), only that all are finite."""
     batches = list(_batches(parent))
-    # One after the other: two large models would be in memory at once.
-    wanted = [] if limit is None else _outputs(parent, parent.entry_path, batches, threads)
-    found = _outputs(draft, folder / draft.entry, batches, threads)
-    for inputs, outputs in zip(batches, found, strict=True):
+    # One after the other, so that two large models are never in memory at once.
+    before = [] if limit is None else _outputs(parent, parent.entry_path, batches, threads)
+    after = _outputs(draft, folder / draft.entry, batches, threads)
+    for inputs, outputs in zip(batches, after, strict=True):
         draft.signature.check_outputs(inputs, outputs)
         for name, array in outputs.items():
             if not np.isfinite(array).all():
                 raise ParityError(f"{draft.backend} {draft.precision}: {name} is not finite on real text.")
     if limit is None:
-        return Check(
-            name="finite outputs", observed=len(found), limit=len(found), comparison="==", detail="batches of real text"
-        )
-    pairs = zip(batches, wanted, found, strict=True)
+        count = len(after)
+        return Check(name="finite outputs", observed=count, limit=count, comparison="==", detail="batches of real text")
+    runs = zip(batches, before, after, strict=True)
     return Check(
         name="max |Δ| to its parent",
-        observed=max(worst_difference(inputs, before, after, limit, "its parent") for inputs, before, after in pairs),
+        observed=max(worst_difference(inputs, old, new, limit, "its parent") for inputs, old, new in runs),
         limit=limit,
-        detail=f"over {len(found)} batches of real text",
+        detail=f"over {len(after)} batches of real text",
     )
 
 
@@ -50,10 +49,10 @@ def _outputs(made: Draft, entry: Path, batches: Sequence[Any], threads: int) -> 
 
 
 def _batches(artifact: Artifact) -> Iterator[dict[str, Any]]:
-    """A single short text, a padded batch of uneven texts, and the longest shape of the profile."""
+    """Yield a single text, a padded batch of uneven texts, and the longest shape of the profile."""
     encoder = encoder_of(artifact)
     rows = encoder.rows(shipped_texts("calibration")[:64])
-    batch = min(artifact.profile.batch.maximum, FEW)
+    batch = min(artifact.profile.batch.maximum, MOST_ROWS)
     yield encoder.batch(rows[:1])
     yield encoder.batch(rows[:batch])
     yield encoder.batch(

@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[Any]
+from trimaran.runtime.text import Array
+
 RangeMethod = Literal["minmax", "percentile", "entropy", "mse"]
 BINS = 2048
 PERCENTILE = 0.9999

@@ -1,26 +1,24 @@
-"""One candidate from its parent graph: made, run on real text, published."""
+"""Makes one candidate from its parent graph: the maker writes it, it is run on real text, and it is published."""
 
 from __future__ import annotations
 
-import importlib
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
 from trimaran.core.artifact import Artifact, Draft, Recipe
 from trimaran.core.backends import backend
-from trimaran.core.candidates import Candidate
 from trimaran.core.corpus import digest_of_texts
 from trimaran.core.environment import tools
 from trimaran.core.errors import UnavailableError, UsageError
-from trimaran.core.parity import METRICS_VERSION
+from trimaran.core.metrics import METRICS_VERSION
 from trimaran.core.progress import Progress
 from trimaran.core.spec import DType, Signature
 from trimaran.core.store import Store
+from trimaran.quantize.candidates import Candidate
 from trimaran.quantize.int8.openvino_graph import FORM
 from trimaran.quantize.optimize import ATOL
 from trimaran.quantize.proof import prove_against_parent
-from trimaran.quantize.settings import MadeCandidate, MakerSettings
+from trimaran.quantize.settings import MakerSettings
 
 _SEARCHED = {"gates", "budget_s", "weight_levels"}
 
@@ -28,33 +26,31 @@ _SEARCHED = {"gates", "budget_s", "weight_levels"}
 def to_precision(
     parent: Artifact, row: Candidate, settings: MakerSettings, *, store: Store, progress: Progress
 ) -> Artifact:
-    """The candidate `row` of an exported (or, where the row asks for it, fused) fp32 graph."""
+    """Make the candidate `row` of an exported fp32 graph, or of a fused one if the row needs it."""
     if parent.format != "onnx" or parent.precision != "fp32":
         raise UsageError(f"{row.name} is made from an fp32 ONNX graph, not from {parent.format} {parent.precision}.")
     if row.fused != (parent.recipe.step == "fused"):
-        wanted = "fused graph (`trimaran optimize`)" if row.fused else "plain exported graph"
-        raise UsageError(f"{row.name} is made from the {wanted}, found one of step {parent.recipe.step!r}.")
+        needed = "fused graph (`trimaran optimize`)" if row.fused else "plain exported graph"
+        raise UsageError(f"{row.name} is made from the {needed}, found one of step {parent.recipe.step!r}.")
     if settings.half_outputs and row.precision != "fp16":
-        raise UsageError(f"Half outputs are an FP16 graph's; {row.name} is {row.precision}.", hint="Use onnx-fp16.")
+        raise UsageError(
+            f"Only an FP16 graph can give FP16 outputs; {row.name} is {row.precision}.", hint="Use onnx-fp16."
+        )
     if reason := backend(row.backend).available():
         raise UnavailableError(f"{row.name} cannot be made here: {reason}.", hint=backend(row.backend).hint())
 
     def make(folder: Path) -> Draft:
-        module, _, name = row.maker.partition(":")
-        made: MadeCandidate = getattr(importlib.import_module(module), name)(parent, folder, settings)
-        shutil.copy(parent.directory / "tokenizer.json", folder / "tokenizer.json")
-        draft = Draft(
-            **{
-                **parent.model_dump(include=set(Draft.model_fields)),
-                "format": row.format,
-                "precision": row.precision,
-                "backend": row.backend,
-                "entry": made.entry,
-                "signature": _retyped(parent.signature, made.output_types),
-                "engine_options": dict(row.engine_options),
-                "execution_environment": settings.execution_environment,
-                "details": {**parent.details, "candidate": row.name, **made.details},
-            }
+        made = row.maker(parent, folder, settings)
+        draft = parent.derive(
+            folder,
+            format=row.format,
+            precision=row.precision,
+            backend=row.backend,
+            entry=made.entry,
+            signature=_retyped(parent.signature, made.output_types),
+            engine_options=dict(row.engine_options),
+            execution_environment=settings.execution_environment,
+            details={"candidate": row.name, **made.details},
         )
         limit = ATOL if row.precision == "fp32" else None
         proof = prove_against_parent(parent, draft, folder, limit=limit, threads=settings.threads)

@@ -13,10 +13,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .answers import ANSWERS, Answering, Reader
+from .answers import Answering, Reader
 from .pulse import Pulse
+from .tasks import served_task
 from .text import STRETCH, TextEncoder
-from .wire import MOST_ENTRIES, OPTIONS, WIRES, Tensors, parsed_options
+from .wire import MOST_ENTRIES, OPTIONS, Tensors
 
 
 class Asked(NamedTuple):
@@ -69,8 +70,7 @@ class TritonPythonModel:
         self._triton: Any = triton_python_backend_utils
         self._pulse = Pulse()
         self._engine, self._served, settings = opened(Path(__file__).parent, pulse=self._pulse)
-        self._task = settings["task"]
-        self._wire = WIRES[self._task]
+        self._task = served_task(settings["task"])
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:
         """Answers every request of a batch; one that cannot be read or answered gets an error of its own."""
@@ -103,7 +103,7 @@ class TritonPythonModel:
         for place, row in enumerate(rows):
             ways.setdefault(row.keywords, []).append(place)
         for keywords, places in ways.items():
-            found = ANSWERS[self._task](self._served, [rows[place].item for place in places], **json.loads(keywords))
+            found = self._task.answer(self._served, [rows[place].item for place in places], **json.loads(keywords))
             for place, answer in zip(places, found, strict=True):
                 answers[place] = answer
         return answers
@@ -117,7 +117,7 @@ class TritonPythonModel:
             return self._triton.InferenceResponse(error=self._triton.TritonError(str(error)))
 
     def _response(self, answers: Sequence[Any]) -> Any:
-        tensors: Tensors = self._wire.tensors(answers)
+        tensors: Tensors = self._task.tensors(answers)
         return self._triton.InferenceResponse([self._triton.Tensor(name, array) for name, array in tensors.items()])
 
     def _refusal(self, sentence: str) -> Any:
@@ -137,7 +137,7 @@ class TritonPythonModel:
 
     def _read(self, request: Any) -> list[Asked]:
         columns: dict[str, list[Any]] = {}
-        for field in self._wire.inputs:
+        for field in self._task.inputs:
             tensor = self._triton.get_input_tensor_by_name(request, field.name)
             if tensor is None:
                 continue
@@ -150,14 +150,13 @@ class TritonPythonModel:
         options = self._triton.get_input_tensor_by_name(request, OPTIONS)
         size = len(next(iter(columns.values()), ()))
         if not size:
-            raise ValueError(f"{self._wire.inputs[0].name} holds no text. Send at least one.")
+            raise ValueError(f"{self._task.inputs[0].name} holds no text. Send at least one.")
         texts = [""] * size if options is None else [value.decode("utf-8") for value in options.as_numpy().ravel()]
         return [
-            self._asked({name: column[place] for name, column in columns.items()}, text)
-            for place, text in enumerate(texts)
+            self._asked({OPTIONS: text, **{name: column[index] for name, column in columns.items()}})
+            for index, text in enumerate(texts)
         ]
 
-    def _asked(self, row: Mapping[str, Any], options: str) -> Asked:
-        keywords = parsed_options(self._task, options)
-        keywords |= {keyword: row[name] for name, keyword in self._wire.keywords.items()}
-        return Asked(self._wire.item(row), json.dumps(keywords, sort_keys=True))
+    def _asked(self, row: Mapping[str, Any]) -> Asked:
+        item, keywords = self._task.question(row)
+        return Asked(item, json.dumps(keywords, sort_keys=True))

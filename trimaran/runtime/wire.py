@@ -1,6 +1,7 @@
-"""The names that cross the wire: for each task its inputs, its outputs, its options, and how rows become tensors.
+"""What crosses the wire: the tensors and options of a task, and how a task's answers become tensors.
 
-It travels with a deployed model, and it is the one table that the repository, the server and the clients read.
+It travels with a deployed model. A task's own part of the contract stands in `tasks/<task>.py`; the repository, the
+server and the clients read it from there.
 """
 
 from __future__ import annotations
@@ -17,70 +18,77 @@ from .text import Array
 VERSION = "1"
 OPTIONS = "OPTIONS"
 FIRST = "first"
-# A row of a request may ask for many pairs: documents of a query, labels of a text.
+# The option that names one of the model's prompts.
+PROMPT = "prompt"
+# One row may ask for many pairs: the documents of a query, the labels of a text.
 MOST_ENTRIES = 1024
 
 Tensors = dict[str, Array]
+Answer = Any
 
 
 @dataclass(frozen=True)
 class Input:
-    """A BYTES tensor of one string a row, or of `many`; `brief` ones are a few words by nature."""
+    """A BYTES tensor of one string a row, or of several."""
 
     name: str
+    # Several strings a row.
     many: bool = False
     optional: bool = False
+    # A few words by nature, such as a question or a label.
     brief: bool = False
 
 
 @dataclass(frozen=True)
 class Output:
-    """`dims` are numbers, -1 for any, or the engine's output whose dims it has: a name, or `first`.
-
-    An output that stands for a named output of the engine is there only where the engine gives that.
-    """
+    """One output tensor of the text stage."""
 
     name: str
     data_type: str
+    # Numbers (-1 for any), or the name of the engine's output whose dims these are (`first`: its first output).
+    # An output that stands for a named output of the engine exists only where the engine gives that one.
     dims: tuple[int, ...] | str = (1,)
 
 
 @dataclass(frozen=True)
-class Wire:
-    """`item(row)` makes of a row's strings what `answers.ANSWERS[task]` takes; `tensors(answers)` makes the outputs.
+class ServedTask:
+    """How one task is asked and answered over the wire."""
 
-    `options` gives the type of each option: `int`, `bool`, `str` or `list` (of strings).
-    """
-
+    name: str
     inputs: tuple[Input, ...]
     outputs: tuple[Output, ...]
+    # The strings of one row -> one item for `answer`.
     item: Callable[[Mapping[str, Any]], Any]
-    tensors: Callable[[Sequence[Any]], Tensors]
+    # (model, items, **options) -> one answer an item.
+    answer: Callable[..., list[Answer]]
+    # Answers of several items -> output tensors.
+    tensors: Callable[[Sequence[Answer]], Tensors]
+    # Name and type of each option: int, bool, str or list (of strings).
     options: Mapping[str, type] = field(default_factory=dict)
-    # Inputs that `ANSWERS[task]` takes as keywords and not as part of an item, so rows must agree on them.
+    # Inputs that `answer` takes as a keyword and not as part of an item.
     keywords: Mapping[str, str] = field(default_factory=dict)
 
+    def parsed_options(self, text: str) -> dict[str, Any]:
+        """The options of one row. Raises ValueError with a sentence."""
+        try:
+            options = json.loads(text) if text else {}
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{OPTIONS} is not JSON: {str(error)[:200]}.") from error
+        if not isinstance(options, dict):
+            raise ValueError(f"{OPTIONS} wants a JSON object, found {type(options).__name__}.")
+        for name, value in options.items():
+            if name not in self.options:
+                raise ValueError(
+                    f"Unknown option {name[:80]!r} of {self.name}. Known: {', '.join(self.options) or 'none'}."
+                )
+            if not _is_a(value, self.options[name]):
+                raise ValueError(f"Option {name} wants {_WORDS[self.options[name]]}.")
+        return options
 
-def strings(values: Sequence[str]) -> Array:
-    """A column of UTF-8 bytes."""
-    return np.array([value.encode("utf-8") for value in values], dtype=np.object_)
-
-
-def parsed_options(task: str, text: str) -> dict[str, Any]:
-    """The options of one row. Raises ValueError with a sentence."""
-    known = WIRES[task].options
-    try:
-        found = json.loads(text) if text else {}
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{OPTIONS} is not JSON: {str(error)[:200]}.") from error
-    if not isinstance(found, dict):
-        raise ValueError(f"{OPTIONS} wants a JSON object, found {type(found).__name__}.")
-    for name, value in found.items():
-        if name not in known:
-            raise ValueError(f"Unknown option {name[:80]!r} of {task}. Known: {', '.join(known) or 'none'}.")
-        if not _is_a(value, known[name]):
-            raise ValueError(f"Option {name} wants {_WORDS[known[name]]}.")
-    return found
+    def question(self, row: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """The item of a row and the keywords of how it is asked. Raises ValueError with a sentence."""
+        keywords = self.parsed_options(str(row.get(OPTIONS, "")))
+        return self.item(row), keywords | {keyword: row[name] for name, keyword in self.keywords.items()}
 
 
 _WORDS: dict[type, str] = {
@@ -91,151 +99,64 @@ _WORDS: dict[type, str] = {
 }
 
 
-def _is_a(value: Any, wanted: type) -> bool:
-    if wanted is int:
+def _is_a(value: Any, kind: type) -> bool:
+    if kind is int:
         return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 10_000
-    if wanted is list:
+    if kind is list:
         return isinstance(value, list) and all(isinstance(entry, str) for entry in value)
-    return isinstance(value, wanted)
+    return isinstance(value, kind)
 
 
-def _text(row: Mapping[str, Any]) -> Any:
+# What several tasks share.
+
+TEXT = Input("TEXT")
+TEXT_OR_PAIR = (TEXT, Input("TEXT_PAIR", optional=True))
+TOP_K: dict[str, type] = {"top_k": int}
+
+
+def single_text(row: Mapping[str, Any]) -> Any:
     return row["TEXT"]
 
 
-def _text_or_pair(row: Mapping[str, Any]) -> Any:
+def text_or_pair(row: Mapping[str, Any]) -> Any:
     return (row["TEXT"], row["TEXT_PAIR"]) if "TEXT_PAIR" in row else row["TEXT"]
 
 
-def _json(name: str) -> Callable[[Sequence[Any]], Tensors]:
+def strings(values: Sequence[str]) -> Array:
+    """A column of UTF-8 bytes."""
+    return np.array([value.encode("utf-8") for value in values], dtype=np.object_)
+
+
+def json_column(name: str) -> Callable[[Sequence[Answer]], Tensors]:
     """One JSON string a row."""
 
-    def tensors(answers: Sequence[Any]) -> Tensors:
+    def tensors(answers: Sequence[Answer]) -> Tensors:
         return {name: strings([json.dumps(answer, ensure_ascii=False) for answer in answers])[:, None]}
 
     return tensors
 
 
-def _embedding(answers: Sequence[Any]) -> Tensors:
-    return {"EMBEDDING": np.stack(answers).astype(np.float32, copy=False)}
-
-
-def _classes(answers: Sequence[Any]) -> Tensors:
+def labels_and_scores(answers: Sequence[Answer]) -> Tensors:
+    """Answers that are lists of `{"label": ..., "score": ...}`, all of one length."""
     return {
         "LABELS": np.stack([strings([entry["label"] for entry in answer]) for answer in answers]),
         "SCORES": np.asarray([[entry["score"] for entry in answer] for answer in answers], np.float32),
     }
 
 
-def _zero_shot(answers: Sequence[Any]) -> Tensors:
+def indices_and_scores(answers: Sequence[Answer]) -> Tensors:
+    """Answers that are lists of `{"index": ..., "score": ...}`; shorter ones are filled up with -1 and 0."""
     return {
-        "LABELS": np.stack([strings(answer["labels"]) for answer in answers]),
-        "SCORES": np.asarray([answer["scores"] for answer in answers], np.float32),
+        "INDICES": filled([[entry["index"] for entry in answer] for answer in answers], -1, np.int64),
+        "SCORES": filled([[entry["score"] for entry in answer] for answer in answers], 0, np.float32),
     }
 
 
-def _ranking(answers: Sequence[Any]) -> Tensors:
-    return {
-        "INDICES": _filled([[entry["index"] for entry in answer] for answer in answers], -1, np.int64),
-        "SCORES": _filled([[entry["score"] for entry in answer] for answer in answers], 0, np.float32),
-    }
-
-
-def _sparse(answers: Sequence[Any]) -> Tensors:
-    return {
-        "TOKEN_IDS": _filled([[entry["token"] for entry in answer] for answer in answers], -1, np.int64),
-        "TOKENS": _filled([strings([entry["token_str"] for entry in answer]) for answer in answers], b"", np.object_),
-        "WEIGHTS": _filled([[entry["weight"] for entry in answer] for answer in answers], 0, np.float32),
-    }
-
-
-def _token_vectors(answers: Sequence[Any]) -> Tensors:
-    found: Tensors = {
-        "LENGTH": np.asarray([[len(answer["tokens"])] for answer in answers], np.int32),
-        "TOKENS": _filled([strings(answer["tokens"]) for answer in answers], b"", np.object_),
-    }
-    for name in ("TOKEN_EMBEDDINGS", "HIDDEN_STATES", "ATTENTIONS"):
-        if name.lower() in answers[0]:
-            found[name] = _filled([answer[name.lower()] for answer in answers], 0, np.float32)
-    return found
-
-
-def _filled(rows: Sequence[Any], fill: Any, dtype: Any) -> Array:
-    """Rows of one rank and unlike shapes as one array; what a row has not is `fill`."""
+def filled(rows: Sequence[Any], fill: Any, dtype: Any) -> Array:
+    """Rows of one rank and unlike shapes as one array, filled up with `fill`."""
     arrays = [np.asarray(row, dtype) for row in rows]
     shape = tuple(max(sizes) for sizes in zip(*(array.shape for array in arrays), strict=True))
     whole = np.full((len(arrays), *shape), fill, dtype)
-    for place, array in enumerate(arrays):
-        whole[(place, *(slice(size) for size in array.shape))] = array
+    for index, array in enumerate(arrays):
+        whole[(index, *(slice(size) for size in array.shape))] = array
     return whole
-
-
-_TEXT = Input("TEXT")
-_SINGLE_OR_PAIR = (_TEXT, Input("TEXT_PAIR", optional=True))
-_TOP_K: dict[str, type] = {"top_k": int}
-# The name of one of the model's prompts.
-PROMPT = "prompt"
-_PROMPT: dict[str, type] = {PROMPT: str}
-
-WIRES: dict[str, Wire] = {
-    "embedding": Wire(_SINGLE_OR_PAIR, (Output("EMBEDDING", "TYPE_FP32", FIRST),), _text_or_pair, _embedding, _PROMPT),
-    "text-classification": Wire(
-        _SINGLE_OR_PAIR,
-        (Output("LABELS", "TYPE_STRING", FIRST), Output("SCORES", "TYPE_FP32", FIRST)),
-        _text_or_pair,
-        _classes,
-    ),
-    "zero-shot-classification": Wire(
-        (_TEXT, Input("CANDIDATE_LABELS", many=True, brief=True)),
-        (Output("LABELS", "TYPE_STRING", (-1,)), Output("SCORES", "TYPE_FP32", (-1,))),
-        _text,
-        _zero_shot,
-        {"template": str, "multi_label": bool},
-        {"CANDIDATE_LABELS": "labels"},
-    ),
-    "rerank": Wire(
-        (Input("QUERY", brief=True), Input("DOCUMENTS", many=True)),
-        (Output("INDICES", "TYPE_INT64", (-1,)), Output("SCORES", "TYPE_FP32", (-1,))),
-        lambda row: (row["QUERY"], row["DOCUMENTS"]),
-        _ranking,
-        _TOP_K,
-    ),
-    "token-classification": Wire(
-        (_TEXT,),
-        (Output("ENTITIES", "TYPE_STRING"),),
-        _text,
-        _json("ENTITIES"),
-        {"aggregation": str, "ignore": list, "stride": int},
-    ),
-    "question-answering": Wire(
-        (Input("QUESTION", brief=True), Input("CONTEXT")),
-        (Output("ANSWERS", "TYPE_STRING"),),
-        lambda row: (row["QUESTION"], row["CONTEXT"]),
-        _json("ANSWERS"),
-        {"top_k": int, "longest": int, "stride": int, "no_answer": bool},
-    ),
-    "fill-mask": Wire((_TEXT,), (Output("FILLINGS", "TYPE_STRING"),), _text, _json("FILLINGS"), _TOP_K),
-    "sparse-embedding": Wire(
-        (_TEXT,),
-        (
-            Output("TOKEN_IDS", "TYPE_INT64", (-1,)),
-            Output("TOKENS", "TYPE_STRING", (-1,)),
-            Output("WEIGHTS", "TYPE_FP32", (-1,)),
-        ),
-        _text,
-        _sparse,
-        {**_TOP_K, **_PROMPT},
-    ),
-    "feature-extraction": Wire(
-        _SINGLE_OR_PAIR,
-        (
-            Output("TOKEN_EMBEDDINGS", "TYPE_FP32", FIRST),
-            Output("TOKENS", "TYPE_STRING", (-1,)),
-            Output("LENGTH", "TYPE_INT32"),
-            Output("HIDDEN_STATES", "TYPE_FP32", "hidden_states"),
-            Output("ATTENTIONS", "TYPE_FP32", "attentions"),
-        ),
-        _text_or_pair,
-        _token_vectors,
-    ),
-}

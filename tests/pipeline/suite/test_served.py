@@ -24,7 +24,9 @@ from trimaran.benchmarks.scenarios.settings import (
     SuiteUnit,
 )
 from trimaran.core.store import HOME_VARIABLE
-from trimaran.pipeline.suite.served import Target, between_rates, run_served, statistics
+from trimaran.pipeline.suite.load_driver import ServedTarget, statistics
+from trimaran.pipeline.suite.served import run_served
+from trimaran.pipeline.suite.served_scenarios import between_rates
 from trimaran.serving.triton import installation
 from trimaran.serving.triton.server import Server, launch
 
@@ -42,8 +44,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
             yield running
 
 
-def target(server: Server) -> Target:
-    return Target(
+def target(server: Server) -> ServedTarget:
+    return ServedTarget(
         kind="triton",
         model="vectors",
         task="embedding",
@@ -114,7 +116,7 @@ def test_offline_answers_every_text(server: Server) -> None:
 def test_counters_of_a_model_that_is_not_there_are_none(server: Server) -> None:
     here = target(server)
     assert statistics(here) is not None
-    assert statistics(Target("triton", "nobody", "embedding", here.urls, here.statistics)) is None
+    assert statistics(ServedTarget("triton", "nobody", "embedding", here.urls, here.statistics)) is None
 
 
 def test_a_server_that_dies_in_the_middle_leaves_what_it_answered(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from trimaran.benchmarks.scenarios import results
 from trimaran.benchmarks.scenarios.settings import SingleStreamSettings, SuiteUnit
 from trimaran.core.errors import UsageError
 from trimaran.core.store import HOME_VARIABLE
-from trimaran.pipeline.suite.served import Target, run_served
+from trimaran.pipeline.suite.load_driver import ServedTarget
+from trimaran.pipeline.suite.served import run_served
 from trimaran.serving.triton import installation
 from trimaran.serving.triton.server import launch
 
@@ -31,7 +32,7 @@ def test_a_gateway_is_asked_as_its_users_ask_it(tmp_path: Path, monkeypatch: pyt
         launch(tiny_repository(tmp_path), drain=False) as server,
         gateway(server.repository, server.grpc_url, tmp_path) as running,
     ):
-        target = Target(
+        target = ServedTarget(
             kind="gateway",
             model="vectors",
             task="embedding",
@@ -47,6 +48,6 @@ def test_a_gateway_is_asked_as_its_users_ask_it(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_task_that_the_gateway_is_not_measured_for_is_refused(tmp_path: Path) -> None:
-    target = Target(kind="gateway", model="m", task="rerank", urls={"http": "http://127.0.0.1:9"})
+    target = ServedTarget(kind="gateway", model="m", task="rerank", urls={"http": "http://127.0.0.1:9"})
     with pytest.raises(UsageError, match="not measured for rerank"):
         run_served(UNIT, target=target, head=HEAD, texts=TEXTS, used=None)

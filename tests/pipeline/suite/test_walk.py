@@ -36,8 +36,8 @@ from trimaran.core.progress import SilentProgress
 from trimaran.core.store import Store
 from trimaran.model_repository.layout import lay_out
 from trimaran.pipeline.suite import walk as suite_walk
-from trimaran.pipeline.suite.run import Wanted, bench_suite
-from trimaran.pipeline.suite.served import Target
+from trimaran.pipeline.suite.load_driver import ServedTarget
+from trimaran.pipeline.suite.run import SuiteOptions, bench_suite
 from trimaran.serving.triton import installation
 from trimaran.serving.triton.server import launch
 
@@ -85,7 +85,7 @@ def run(
     suite: Suite,
     home: Path,
     report: Path,
-    wanted: Wanted = Wanted(),  # noqa: B008  (frozen)
+    wanted: SuiteOptions = SuiteOptions(),  # noqa: B008  (frozen)
 ) -> Report:
     # Few, so that judging takes no time: what is judged is not what is tested here.
     judging = home / "judging.txt"
@@ -188,13 +188,13 @@ def test_a_suite_that_was_interrupted_is_taken_up_where_it_was(
     footprints = suite_walk.run_footprint
     monkeypatch.setattr(suite_walk, "run_in_process", noted)
     monkeypatch.setattr(suite_walk, "run_footprint", footprint)
-    taken_up = run(model, suite, home, tmp_path, Wanted(resume=True))
+    taken_up = run(model, suite, home, tmp_path, SuiteOptions(resume=True))
     assert ran == ["offline", "memory"], "the size was found before"
     assert taken_up.suite is not None and (taken_up.suite.cut, taken_up.suite.resumed) == (None, 1)
     assert {result.scenario for result in taken_up.scenarios} == {"size", "offline", "memory"}
     assert not (tmp_path / FILE).exists()
     with pytest.raises(UsageError, match="nothing to take up"):
-        run(model, suite, home, tmp_path, Wanted(resume=True))
+        run(model, suite, home, tmp_path, SuiteOptions(resume=True))
 
 
 def test_a_scenario_that_never_reaches_its_samples_ends_with_an_error_and_keeps_the_rest(
@@ -249,14 +249,16 @@ def test_a_server_that_is_there_is_asked_when_it_serves_this_candidate(
     lay_out(Store(home / "store").open(str(chosen)), repository=tmp_path / "r", name="tiny", rows="alone", threads=1)
     lay_out(tiny_artifact(tmp_path / "s"), repository=tmp_path / "other", name="tiny", rows="alone", threads=1)
     with launch(tmp_path / "r", drain=False) as server:
-        target = Target(kind="triton", model="", task="", urls={"http": server.http_url}, statistics=server.http_url)
-        found = run(model, suite, home, tmp_path / "report", Wanted(target=target))
+        target = ServedTarget(
+            kind="triton", model="", task="", urls={"http": server.http_url}, statistics=server.http_url
+        )
+        found = run(model, suite, home, tmp_path / "report", SuiteOptions(target=target))
     served = [result for result in found.scenarios if result.at == "served"]
     assert [(result.wire, result.cut) for result in served] == [("http", None)], "no address was given for gRPC"
     with launch(tmp_path / "other", drain=False) as server:
-        target = Target(kind="triton", model="", task="", urls={"grpc": server.grpc_url})
+        target = ServedTarget(kind="triton", model="", task="", urls={"grpc": server.grpc_url})
         with pytest.raises(ValidationError, match="does not serve onnxruntime-fp32"):
-            run(model, suite, home, tmp_path / "again", Wanted(target=target))
+            run(model, suite, home, tmp_path / "again", SuiteOptions(target=target))
     partial = read_report(tmp_path / "again")
     assert {result.scenario for result in partial.scenarios} == {"size"}, "what was found is kept"
 
@@ -268,9 +270,9 @@ def test_texts_longer_than_the_profile_are_refused_unless_they_may_be_cut(
     texts.write_text("\n".join(f"{'word ' * 80}{number}" for number in range(16)))
     suite = suite_of({"scenario": "offline", "rounds": 1, "candidates": ["chosen"]})
     with pytest.raises(UsageError, match="16 of 16 texts are longer than the profile") as refused:
-        run(model, suite, home, tmp_path / "report", Wanted(texts=texts))
+        run(model, suite, home, tmp_path / "report", SuiteOptions(texts=texts))
     assert refused.value.exit_code == 2
-    found = run(model, suite, home, tmp_path / "report", Wanted(texts=texts, truncate=True))
+    found = run(model, suite, home, tmp_path / "report", SuiteOptions(texts=texts, truncate=True))
     (result,) = found.scenarios
     assert result.texts is not None and result.texts.truncated == 6
 

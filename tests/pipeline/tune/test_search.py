@@ -9,7 +9,7 @@ import pytest
 from trimaran.core.environment import capture
 from trimaran.core.errors import QualityError
 from trimaran.core.progress import SilentProgress
-from trimaran.pipeline.tune.record import Round, Tuning
+from trimaran.pipeline.tune.record import TuneRound, Tuning
 from trimaran.pipeline.tune.render import render_html, render_markdown
 from trimaran.pipeline.tune.search import Search
 from trimaran.pipeline.tune.settings import Figures, Setting, front, gain, groupings, shapes, waits
@@ -26,14 +26,14 @@ class Machine:
         self.forgotten: list[Setting] = []
         self.seconds = seconds
 
-    def measure(self, setting: Setting, seconds: float) -> Round:
+    def measure(self, setting: Setting, seconds: float) -> TuneRound:
         if setting.stretch > 1.2:
             raise QualityError("As served, it is not what was proven.")
         self.asked[setting] += 1
         alone_ms = 4.0 / setting.threads + setting.delay_us / 1e3
         crowd = 100.0 * (1.5 if (setting.instances, setting.threads) == (2, 1) else setting.instances)
         crowd /= 1 + 0.1 * (setting.rows_a_call > 8) + setting.delay_us / 1e3
-        return Round(alone_ns=(int(alone_ms * 1e6),) * 3, crowd_answers=int(crowd * 10), crowd_elapsed_ns=10**10)
+        return TuneRound(alone_ns=(int(alone_ms * 1e6),) * 3, crowd_answers=int(crowd * 10), crowd_elapsed_ns=10**10)
 
 
 def searched(machine: Machine, *, objective: str = "throughput", budget_s: float = 60.0) -> tuple[Search, Tuning]:

@@ -20,8 +20,8 @@ from trimaran.core.serving_json import SERVING_FILE, Serving
 from trimaran.model_repository.check import problems
 from trimaran.model_repository.layout import lay_out
 from trimaran.pipeline.tune import run
-from trimaran.pipeline.tune.laying import tunable, write_setting
 from trimaran.pipeline.tune.record import TUNING_FILE, Tuning
+from trimaran.pipeline.tune.setting_files import tunable, write_setting
 from trimaran.pipeline.tune.settings import Setting
 from trimaran.pipeline.tune.trials import Trials
 from trimaran.serving.client import Client
@@ -141,9 +141,9 @@ def test_a_model_that_has_drifted_is_not_tuned(repository: Path, tmp_path: Path)
 def test_a_setting_is_written_whole_or_not_at_all(
     found: tuple[Path, Tuning], repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from trimaran.pipeline.tune import laying
+    from trimaran.pipeline.tune import setting_files
 
-    before, write = _contents(repository), laying.write_atomically
+    before, write = _contents(repository), setting_files.write_atomically
     written: list[Path] = []
 
     def fail_at_the_third(path: Path, text: str) -> None:
@@ -152,7 +152,7 @@ def test_a_setting_is_written_whole_or_not_at_all(
             raise OSError(28, "No space left on device")
         write(path, text)
 
-    monkeypatch.setattr(laying, "write_atomically", fail_at_the_third)
+    monkeypatch.setattr(setting_files, "write_atomically", fail_at_the_third)
     with pytest.raises(OSError, match="No space left"):
         write_setting(tunable(repository, "m"), found[1].model_copy(update={"chosen": OTHER}))
     assert _contents(repository) == before

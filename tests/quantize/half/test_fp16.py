@@ -6,44 +6,24 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnx_ir as ir
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
+from tests.quantize.half.chains import chain
 from tests.quantize.tensorrt.engines import CALIBRATION, QUIET, TASKS, World
 from trimaran.core.artifact import Artifact
-from trimaran.core.candidates import CANDIDATES, candidate, candidates
 from trimaran.core.corpus import encoder_of
+from trimaran.core.distances import cosine_distances
 from trimaran.core.errors import ToolError, UsageError
-from trimaran.core.onnx_write import write_model
-from trimaran.core.parity import cosine_distances
-from trimaran.quantize.activations import calibration_inputs
+from trimaran.quantize.candidates import CANDIDATES, candidate, candidates
 from trimaran.quantize.half.fp16 import check_types, overflowing
-from trimaran.quantize.half.half_graph import HALF_TYPES, clip_constants, constants_to_weights, float_values, to_half
-from trimaran.quantize.half.opset import raise_opset
+from trimaran.quantize.half.half_graph import HALF_TYPES
 from trimaran.quantize.settings import MakerSettings
 from trimaran.quantize.stage import to_precision
 from trimaran.runtime.onnxruntime_engine import Engine
 from trimaran.runtime.openvino_engine import Engine as OpenvinoEngine
 
 FP16, BF16 = HALF_TYPES["fp16"], HALF_TYPES["bf16"]
-
-
-def chain(*nodes: Any, constants: dict[str, Any] | None = None, opset: int = 19, reduced: bool = False) -> Any:
-    """x of 2 columns through nodes to y."""
-    graph = helper.make_graph(
-        list(nodes),
-        "chain",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 2])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch"] if reduced else ["batch", 2])],
-        [numpy_helper.from_array(_constant(value), name) for name, value in (constants or {}).items()],
-    )
-    return ir.from_proto(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9))
-
-
-def _constant(value: Any) -> Any:
-    """Plain numbers are fp32."""
-    return np.asarray(value) if isinstance(value, (np.ndarray, np.generic)) else np.asarray(value, np.float32)
 
 
 def answers(artifact: Artifact, engine: Any = Engine) -> Any:
@@ -89,24 +69,6 @@ def test_a_norm_whose_inner_sum_overflows_stays_in_fp32() -> None:
     assert list(kept) == ["y"], "the norm is 283, its sum of squares 80 000"
 
 
-def test_casts_stand_around_what_is_kept(tmp_path: Path) -> None:
-    model = chain(
-        helper.make_node("Mul", ["x", "big"], ["grown"], "grow"),
-        helper.make_node("Mul", ["grown", "small"], ["y"], "shrink"),
-        constants={"big": 1e5, "small": 1e-3},
-    )
-    to_half(model, FP16, keep={"grown"})
-    check_types(model)
-    assert [node.op_type for node in model.graph] == ["Mul", "Cast", "Mul", "Cast"]
-
-
-def test_half_outputs_are_given_when_asked() -> None:
-    model = chain(helper.make_node("Relu", ["x"], ["y"]))
-    to_half(model, FP16, keep=(), half_outputs=True)
-    check_types(model)
-    assert model.graph.outputs[0].dtype == ir.DataType.FLOAT16
-
-
 def test_answers_are_halves_when_asked_and_the_signature_says_so(world: World) -> None:
     parent, settings = world.exported("bert"), MakerSettings(calibration=CALIBRATION, half_outputs=True)
     made = to_precision(parent, candidate("onnx-fp16"), settings, store=world.store, progress=QUIET)
@@ -115,13 +77,6 @@ def test_answers_are_halves_when_asked_and_the_signature_says_so(world: World) -
     assert made.digest != world.graph("bert", "onnx-fp16").digest
     with pytest.raises(UsageError, match="openvino-fp32 is fp32"):
         to_precision(parent, candidate("openvino-fp32"), settings, store=world.store, progress=QUIET)
-
-
-def test_masks_of_the_most_negative_float_become_finite_halves() -> None:
-    model = chain(helper.make_node("Add", ["x", "mask"], ["y"]), constants={"mask": np.finfo(np.float32).min})
-    assert clip_constants(model, FP16) == ["mask"]
-    assert clip_constants(model, FP16) == []
-    assert model.graph.initializers["mask"].const_value.numpy() == -FP16.substitute
 
 
 def test_a_constant_that_vanishes_keeps_its_node_in_fp32() -> None:
@@ -135,43 +90,11 @@ def test_a_float_that_meets_a_half_is_found_before_any_engine_sees_it() -> None:
         check_types(model)
 
 
-def test_raising_the_opset_keeps_the_answers(tmp_path: Path) -> None:
-    node = helper.make_node("ReduceMean", ["x"], ["y"], axes=[1], keepdims=0)
-    model = chain(node, opset=17, reduced=True)
-    assert raise_opset(model) == 19
-    onnx.checker.check_model(ir.to_proto(model), full_check=True)
-    write_model(model, tmp_path / "raised.onnx")
-    found = Engine(str(tmp_path / "raised.onnx"), threads=1).infer({"x": np.array([[1, 3]], np.float32)})
-    assert found["y"].tolist() == [2.0]
-    with pytest.raises(ToolError, match="opset 17 or newer is wanted, found 11"):
-        raise_opset(chain(node, opset=11))
-
-
-def test_an_operator_with_its_own_graph_is_refused() -> None:
-    branch = helper.make_graph([], "branch", [], [])
-    with pytest.raises(ToolError, match="graph of its own"):
-        constants_to_weights(chain(helper.make_node("If", ["x"], ["y"], then_branch=branch, else_branch=branch)))
-
-
 def test_a_fused_operator_is_refused() -> None:
     model = chain(helper.make_node("Gelu", ["x"], ["y"], domain="com.microsoft"))
     model.graph.opset_imports["com.microsoft"] = 1
     with pytest.raises(ToolError, match="not the fused one"):
         overflowing(model, FP16, [], threads=1)
-
-
-def test_ranges_want_enough_texts_and_real_padding(world: World) -> None:
-    artifact = world.exported("bert")
-    with pytest.raises(UsageError, match="at least 16 texts, found 2"):
-        calibration_inputs(artifact, CALIBRATION[:2], samples=8)
-    padded = calibration_inputs(artifact, CALIBRATION, samples=20)[-1]["attention_mask"]
-    assert padded.shape == (4, 48)
-    assert not padded.all()
-
-
-def test_types_are_inferred_without_the_weights(world: World) -> None:
-    names = {value.name for value in float_values(ir.load(world.exported("bert").entry_path))}
-    assert "embedding" in names and "input_ids" not in names
 
 
 def test_gpu_candidates_do_not_compete_unasked() -> None:

@@ -1,22 +1,18 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx_ir as ir
 import pytest
 
-from tests.quantize.tensorrt.engines import TASKS, World
 from trimaran.quantize.activations import Samples
 from trimaran.quantize.int8.encodings import LEVELS, choose_encoding, copies_of
-from trimaran.quantize.int8.integer_graph import name_nodes
-from trimaran.quantize.int8.weight_rounding import compensated_levels
-from trimaran.quantize.linear_layers import Layer, Product, attention_scores, linear_layers
+from trimaran.quantize.linear_layers import LinearLayer, LinearProduct
 
 GENERATOR = np.random.default_rng(9)
-PRODUCT = Product("p", "w", None)
+PRODUCT = LinearProduct("p", "w", None)
 
 
-def layer_of(*, hidden: bool) -> Layer:
-    return Layer("l", ("x",), ("w",), (PRODUCT,), hidden=(PRODUCT,) if hidden else (), inputs=24, outputs=8)
+def layer_of(*, hidden: bool) -> LinearLayer:
+    return LinearLayer("l", ("x",), ("w",), (PRODUCT,), hidden=(PRODUCT,) if hidden else (), inputs=24, outputs=8)
 
 
 def samples_of(rows: np.ndarray) -> dict[str, Samples]:
@@ -69,29 +65,3 @@ def test_weights_never_pass_the_largest_that_the_cpu_multiplies_exactly() -> Non
     matrix = GENERATOR.standard_normal((24, 8)).astype(np.float32)
     found = choose_encoding(layer_of(hidden=False), matrix, samples_of(rows), weight_levels=63)
     assert np.abs(found.weights).max() <= 63
-
-
-def test_compensated_rounding_loses_less_than_rounding_each_weight_alone() -> None:
-    activations = (GENERATOR.standard_normal((800, 24)) @ GENERATOR.standard_normal((24, 24))).astype(np.float32)
-    matrix = GENERATOR.standard_normal((24, 8)).astype(np.float32)
-    scales = np.abs(matrix).max(0) / 15
-    plain = np.rint(matrix / scales) * scales
-    levels = compensated_levels(matrix, scales, activations, largest=15)
-    lost = [float(np.square(activations @ (found - matrix)).mean()) for found in (plain, levels * scales)]
-    assert lost[1] < 0.7 * lost[0]
-    assert np.abs(levels).max() <= 15
-
-
-@pytest.mark.parametrize("family", TASKS)
-def test_every_linear_layer_of_an_encoder_is_found(world: World, family: str) -> None:
-    """Two layers of query-key-value, attention's output, and both halves of the feed-forward; ALBERT has one twice."""
-    model = name_nodes(ir.load(world.exported(family).entry_path))
-    layers = linear_layers(model)
-    narrowing = [layer for layer in layers if layer.hidden]
-    attended = [layer for layer in layers if layer.values]
-    passes = 2
-    assert sum(len(layer.tensors) for layer in narrowing) == passes
-    assert sum(len(layer.tensors) for layer in attended) == passes
-    assert sum(len(layer.products) == 3 * len(layer.tensors) for layer in layers) == len(narrowing)
-    assert len(attention_scores(model)) == passes
-    assert len({layer.name for layer in layers}) == len(layers)

@@ -11,14 +11,14 @@ import pytest
 from tests.quantize.tensorrt.engines import TASKS, World
 from trimaran.core.artifact import Artifact, sha256_of
 from trimaran.core.backends import open_session
-from trimaran.core.candidates import candidate
 from trimaran.core.corpus import digest_of_texts, encoder_of, shipped_texts
+from trimaran.core.distances import cosine_distances
 from trimaran.core.errors import ValidationError
-from trimaran.core.parity import cosine_distances
 from trimaran.core.progress import SilentProgress
 from trimaran.judging.sensitivity import Sensitivity
+from trimaran.quantize.candidates import candidate
 from trimaran.quantize.int8.integer_receipt import NAME, openvino_receipt, session_receipt
-from trimaran.quantize.int8.mixed import onnxruntime_static, openvino_mixed, parted
+from trimaran.quantize.int8.mixed import onnxruntime_static, openvino_mixed, split_texts
 from trimaran.quantize.optimize import optimize
 from trimaran.quantize.settings import MadeCandidate, MakerSettings
 from trimaran.quantize.stage import to_precision
@@ -75,8 +75,23 @@ def test_a_gate_that_nothing_keeps_leaves_the_layers_in_float_and_says_so(world:
     assert len(found.steps) > 1 and not found.gates[0].holds
 
 
+@pytest.mark.parametrize(
+    ("given", "calibrate", "held"), [(16, 8, 8), (320, 160, 160), (400, 160, 240), (5000, 160, 240)]
+)
+def test_both_parts_are_drawn_from_the_whole_file(given: int, calibrate: int, held: int) -> None:
+    texts = [f"text {index}" for index in range(given)]
+    calibrating, held_out = split_texts(texts)
+    assert (len(calibrating), len(held_out)) == (calibrate, held)
+    assert not set(calibrating) & set(held_out)
+    for part in (calibrating, held_out):
+        positions = [texts.index(text) for text in part]
+        assert positions == sorted(positions)
+        assert max(positions) >= 0.8 * given
+        assert sum(position < given / 2 for position in positions) == pytest.approx(len(part) / 2, abs=2)
+
+
 def test_manifest_names_the_texts_and_no_text_both_calibrates_and_is_held_out(world: World) -> None:
-    calibrating, held_out = parted(TEXTS)
+    calibrating, held_out = split_texts(TEXTS)
     assert not set(calibrating) & set(held_out)
     details = made(world, "bert", "openvino-int8-mixed", LOOSE).details
     assert details["calibration"] == {"texts": len(calibrating), "digest": digest_of_texts(calibrating)}
@@ -104,15 +119,6 @@ def test_the_same_recipe_gives_the_same_graph(
         assert sha256_of(tmp_path / file) == sha256_of(artifact.directory / file)
 
 
-def test_a_shortfall_of_integer_products_fails(world: World) -> None:
-    openvino = made(world, "bert", "openvino-int8-mixed", LOOSE)
-    session = made(world, "bert", "onnxruntime-int8-static", LOOSE)
-    for receipt, artifact, found in ((openvino_receipt, openvino, 12), (session_receipt, session, 8)):
-        assert receipt(artifact.entry_path, found, threads=1).observed == found
-        with pytest.raises(ValidationError, match=f"{found} of {found + 1} matrix products run on whole numbers"):
-            receipt(artifact.entry_path, found + 1, threads=1)
-
-
 def test_alone_and_in_a_batch_of_equal_length_are_the_same(world: World) -> None:
     artifact = made(world, "bert", "openvino-int8-mixed", LOOSE)
     encoder = encoder_of(artifact)
@@ -134,3 +140,12 @@ def test_packed_texts_of_all_lengths_are_answered_as_alone_to_the_last_bit(world
         among = session.infer(encoder.batch(rows, length=width))["embedding"]
         alone = [session.infer(batch_of(encoder, [row], "packed"))["embedding"][0] for row in rows]
     np.testing.assert_array_equal(among, alone)
+
+
+def test_a_shortfall_of_integer_products_fails(world: World) -> None:
+    openvino = made(world, "bert", "openvino-int8-mixed", LOOSE)
+    session = made(world, "bert", "onnxruntime-int8-static", LOOSE)
+    for receipt, artifact, found in ((openvino_receipt, openvino, 12), (session_receipt, session, 8)):
+        assert receipt(artifact.entry_path, found, threads=1).observed == found
+        with pytest.raises(ValidationError, match=f"{found} of {found + 1} matrix products run on whole numbers"):
+            receipt(artifact.entry_path, found + 1, threads=1)

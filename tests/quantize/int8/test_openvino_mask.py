@@ -10,7 +10,7 @@ import openvino.opset13 as ops
 import pytest
 
 from tests.quantize.tensorrt.engines import World
-from trimaran.quantize.int8.openvino_mask import MASK, plain_mask
+from trimaran.quantize.int8.openvino_mask import MASK, shorten_mask
 
 HEADS, SIZE = 2, 4
 LOW = np.float32(np.finfo(np.float32).min)
@@ -50,7 +50,7 @@ def answers(model: ov.Model) -> np.ndarray:
 def test_a_mask_that_hides_padding_is_one_row_a_text_and_answers_stay_to_the_last_bit() -> None:
     model = attention()
     before, nodes = answers(model), len(model.get_ops())
-    assert plain_mask(model)
+    assert shorten_mask(model)
     assert len(model.get_ops()) < nodes
     np.testing.assert_array_equal(answers(model), before)
 
@@ -59,19 +59,19 @@ def test_a_mask_that_hides_padding_is_one_row_a_text_and_answers_stay_to_the_las
 def test_a_mask_that_does_anything_else_stays(other: dict[str, bool]) -> None:
     model = attention(**other)
     before, nodes = answers(model), len(model.get_ops())
-    assert not plain_mask(model)
+    assert not shorten_mask(model)
     assert len(model.get_ops()) == nodes
     np.testing.assert_array_equal(answers(model), before)
 
 
 def test_a_graph_without_attention_stays() -> None:
     shown = named(MASK)
-    assert not plain_mask(ov.Model([ops.convert(shown, "f32").output(0)], [shown]))
+    assert not shorten_mask(ov.Model([ops.convert(shown, "f32").output(0)], [shown]))
 
 
 @pytest.mark.parametrize("family", ["bert", "distilbert", "roberta"])
 def test_an_exported_encoder_gets_the_short_form(world: World, family: str) -> None:
     model: Any = ov.convert_model(str(world.exported(family).entry_path))
     nodes = len(model.get_ops())
-    assert plain_mask(model)
+    assert shorten_mask(model)
     assert nodes - len(model.get_ops()) > 20

@@ -6,11 +6,9 @@ import platform
 
 import pytest
 
-from trimaran.core import isolation
 from trimaran.core.instructions import probe
+from trimaran.core.isolation import Worker
 from trimaran.quantize.int8.saturation import largest_weight, wrong_products
-
-TARGET = "trimaran.quantize.int8.saturation:largest_weight"
 
 
 @pytest.mark.parametrize("backend", ["onnxruntime", "openvino"])
@@ -29,4 +27,5 @@ def test_with_vnni_all_eight_bits_are_used(backend: str) -> None:
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="AVX2 is an instruction set of x86-64")
 def test_without_vnni_the_saturation_is_seen_and_weights_get_seven_bits() -> None:
     environment = {"ONEDNN_MAX_CPU_ISA": "AVX2"}
-    assert isolation.run(TARGET, deadline_s=60, environment=environment, backend="openvino") == 63
+    with Worker(environment=environment) as worker:
+        assert worker.call(largest_weight, 60.0, backend="openvino") == 63

@@ -7,10 +7,10 @@ import itertools
 import numpy as np
 import pytest
 
-from trimaran.core.parity import Outputs
+from trimaran.core.distances import Outputs
 from trimaran.core.tasks import Gate
 from trimaran.judging.sensitivity import Sensitivity
-from trimaran.quantize.int8.search import Answer, Question, search
+from trimaran.quantize.int8.search import Answer, SearchQuestion, search
 
 LOSSES = {"a": 0.001, "b": 0.02, "c": 0.002, "d": 0.015}
 WORK = {"a": 1.0, "b": 1.0, "c": 1.0, "d": 4.0}
@@ -27,7 +27,7 @@ def found(
     limit: float, *, budget_s: float = 1e9, tick_s: float = 1.0, answer_with: Answer = answer
 ) -> tuple[frozenset[str], Sensitivity]:
     ticks = itertools.count()
-    question = Question(
+    question = SearchQuestion(
         task="rerank",
         gates=[Gate("mean_score_change", "<=", limit)],
         reference={"score": SCORE},
@@ -111,7 +111,7 @@ def test_a_layer_that_moves_a_few_texts_far_stays_in_float_for_the_tail() -> Non
         return {"logits": found}
 
     def kept_for(*gates: Gate) -> tuple[frozenset[str], Sensitivity]:
-        question = Question(
+        question = SearchQuestion(
             task="text-classification",
             gates=gates,
             reference={"logits": logits},

@@ -8,7 +8,6 @@ from typing import Any
 
 from tests.export.zoo import saved_model
 from trimaran.core.artifact import Artifact
-from trimaran.core.candidates import candidate
 from trimaran.core.corpus import shipped_texts
 from trimaran.core.progress import SilentProgress
 from trimaran.core.spec import Range, ShapeProfile
@@ -16,6 +15,7 @@ from trimaran.core.store import Store
 from trimaran.export.locate import locate
 from trimaran.export.reference import reference
 from trimaran.export.to_onnx import export
+from trimaran.quantize.candidates import candidate
 from trimaran.quantize.settings import MakerSettings
 from trimaran.quantize.stage import to_precision
 from trimaran.quantize.tensorrt.engine import build_engine

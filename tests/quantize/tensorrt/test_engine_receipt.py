@@ -5,7 +5,13 @@ from pathlib import Path
 import pytest
 
 from trimaran.core.errors import ValidationError
-from trimaran.quantize.tensorrt.engine_receipt import Expected, kernel_counts, parse_layers, receipt, refuse_shortfall
+from trimaran.quantize.tensorrt.engine_receipt import (
+    ExpectedKernels,
+    kernel_counts,
+    parse_layers,
+    receipt,
+    refuse_shortfall,
+)
 
 _TENSOR = "{{ Name: t, Dimensions: [-1,32], Strides: [32,1], StrideOrder: [1,0], Datatype: {}, Format: (Linear) Row }}"
 
@@ -37,7 +43,7 @@ TABLE = "\n".join(
         " Name: input_ids, IOMode: Input, DataType: Int64, Dimensions: [-1,-1]",
     ]
 )
-PROMISED = Expected({"Int8": ("value", "key", "query", "output"), "Half": ("wide",)}, attentions=1)
+PROMISED = ExpectedKernels({"Int8": ("value", "key", "query", "output"), "Half": ("wide",)}, attentions=1)
 
 
 def test_the_table_is_read_line_by_line() -> None:
@@ -77,7 +83,7 @@ def test_attention_in_pieces_is_a_shortfall() -> None:
 
 
 def test_int8_attention_is_asked_for_by_its_type() -> None:
-    promised = Expected(PROMISED.linear, attentions=1, attention_type="Int8")
+    promised = ExpectedKernels(PROMISED.linear, attentions=1, attention_type="Int8")
     assert not receipt(promised, [TABLE])[-1].holds
 
 

@@ -13,14 +13,15 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.quantize.tensorrt.engines import QUIET, World
-from trimaran.core import isolation
 from trimaran.core.artifact import Artifact
-from trimaran.core.candidates import candidate
 from trimaran.core.errors import ChildError, ToolError, UsageError, ValidationError
+from trimaran.core.isolation import Worker
+from trimaran.quantize.candidates import candidate
 from trimaran.quantize.optimize import optimize
 from trimaran.quantize.settings import MakerSettings
 from trimaran.quantize.stage import to_precision
 from trimaran.quantize.tensorrt import engine as engine_module
+from trimaran.quantize.tensorrt.engine_process import build_plan
 
 pytestmark = pytest.mark.usefixtures("rtx")
 DEADLINE_S = 120.0
@@ -28,18 +29,16 @@ SHAPES = [{"x": [[1, 16], [2, 16], [4, 16]]}]
 
 
 def build(path: Path, *, profiles: list[Any] = SHAPES, capability: str = "8.6") -> dict[str, Any]:
-    return dict(
-        isolation.run(
-            "trimaran.quantize.tensorrt.engine_process:build_plan",
-            deadline_s=DEADLINE_S,
-            log=path.with_suffix(".log"),
+    with Worker(log=path.with_suffix(".log")) as worker:
+        return worker.call(
+            build_plan,
+            DEADLINE_S,
             graph=str(path),
             plan=str(path.with_suffix(".plan")),
             runtime="tensorrt_rtx",
             profiles=profiles,
             options={"compute_capabilities": [capability]},
         )
-    )
 
 
 def product(path: Path, *, point: int = 0, weight: Any = np.float16, domain: str = "") -> Path:

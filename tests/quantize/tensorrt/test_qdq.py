@@ -10,11 +10,10 @@ from onnx import TensorProto, numpy_helper
 from tests.quantize.half.test_fp16 import answers
 from tests.quantize.tensorrt.engines import CALIBRATION, TASKS, World
 from trimaran.core.artifact import sha256_of
-from trimaran.core.parity import cosine_distances
+from trimaran.core.distances import cosine_distances
 from trimaran.quantize.ranges import RANGE_METHODS
 from trimaran.quantize.settings import MakerSettings
 from trimaran.quantize.tensorrt.qdq import tensorrt_int8
-from trimaran.quantize.tensorrt.qdq_scales import half_scale, smoothing_divisor
 
 KINDS = ("onnx-int8-qdq", "onnx-int8-qdq-attention", "onnx-int8-qdq-full")
 
@@ -73,17 +72,3 @@ def test_manifest_tells_what_was_chosen_for_each_layer(world: World) -> None:
 def test_same_texts_give_the_same_graph(world: World, tmp_path: Path) -> None:
     tensorrt_int8(world.exported("bert"), tmp_path, MakerSettings(calibration=CALIBRATION))
     assert sha256_of(tmp_path / "model.onnx") == sha256_of(world.graph("bert", "onnx-int8-qdq").entry_path)
-
-
-def test_smoothing_changes_no_answer() -> None:
-    generator = np.random.default_rng(0)
-    rows, matrix = generator.standard_normal((5, 8)), generator.standard_normal((8, 3))
-    divisor = smoothing_divisor(np.abs(rows).max(axis=0), np.abs(matrix).max(axis=1), 0.8)
-    np.testing.assert_allclose((rows / divisor) @ (matrix * divisor[:, None]), rows @ matrix, atol=1e-5)
-    assert np.exp(np.log(divisor).mean()) == pytest.approx(1.0, abs=1e-5)
-
-
-def test_scales_are_what_fp16_holds() -> None:
-    scale = half_scale(np.array([0.1, 1e-9], np.float32))
-    assert scale[0] == np.float32(np.float16(0.1))
-    assert scale[1] == 2.0**-14

@@ -226,8 +226,8 @@ def test_documents_may_be_a_generator() -> None:
         ("weather", r"labels wants a list of strings, found one string. Write labels=\[…\]"),
         (["weather", 5], "labels wants a list of strings, found int at entry 1"),
         (5, "a list of strings as labels, found int"),
-        ([], "told the labels"),
-        (None, "told the labels"),
+        ([], "needs the labels"),
+        (None, "needs the labels"),
     ],
 )
 def test_labels_are_a_list_of_strings(labels: Any, words: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from trimaran.serving.gateway.admission import Admission, RateLimiter
 from trimaran.serving.gateway.refusals import Refusal
-from trimaran.serving.gateway.settings import Rate
+from trimaran.serving.gateway.settings import RateLimit
 
 
 def test_turns_come_in_the_order_of_asking() -> None:
@@ -90,7 +90,7 @@ def test_no_room_is_lost_whoever_leaves_whenever(seed: int) -> None:
 
 def test_a_bucket_empties_refills_and_is_each_callers_own() -> None:
     time = [0.0]
-    limiter = RateLimiter(Rate(per_s=2, burst=3), now=lambda: time[0])
+    limiter = RateLimiter(RateLimit(per_s=2, burst=3), now=lambda: time[0])
     for _ in range(3):
         limiter.take("a")
     with pytest.raises(Refusal) as refused:
@@ -106,7 +106,7 @@ def test_a_bucket_empties_refills_and_is_each_callers_own() -> None:
 def test_a_keys_own_rate_comes_before_the_gateways() -> None:
     limiter = RateLimiter(None, now=lambda: 0.0)
     limiter.take("a")
-    limiter.take("a", Rate(per_s=1, burst=1))
+    limiter.take("a", RateLimit(per_s=1, burst=1))
     with pytest.raises(Refusal):
-        limiter.take("a", Rate(per_s=1, burst=1))
+        limiter.take("a", RateLimit(per_s=1, burst=1))
     limiter.take("a")

@@ -19,7 +19,7 @@ import pytest
 
 from tests.commands import COMMAND, environment, trimaran
 from tests.homes import home_at
-from tests.serving.gateway.worlds import Answer, Running, gateway, slow_world
+from tests.serving.gateway.worlds import HeldModel, Running, gateway, held_world, slow_world
 from tests.serving.worlds import eventually, processes_with
 from trimaran.serving.triton.server import Server, launch
 
@@ -32,29 +32,72 @@ def slow(tmp_path_factory: pytest.TempPathFactory, triton: None) -> Iterator[Ser
             yield running
 
 
-def asked(running: Running, seconds: str, number: int) -> list[Answer]:
-    with concurrent.futures.ThreadPoolExecutor(number) as pool:
-        return list(pool.map(lambda _: running.ask("/v1/embeddings", {"input": seconds}), range(number)))
+@pytest.fixture(scope="module")
+def held_server(tmp_path_factory: pytest.TempPathFactory, triton: None) -> Iterator[tuple[HeldModel, Server]]:
+    folder = tmp_path_factory.mktemp("held")
+    model = held_world(folder)
+    with home_at(folder / "home"):
+        with launch(model.repository, drain=False) as running:
+            yield model, running
 
 
-def test_more_than_room_and_queue_hold_is_shed_with_a_time_to_come_back(slow: Server, tmp_path: Path) -> None:
-    options = ("--in-flight", 1, "--queue", 2, "--queue-timeout", 30)
-    with gateway(slow.repository, slow.grpc_url, tmp_path, *options) as running:
-        answers = asked(running, "0.5", 8)
-    assert sorted(answer.status for answer in answers) == [200] * 3 + [503] * 5
-    for answer in answers:
-        if answer.status == 503:
-            assert answer.json["error"]["code"] == "overloaded"
-            assert int(answer.headers["retry-after"]) >= 1
+@pytest.fixture
+def held(held_server: tuple[HeldModel, Server]) -> Iterator[tuple[HeldModel, Server]]:
+    """Nothing is held before a test, and nothing stays held after it."""
+    model, _ = held_server
+    model.reset()
+    yield held_server
+    model.release()
 
 
-def test_waiting_and_answering_have_their_times(slow: Server, tmp_path: Path) -> None:
-    options = ("--in-flight", 1, "--queue-timeout", 0.2, "--timeout", 1.5)
-    with gateway(slow.repository, slow.grpc_url, tmp_path, *options) as running:
-        answers = asked(running, "1", 3)
-        assert sorted(answer.status for answer in answers) == [200, 503, 503]
-        late = running.ask("/v1/embeddings", {"input": "3"})
+def metric(running: Running, name: str) -> float:
+    lines = running.ask("/metrics").body.decode().splitlines()
+    return next(float(line.split()[1]) for line in lines if line.startswith(f"trimaran_gateway_{name} "))
+
+
+HOLD = {"input": "hold"}
+
+
+def test_more_than_room_and_queue_hold_is_shed_with_a_time_to_come_back(
+    held: tuple[HeldModel, Server], tmp_path: Path
+) -> None:
+    model, server = held
+    options = ("--in-flight", 1, "--queue", 2, "--queue-timeout", 60, "--timeout", 120)
+    with gateway(server.repository, server.grpc_url, tmp_path, *options) as running:
+        with concurrent.futures.ThreadPoolExecutor(3) as pool:
+            taken = [pool.submit(running.ask, "/v1/embeddings", HOLD)]
+            assert eventually(model.holds)
+            taken += [pool.submit(running.ask, "/v1/embeddings", HOLD) for _ in range(2)]
+            assert eventually(lambda: metric(running, "queue_length") == 2)
+            shed = [running.ask("/v1/embeddings", HOLD) for _ in range(5)]
+            model.release()
+            assert [request.result().status for request in taken] == [200] * 3
+    assert [answer.status for answer in shed] == [503] * 5
+    for answer in shed:
+        assert answer.json["error"]["code"] == "overloaded"
+        assert int(answer.headers["retry-after"]) >= 1
+
+
+def test_waiting_has_its_time(held: tuple[HeldModel, Server], tmp_path: Path) -> None:
+    model, server = held
+    options = ("--in-flight", 1, "--queue-timeout", 0.2, "--timeout", 120)
+    with gateway(server.repository, server.grpc_url, tmp_path, *options) as running:
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            taken = pool.submit(running.ask, "/v1/embeddings", HOLD)
+            assert eventually(model.holds)
+            for _ in range(2):
+                late = running.ask("/v1/embeddings", HOLD)
+                assert (late.status, late.json["error"]["code"]) == (503, "overloaded")
+            model.release()
+            assert taken.result().status == 200
+
+
+def test_answering_has_its_time(held: tuple[HeldModel, Server], tmp_path: Path) -> None:
+    model, server = held
+    with gateway(server.repository, server.grpc_url, tmp_path, "--timeout", 1.5) as running:
+        late = running.ask("/v1/embeddings", HOLD)
         assert (late.status, late.json["error"]["code"]) == (504, "timeout")
+        model.release()
         assert eventually(lambda: running.ask("/v1/embeddings", {"input": "dog"}).status == 200)
 
 
@@ -123,7 +166,8 @@ def test_a_triton_that_is_away_gives_503_and_comes_back(slow: Server, tmp_path: 
             away = running.ask("/readyz")
             assert (away.status, away.json["error"]["code"]) == (503, "not_ready")
             refused = running.ask("/v1/embeddings", {"model": "slow", "input": "dog"})
-            assert refused.status in (404, 503)
+            assert (refused.status, refused.json["error"]["code"]) == (503, "not_ready")
+            assert int(refused.headers["retry-after"]) >= 1
             with home_at(home):
                 with launch(slow.repository, grpc_port=chosen.grpc, drain=False):
                     assert eventually(lambda: running.ask("/readyz").status == 200)

@@ -100,6 +100,59 @@ def gateway(repository: Path, triton_url: str, folder: Path, *options: object, a
     assert code in (0, -signal.SIGTERM), f"{code}: {(folder / 'stderr').read_text()}"
 
 
+HELD_MODEL = '''
+import time
+from pathlib import Path
+import numpy as np
+import triton_python_backend_utils as triton
+
+FOLDER = Path(__file__).parent
+
+
+class TritonPythonModel:
+    """Answers with the length of each text; "hold" is answered when the file `released` appears."""
+
+    def execute(self, requests):
+        responses = []
+        for request in requests:
+            texts = triton.get_input_tensor_by_name(request, "TEXT").as_numpy().ravel()
+            if b"hold" in texts:
+                (FOLDER / "holding").touch()
+                while not (FOLDER / "released").exists():
+                    time.sleep(0.01)
+            lengths = np.array([[len(text)] for text in texts], np.float32)
+            responses.append(triton.InferenceResponse([triton.Tensor("EMBEDDING", lengths)]))
+        return responses
+'''
+
+
+@dataclass(frozen=True)
+class HeldModel:
+    """The repository of a model that holds one request until it is told to release it."""
+
+    repository: Path
+
+    @property
+    def _folder(self) -> Path:
+        return self.repository / "slow" / "1"
+
+    def holds(self) -> bool:
+        return (self._folder / "holding").exists()
+
+    def release(self) -> None:
+        (self._folder / "released").touch()
+
+    def reset(self) -> None:
+        for name in ("holding", "released"):
+            (self._folder / name).unlink(missing_ok=True)
+
+
+def held_world(root: Path) -> HeldModel:
+    held = HeldModel(slow_world(root))
+    (held.repository / "slow" / "1" / "model.py").write_text(HELD_MODEL)
+    return held
+
+
 def slow_world(root: Path) -> Path:
     """A repository of one embedding model that sleeps as many seconds as its text says."""
     from tests.serving.worlds import SLOW_CONFIG, slow_repository

@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 
 from tests.export.exported import LONG, answering, exported_family
 from trimaran.core.artifact import Artifact
+from trimaran.core.tasks import TASKS
 from trimaran.model_repository.layout import lay_out
-from trimaran.runtime.answers import ANSWERS
-from trimaran.runtime.wire import WIRES
 
 MASKED = "The [MASK] was quiet and the [MASK] slept."
 CONTEXT = "Berlin 是德国的首都 🍕. " + "The park is green and the weather is fine. " * 8
@@ -59,13 +58,18 @@ QUESTIONS: dict[str, tuple[Question, ...]] = {
     "fill-mask": (Question(_texts(MASKED, "nothing")), Question(_texts(MASKED), {"top_k": 2}, {"top_k": 2})),
     "sparse-embedding": (Question(_texts(*WORDS)), Question(_texts(*WORDS), {"top_k": 4}, {"top_k": 4})),
     "feature-extraction": (Question(_texts(*WORDS)),),
+    "multiple-choice": (
+        Question(tuple({"TEXT": text, "CHOICES": list(WORDS)} for text in WORDS)),
+        Question(({"TEXT": "Where?", "CHOICES": ["here", "there"]},)),
+    ),
+    "next-sentence": (Question(tuple({"TEXT": text, "NEXT": "It slept. 🍕"} for text in WORDS)),),
 }  # fmt: skip
 
 
 def every_task(root: Path) -> tuple[Path, dict[str, Artifact]]:
     """A repository with a tiny BERT for each task, named as the task, and the graphs they were laid out from."""
     artifacts = {}
-    for task in WIRES:
+    for task in TASKS:
         located = {"extras": ("hidden_states", "attentions")} if task == "feature-extraction" else None
         artifacts[task] = exported_family(root / task, "bert", task, profile=LONG, located=located)
         lay_out(artifacts[task], repository=root / "repository", name=task, rows="padded", threads=1)
@@ -74,7 +78,9 @@ def every_task(root: Path) -> tuple[Path, dict[str, Artifact]]:
 
 def in_process(artifact: Artifact, question: Question) -> Any:
     """The tensors that the same graph gives without a server, each row asked alone."""
-    wire = WIRES[artifact.task]
+    wire = TASKS[artifact.task].served
     served = answering(artifact)
-    answers = [ANSWERS[artifact.task](served, [wire.item(row)], **question.keywords)[0] for row in question.rows]
+    answers = [
+        TASKS[artifact.task].served.answer(served, [wire.item(row)], **question.keywords)[0] for row in question.rows
+    ]
     return wire.tensors(answers)

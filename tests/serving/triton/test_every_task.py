@@ -15,11 +15,11 @@ from tests.commands import trimaran, trimaran_json
 from tests.serving.triton.every_task import LABELS, QUESTIONS, Question, every_task, in_process
 from trimaran.core.artifact import Artifact
 from trimaran.core.errors import QualityError, UsageError
-from trimaran.core.tasks import gates_for
+from trimaran.core.tasks import TASKS, gates_for
 from trimaran.judging.golden import GOLDEN_FILE, Golden, GoldenTensor, golden_rows, make_golden, tensors_to_json
 from trimaran.model_repository.check import problems
 from trimaran.pipeline.plan import texts_for
-from trimaran.runtime.wire import OPTIONS, WIRES
+from trimaran.runtime.wire import OPTIONS
 from trimaran.serving.client import Client
 from trimaran.serving.triton.golden_check import verify_all
 from trimaran.serving.triton.server import Server, launch
@@ -56,7 +56,7 @@ def plainly(server: Server, name: str, question: Question, protocol: str = "grpc
     url = server.grpc_url if protocol == "grpc" else server.http_url
     with library.InferenceServerClient(url) as client:
         result = client.infer(name, inputs)
-        return {output.name: result.as_numpy(output.name) for output in WIRES[name].outputs}
+        return {output.name: result.as_numpy(output.name) for output in TASKS[name].served.outputs}
 
 
 def same(found: Any, wanted: Any) -> None:
@@ -83,7 +83,7 @@ def assert_alike(mine: Any, theirs: Any) -> None:
         assert mine == (pytest.approx(theirs, abs=1e-5) if isinstance(theirs, float) else theirs)
 
 
-@pytest.mark.parametrize("task", WIRES)
+@pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("protocol", ["grpc", "http"])
 def test_strings_in_and_final_answers_out(
     server: Server, world: tuple[Path, dict[str, Artifact]], task: str, protocol: str
@@ -97,7 +97,7 @@ def test_strings_in_and_final_answers_out(
 
 
 def test_only_what_is_called_is_in_memory(server: Server) -> None:
-    assert set(server.models) == set(WIRES)
+    assert set(server.models) == set(TASKS)
 
 
 def test_requests_of_unlike_sizes_and_options_at_once_keep_their_own_answers(
@@ -170,8 +170,8 @@ def test_a_model_says_what_it_is(server: Server) -> None:
 def bundle_of(artifact: Artifact) -> Golden:
     """Golden requests, with the graph's own answers in process standing for eager's."""
     texts = texts_for(artifact.task, "judging", None)
-    rows = golden_rows(artifact.task, texts[:40], mask_token="[MASK]")[:12]
-    keywords = {keyword: rows[0][name] for name, keyword in WIRES[artifact.task].keywords.items()}
+    rows = golden_rows(artifact.task, texts[:40], {"mask_token": "[MASK]"})[:12]
+    keywords = {keyword: rows[0][name] for name, keyword in TASKS[artifact.task].served.keywords.items()}
     tensors = dict(in_process(artifact, Question(rows, keywords=keywords)))
     for large in ("HIDDEN_STATES", "ATTENTIONS"):
         tensors.pop(large, None)
@@ -203,14 +203,14 @@ def test_a_faithful_endpoint_keeps_every_limit_of_its_bundles(
     url = server.grpc_url if protocol == "grpc" else server.http_url
     with Client(url, protocol=protocol) as client:  # type: ignore[arg-type]
         found = verify_all(client, world[0], None)
-    assert {one.name for one in found} == set(WIRES)
+    assert {one.name for one in found} == set(TASKS)
     for one in found:
         gates = {gate.metric for gate in gates_for(one.name, "exact", {})}
         assert {check.name for check in one.checks} >= gates - {"mean_probability_change"}
         assert one.holds, one
 
 
-@pytest.mark.parametrize("task", WIRES)
+@pytest.mark.parametrize("task", TASKS)
 def test_an_endpoint_that_drifted_is_caught_by_the_tasks_metric(
     server: Server, bundles: dict[str, Golden], task: str
 ) -> None:

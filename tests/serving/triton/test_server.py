@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -23,10 +22,10 @@ from tests.serving.worlds import (
     slow_repository,
 )
 from tests.tiny import tiny_artifact
-from trimaran.core.errors import Overloaded, TimedOut, ToolError, TrimaranError, UnavailableError, UsageError
+from trimaran.core.errors import Overloaded, TimedOut, ToolError, TrimaranError, UsageError
 from trimaran.model_repository.layout import lay_out
 from trimaran.serving.client import Client
-from trimaran.serving.triton import installation, ports
+from trimaran.serving.triton import ports
 from trimaran.serving.triton.server import launch
 
 pytestmark = pytest.mark.usefixtures("triton")
@@ -231,16 +230,3 @@ def test_a_killed_keeper_takes_the_server_along(
         os.kill(keeper[0], signal.SIGKILL)
         assert eventually(lambda: not server.alive())
         assert eventually(lambda: traces() <= already_there)
-
-
-def test_numpy_2_is_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metadata, "version", lambda name: "2.3.1")
-    with pytest.raises(UnavailableError, match=r"numpy below 2, found 2\.3\.1.*constraints"):
-        installation.find()
-    assert "numpy below 2" in str(installation.why_not())
-
-
-def test_a_missing_triton_is_said_with_the_hint(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(installation.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UnavailableError, match=r"nvidia-pytriton.*trimaran\[triton\]"):
-        installation.find()

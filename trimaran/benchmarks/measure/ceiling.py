@@ -67,16 +67,13 @@ class Ceiling(Frozen):
 def measure_ceiling(graph: Path, shape: Shape, *, threads: int, deadline_s: float = 300.0) -> Ceiling:
     """In a child process, with the instruction set restricted only as far as it needs to run at all."""
     products = [product.model_dump() for product in products_of(graph, shape)]
-    rows, _ = isolation.first_restriction_that_runs(
-        lambda restriction: isolation.run(
-            "trimaran.benchmarks.measure.ceiling:time_products",
-            deadline_s=deadline_s,
-            environment={**thread_environment(threads), **restriction},
-            products=products,
-            threads=threads,
-        )
-    )
-    return Ceiling(shape=shape, threads=threads, bare=tuple(BareProduct.model_validate(row) for row in rows))
+
+    def attempt(restriction: dict[str, str]) -> list[dict[str, Any]]:
+        with isolation.Worker(environment={**thread_environment(threads), **restriction}) as worker:
+            return worker.call(time_products, deadline_s, products=products, threads=threads)
+
+    found, _ = isolation.first_restriction_that_runs(attempt)
+    return Ceiling(shape=shape, threads=threads, bare=tuple(BareProduct.model_validate(row) for row in found))
 
 
 def time_products(products: Sequence[dict[str, Any]], threads: int) -> list[dict[str, Any]]:

@@ -133,20 +133,19 @@ def warnings(check: HarnessCheck) -> tuple[str, ...]:
 
 
 def check_harness(*, cores: Sequence[int] = (), step: Step | None = None) -> HarnessCheck:
-    """Null session and bare loop, in a child process as every candidate has one."""
-    rounds: dict[str, list[Round]] = {"null": [], "bare": [], "timed": []}
+    """Null session and bare loop, in a child like every contender's."""
+    kinds = {"null": Bench.null, "bare": Bench.bare, "timed": Bench.timed}
+    found: dict[str, list[Round]] = {kind: [] for kind in kinds}
     generator = np.random.default_rng(0)
     with Worker() as worker:
-        worker.call(
-            "trimaran.benchmarks.measure.harness:Bench", deadline_s=_DEADLINE_S, cores=list(cores), call_ns=CALL_NS
-        )
+        bench = worker.hold(Bench, _DEADLINE_S, cores=list(cores), call_ns=CALL_NS)
         for done in range(ROUNDS):
             if step:
                 step.advance(done, ROUNDS, "bare loop against harness")
-            for kind in generator.permutation(list(rounds)):
-                answer = worker.call(f".{kind}", deadline_s=_DEADLINE_S, calls=CALLS)
-                rounds[str(kind)].append(Round(**answer))
-    return HarnessCheck(**{kind: tuple(turns) for kind, turns in rounds.items()})
+            for kind in generator.permutation(list(found)):
+                answer = bench.call(kinds[str(kind)], _DEADLINE_S, calls=CALLS)
+                found[str(kind)].append(Round.model_validate(answer))
+    return HarnessCheck(**{kind: tuple(rounds) for kind, rounds in found.items()})
 
 
 def measure_twins(

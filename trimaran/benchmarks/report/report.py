@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from trimaran.benchmarks.measure.ceiling import Ceiling
 from trimaran.benchmarks.measure.harness import HarnessCheck
 from trimaran.benchmarks.measure.measurement import Measurement
 from trimaran.benchmarks.scenarios.results import ScenarioResult, SuiteRun
 from trimaran.core.environment import Environment
+from trimaran.core.persisted import Persisted
 from trimaran.core.spec import Frozen, Precision, ShapeProfile
 from trimaran.core.tasks import Gate, Level
 from trimaran.judging.judgement import Quality
@@ -66,12 +67,10 @@ class ReportVerdict(Frozen):
         return f"{self.speed} {self.truth}"
 
 
-class Report(Frozen):
+class Report(Persisted):
     """One run: what was asked, on which machine, every measurement, and the verdict."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
-
-    schema_version: Literal[2] = Field(default=2, alias="schema")
+    schema_version: Literal[2] = Field(default=2, alias="schema")  # type: ignore[assignment]
     created: str
     trimaran: str
     model: str

@@ -10,7 +10,7 @@ from trimaran.benchmarks.scenarios.finals import ScenarioFigure
 from trimaran.benchmarks.scenarios.results import ScenarioResult
 from trimaran.core.artifact import Check
 from trimaran.core.spec import Rows
-from trimaran.core.tasks import Gate
+from trimaran.core.tasks import TASKS, Gate
 from trimaran.judging.judgement import WIDEST_FIRST, Quality
 from trimaran.judging.stats import Ratio
 from trimaran.runtime.text import PACKED_STEP, STEP
@@ -48,27 +48,7 @@ class MetricWords:
 
 
 METRICS: dict[str, MetricWords] = {
-    "mean_cosine_distance": MetricWords("mean 1−cos", "mean cosine distance of a text's vector to eager's"),
-    "worst_cosine_distance": MetricWords("worst 1−cos", "cosine distance of the text that moved most"),
-    "tail_cosine_distance": MetricWords(
-        "1 % tail of 1−cos", "cosine distance that at most 1 % of texts exceed, with 95 % confidence"
-    ),
-    "rank_correlation": MetricWords(
-        "rank correlation", "Spearman correlation of the similarities of related and unrelated pairs, or of the scores"
-    ),
-    "neighbour_overlap": MetricWords("top-10 overlap", "share of each text's ten nearest that stay the same"),
-    "max_abs_difference": MetricWords("max |Δ|", "largest difference of one output number"),
-    "label_agreement": MetricWords("same label", "share of texts that get eager's label"),
-    "mean_probability_change": MetricWords("mean |Δp|", "mean change of a label's probability"),
-    "worst_probability_change": MetricWords("worst |Δp|", "largest change of a label's probability"),
-    "tail_probability_change": MetricWords(
-        "1 % tail of |Δp|", "change of a label's probability that at most 1 % of texts exceed, with 95 % confidence"
-    ),
-    "mean_score_change": MetricWords("mean |Δscore|", "mean change of a score"),
-    "entity_agreement": MetricWords("same entities", "F1 of the entities that both find alike"),
-    "token_agreement": MetricWords("same token", "share of tokens that get eager's answer"),
-    "span_agreement": MetricWords("same span", "share of texts whose best span is eager's"),
-    "heaviest_overlap": MetricWords("top-10 terms", "share of each text's ten heaviest terms that stay the same"),
+    **{metric.name: MetricWords(*metric.words) for row in TASKS.values() for metric in row.metrics},
     "batch_change": MetricWords(
         "batch change", "worst change of one text's answer by the texts in its batch, as served"
     ),

@@ -14,7 +14,6 @@ from trimaran.benchmarks.measure.baselines import baselines
 from trimaran.benchmarks.measure.runner import Effort
 from trimaran.benchmarks.scenarios.settings import AnyScenarioSettings, SuiteUnit, units_of
 from trimaran.core.artifact import digest_of
-from trimaran.core.candidates import candidates
 from trimaran.core.errors import UsageError
 from trimaran.core.spec import Frozen
 
@@ -77,7 +76,6 @@ def suite_from_data(data: dict[str, Any], *, name: str, where: str) -> Suite:
             hint='Add at least one table such as [[scenarios]] with scenario = "single-stream".',
         )
     baselines(suite.baselines)
-    candidates(suite.candidates)
     return suite
 
 

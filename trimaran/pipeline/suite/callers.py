@@ -34,8 +34,8 @@ GATEWAY_PATHS: dict[str, tuple[str, str]] = {
 }
 
 
-class Callers:
-    """Lives in an `isolation.Worker`: arguments and results are JSON. Each caller has a connection of its own."""
+class ServerCallers:
+    """Lives in a child process: arguments and results are JSON. Each caller has a connection of its own."""
 
     def __init__(
         self, kind: Literal["triton", "gateway"], url: str, wire: str, model: str, task: str, texts_path: str, key: str
@@ -116,9 +116,9 @@ def _triton_grpc(url: str, facts: Model, texts: list[Text]) -> Ask:
 
     from trimaran.serving.client import failures
     from trimaran.serving.client.calls import query
-    from trimaran.serving.client.place import CHANNEL_ARGUMENTS, place_of
+    from trimaran.serving.client.endpoint import CHANNEL_ARGUMENTS, endpoint_of
 
-    place = place_of(url, "grpc", timeout_s=_TIMEOUT_S, concurrency=1, retries=0)
+    place = endpoint_of(url, "grpc", timeout_s=_TIMEOUT_S, concurrency=1, retries=0)
     made = [_grpc_request(facts.name, query(facts, [text])) for text in texts]
     channel = (
         grpc.secure_channel(place.address, grpc.ssl_channel_credentials(), CHANNEL_ARGUMENTS)
@@ -161,7 +161,7 @@ def _triton_http(url: str, facts: Model, texts: list[Text]) -> Ask:
 def _http_request(ask: Asked[Any]) -> tuple[bytes, dict[str, str]]:
     import tritonclient.http as triton
 
-    from trimaran.serving.client.place import infer_arguments
+    from trimaran.serving.client.endpoint import infer_arguments
 
     arguments = infer_arguments(triton, ask.requests[0], ask.outputs)
     body, json_size = triton.InferenceServerClient.generate_request_body(**arguments)

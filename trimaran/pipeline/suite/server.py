@@ -19,8 +19,8 @@ from trimaran.benchmarks.scenarios.settings import ColdStartSettings, SuiteUnit
 from trimaran.core.backends import Array
 from trimaran.core.errors import ServerError, ToolError, ValidationError
 from trimaran.model_repository.layout import lay_out
-from trimaran.pipeline.plan import Plan
-from trimaran.pipeline.suite.served import Target
+from trimaran.pipeline.plan import DeployPlan
+from trimaran.pipeline.suite.load_driver import ServedTarget
 from trimaran.runtime.text import Text
 from trimaran.serving.client import Client
 from trimaran.serving.triton.server import Server, launch
@@ -29,14 +29,14 @@ from trimaran.serving.triton.server import Server, launch
 class SuiteServer:
     """One server at a time, started when first asked for and kept until another candidate's is wanted."""
 
-    def __init__(self, plan: Plan, given: Target | None) -> None:
+    def __init__(self, plan: DeployPlan, given: ServedTarget | None) -> None:
         self._plan = plan
         self._given = replace(given, model=plan.name, task=plan.ref.task) if given else None
         self._folder = tempfile.TemporaryDirectory(prefix="trimaran-suite-")
         self._running: tuple[str, Server] | None = None
         self._recognised: set[str] = set()
 
-    def target(self, entry: RaceEntry, expected: Mapping[str, Array], text: Text) -> Target:
+    def target(self, entry: RaceEntry, expected: Mapping[str, Array], text: Text) -> ServedTarget:
         """Raises UnavailableError where there is no Triton, ToolError where it does not start, ValidationError where
         the user's own answers otherwise than this candidate: its figures would stand under the wrong name.
         """
@@ -49,7 +49,7 @@ class SuiteServer:
             self.stop()
             self._running = entry.name, launch(self._repository(entry), drain=False)
         server = self._running[1]
-        return Target(
+        return ServedTarget(
             kind="triton",
             model=self._plan.name,
             task=self._plan.ref.task,
@@ -124,7 +124,7 @@ class SuiteServer:
         return repository
 
 
-def recognise(target: Target, candidate: str, expected: Mapping[str, Array], text: Text) -> None:
+def recognise(target: ServedTarget, candidate: str, expected: Mapping[str, Array], text: Text) -> None:
     """A Triton's answer to one text against this candidate's own, where both are numbers of the same kind."""
     if target.kind != "triton":
         return

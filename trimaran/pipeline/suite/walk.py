@@ -24,8 +24,9 @@ from trimaran.benchmarks.scenarios.suite_state import SuiteState, forget, save, 
 from trimaran.core.errors import ServerError, ToolError, TrimaranError, UnavailableError
 from trimaran.core.pinning import cores_for
 from trimaran.core.progress import Progress
-from trimaran.pipeline.plan import Plan
-from trimaran.pipeline.suite.served import Target, run_served, unreached
+from trimaran.pipeline.plan import DeployPlan
+from trimaran.pipeline.suite.load_driver import ServedTarget
+from trimaran.pipeline.suite.served import run_served, unreached
 from trimaran.pipeline.suite.server import SuiteServer
 from trimaran.runtime.text import Text
 
@@ -37,13 +38,13 @@ class Walk:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: DeployPlan,
         suite: Suite,
         report: Report,
         entries: Mapping[str, Sequence[RaceEntry]],
         texts: Sequence[Text],
         source: str,
-        target: Target | None,
+        target: ServedTarget | None,
         graph: Path,
     ) -> None:
         self._graph = graph

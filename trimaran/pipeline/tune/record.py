@@ -1,24 +1,25 @@
-"""What a tuning found, as it is kept beside the model and reported."""
+"""The result of a tuning, as it is stored beside the model and reported."""
 
 from __future__ import annotations
 
 import statistics
-from typing import Literal
-
-from pydantic import Field
+from typing import ClassVar, Literal
 
 from trimaran.core.environment import Environment
+from trimaran.core.persisted import Persisted
 from trimaran.core.spec import Frozen
-from trimaran.pipeline.tune.settings import Figures, Objective, Setting
+from trimaran.pipeline.tune.settings import Figures, Setting, TuneObjective
 
 TUNING_FILE = "tuning.json"
-Verdict = Literal["chosen", "finalist", "stopped", "rejected"]
+TuneVerdict = Literal["chosen", "finalist", "stopped", "rejected"]
 
 
-class Round(Frozen):
-    """Requests of one caller in nanoseconds each, then of many callers together."""
+class TuneRound(Frozen):
+    """One measurement of a setting."""
 
+    # Each request of one caller.
     alone_ns: tuple[int, ...]
+    # Answers to many callers together, and how long that took.
     crowd_answers: int
     crowd_elapsed_ns: int
 
@@ -30,12 +31,11 @@ class Round(Frozen):
         )
 
 
-class Tried(Frozen):
-    """`reason` says why a setting was stopped or rejected, or what it was chosen for."""
-
+class TriedSetting(Frozen):
     setting: Setting
-    rounds: tuple[Round, ...]
-    verdict: Verdict
+    rounds: tuple[TuneRound, ...]
+    verdict: TuneVerdict
+    # Why it was stopped or rejected.
     reason: str = ""
 
     @property
@@ -43,31 +43,30 @@ class Tried(Frozen):
         return combined(self.rounds) if self.rounds else None
 
 
-class Tuning(Frozen):
-    """`tuning.json`: every setting that was tried of one version of a model, and why one of them is served.
+class Tuning(Persisted):
+    """`tuning.json`: every setting that was tried for one version of a model, and why one of them is served."""
 
-    `others_share` is the part of the CPUs that other processes took meanwhile; None where the system does not say.
-    """
+    what: ClassVar[str] = "record of a tuning"
 
-    schema_version: Literal[1] = Field(default=1, alias="schema")
     model: str
     version: int
     task: str
-    objective: Objective
+    objective: TuneObjective
     cpus: int
     callers: int
     texts: int
     budget_s: float
     spent_s: float
+    # Share of the CPUs that other processes used meanwhile; None where the system does not say.
     others_share: float | None
     present: Setting
     chosen: Setting
     reason: str
-    tried: tuple[Tried, ...]
+    tried: tuple[TriedSetting, ...]
     created: str
     environment: Environment
 
-    def of(self, setting: Setting) -> Tried:
+    def of(self, setting: Setting) -> TriedSetting:
         return next(tried for tried in self.tried if tried.setting == setting)
 
     @property
@@ -79,14 +78,11 @@ class Tuning(Frozen):
             if tried.verdict != "rejected" and (figures := tried.figures) is not None
         }
 
-    def to_json(self) -> str:
-        return self.model_dump_json(by_alias=True) + "\n"
 
-
-def combined(rounds: tuple[Round, ...]) -> Figures:
+def combined(rounds: tuple[TuneRound, ...]) -> Figures:
     """The median of the rounds' figures."""
-    found = [one.figures for one in rounds]
+    figures = [turn.figures for turn in rounds]
     return Figures(
-        alone_s=statistics.median(figures.alone_s for figures in found),
-        crowd_per_s=statistics.median(figures.crowd_per_s for figures in found),
+        alone_s=statistics.median(each.alone_s for each in figures),
+        crowd_per_s=statistics.median(each.crowd_per_s for each in figures),
     )

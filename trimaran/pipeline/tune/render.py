@@ -23,7 +23,7 @@ from trimaran.benchmarks.report.svg import (
     y_axis,
 )
 from trimaran.core.store import write_atomically
-from trimaran.pipeline.tune.record import Tried, Tuning
+from trimaran.pipeline.tune.record import TriedSetting, Tuning
 from trimaran.pipeline.tune.settings import Setting, front
 
 _MARKS = {"chosen": "★", "finalist": "✓", "stopped": "–", "rejected": "✕"}
@@ -78,19 +78,19 @@ def pareto(tuning: Tuning) -> Markup:
     left = room_for(rates.values(), least=44.0)
     x = Scale(max(0.0, min(alone) - 0.1 * room_x), max(alone) + 0.1 * room_x, left, WIDTH - 8.0)
     times = {tick: f"{tick:g}" for tick in round_ticks(x.low, x.high)}
-    places = {setting: (x(1e3 * figures.alone_s), y(figures.crowd_per_s)) for setting, figures in measured.items()}
+    points = {setting: (x(1e3 * figures.alone_s), y(figures.crowd_per_s)) for setting, figures in measured.items()}
     return picture(
         284.0,
         f"Answers a second with {tuning.callers} callers against the median latency of one caller",
         *y_axis(x, y, rates),
         *x_axis(x, y, times, "milliseconds, median of one caller", grid=True),
-        curve((places[setting] for setting in front(measured)), "front"),
-        *(_point(tuning, tuning.of(setting), *place) for setting, place in places.items()),
+        curve((points[setting] for setting in front(measured)), "front"),
+        *(_point(tuning, tuning.of(setting), *point) for setting, point in points.items()),
         label(f"answers a second, {tuning.callers} callers", x.start + 4, y.end + 8, class_="tick strong"),
     )
 
 
-def _point(tuning: Tuning, tried: Tried, cx: float, cy: float) -> Markup:
+def _point(tuning: Tuning, tried: TriedSetting, cx: float, cy: float) -> Markup:
     name = {tuning.present: "before", tuning.chosen: "chosen"}.get(tried.setting, "")
     hint = element("title", f"{tried.setting}: {', '.join(_figures(tried))}")
     mark = element("circle", hint, cx=cx, cy=cy, r=4.5, class_=f"dot {_DOTS[tried.verdict]}")
@@ -119,13 +119,13 @@ def _machine(tuning: Tuning) -> str:
     return f"{machine.cpu}, {machine.cores} cores; {machine.system}; Python {machine.python}."
 
 
-def _cells(tuning: Tuning, tried: Tried) -> list[str]:
+def _cells(tuning: Tuning, tried: TriedSetting) -> list[str]:
     before = " (before)" if tried.setting == tuning.present else ""
     verdict = f"{_MARKS[tried.verdict]} {tried.verdict}{before}"
     return [str(tried.setting), verdict, *_figures(tried), str(len(tried.rounds)), tried.reason]
 
 
-def _figures(tried: Tried) -> tuple[str, str]:
+def _figures(tried: TriedSetting) -> tuple[str, str]:
     if (found := tried.figures) is None:
         return "–", "–"
     return f"{1e3 * found.alone_s:.2f} ms", f"{found.crowd_per_s:.1f}"

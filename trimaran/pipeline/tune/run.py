@@ -1,4 +1,4 @@
-"""`trimaran tune`, whole: search on a Triton of its own, write what was found, switch the servers that run."""
+"""`trimaran tune`: searches on a Triton of its own, writes the chosen setting, switches the running servers."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from trimaran.core.environment import capture
 from trimaran.core.errors import RepositoryError, ServerError
 from trimaran.core.progress import Progress
 from trimaran.model_repository.check import problems_of_version
-from trimaran.pipeline.tune.laying import Tunable, put_back, tunable, write_setting
 from trimaran.pipeline.tune.record import Tuning
 from trimaran.pipeline.tune.search import Search
-from trimaran.pipeline.tune.settings import Objective, groupings, shapes, waits
+from trimaran.pipeline.tune.setting_files import Tunable, put_back, tunable, write_setting
+from trimaran.pipeline.tune.settings import TuneObjective, groupings, shapes, waits
 from trimaran.pipeline.tune.trials import Trials
 from trimaran.serving.triton import control, readiness
 from trimaran.serving.triton.ports import HOST
@@ -32,7 +32,7 @@ def tune(
     repository: Path,
     name: str,
     *,
-    objective: Objective,
+    objective: TuneObjective,
     budget_s: float,
     progress: Progress,
     callers: int = CALLERS,
@@ -41,12 +41,12 @@ def tune(
 
     Raises QualityError when the model as it is served now does not give the answers that were proven of it.
     """
-    found = tunable(repository.absolute(), name)
+    tuned = tunable(repository.absolute(), name)
     cpus = len(os.sched_getaffinity(0))
     watch = CpuWatch(sorted(os.sched_getaffinity(0)))
-    with progress.stage("tune") as step, Trials(found, callers=callers) as trials:
+    with progress.stage("tune") as step, Trials(tuned, callers=callers) as trials:
         search = Search(
-            present=found.setting,
+            present=tuned.setting,
             objective=objective,
             measure=trials.measure,
             forget=trials.forget,
@@ -55,25 +55,25 @@ def tune(
             glance_s=min(_LONGEST_S, max(_SHORTEST_S, _GLANCE_SHARE * budget_s)),
         )
         search.begin()
-        search.wave(lambda setting: shapes(setting, cpus, side_by_side=found.serving.backend in SIDE_BY_SIDE))
-        search.wave(lambda setting: waits(setting, found.largest))
-        search.wave(lambda setting: groupings(setting, found.largest, found.serving.rows))
+        search.wave(lambda setting: shapes(setting, cpus, side_by_side=tuned.serving.backend in SIDE_BY_SIDE))
+        search.wave(lambda setting: waits(setting, tuned.largest))
+        search.wave(lambda setting: groupings(setting, tuned.largest, tuned.serving.rows))
         finalists = search.finals()
         others_share = watch.others_share()
         chosen, reason = search.choice(finalists)
         step.outcome(reason)
     return Tuning(
         model=name,
-        version=found.version,
-        task=found.serving.task,
+        version=tuned.version,
+        task=tuned.serving.task,
         objective=objective,
         cpus=cpus,
         callers=callers,
-        texts=len(found.golden.rows),
+        texts=len(tuned.golden.rows),
         budget_s=budget_s,
         spent_s=search.spent_s,
         others_share=others_share,
-        present=found.setting,
+        present=tuned.setting,
         chosen=chosen,
         reason=reason,
         tried=search.tried(chosen, finalists),
@@ -87,34 +87,34 @@ def apply(repository: Path, tuning: Tuning, *, progress: Progress) -> tuple[int,
     request; returns their HTTP ports. All of it, or nothing: a setting that does not load is taken back.
     """
     repository = repository.absolute()
-    found = tunable(repository, tuning.model)
-    if found.version != tuning.version:
+    tuned = tunable(repository, tuning.model)
+    if tuned.version != tuning.version:
         raise RepositoryError(
-            f"{tuning.model} serves version {found.version} now; version {tuning.version} was tuned.",
+            f"{tuning.model} serves version {tuned.version} now; version {tuning.version} was tuned.",
             hint="Run `trimaran tune` again.",
         )
-    before = write_setting(found, tuning)
+    before = write_setting(tuned, tuning)
     switched: list[int] = []
     try:
-        if problems := problems_of_version(found.model, found.version):
+        if problems := problems_of_version(tuned.model, tuned.version):
             raise RepositoryError("; ".join(map(str, problems)), problems=problems)
         for server in running():
             if server.repository == repository and tuning.model in server.models:
                 with progress.stage("switch") as step:
                     switched.append(server.http_port)
-                    _load(found, server.http_port)
+                    _load(tuned, server.http_port)
                     step.outcome(f"the server on port {server.http_port} serves {tuning.model} with the new setting")
     except (ServerError, RepositoryError) as error:
         put_back(before)
         for port in switched:
             with contextlib.suppress(ServerError):
-                _load(found, port)
+                _load(tuned, port)
         raise RepositoryError(
             f"The setting {tuning.chosen} is taken back, {tuning.model} is served as before: {error.message}"
         ) from error
     return tuple(switched)
 
 
-def _load(found: Tunable, port: int) -> None:
-    control.load((HOST, port), found.model.name)
-    readiness.send_canary(port, found.model.name)
+def _load(tuned: Tunable, port: int) -> None:
+    control.load((HOST, port), tuned.model.name)
+    readiness.send_canary(port, tuned.model.name)

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 from trimaran.core.errors import TrimaranError
 from trimaran.core.progress import Step
-from trimaran.pipeline.tune.record import Round, Tried, combined
-from trimaran.pipeline.tune.settings import Figures, Objective, Setting, best_first, different, gain
+from trimaran.pipeline.tune.record import TriedSetting, TuneRound, TuneVerdict, combined
+from trimaran.pipeline.tune.settings import Figures, Setting, TuneObjective, best_first, different, gain
 
-Measure = Callable[[Setting, float], Round]
+Measure = Callable[[Setting, float], TuneRound]
 # What the best of one wave carry on into the next, and how many go into the final rounds.
 _CARRIED = 2
 _FINALISTS = 4
@@ -24,21 +24,24 @@ WORTH = 1.03
 
 @dataclass
 class Search:
-    """`glance_s` is the time of a setting's first measurement; nothing begins after `budget_s`.
+    """The state of a search: call `begin`, then a few `wave`s, then `finals` and `choice`."""
 
-    `cut` when there was no time for all that was planned.
-    """
-
+    # How the model is served now.
     present: Setting
-    objective: Objective
+    objective: TuneObjective
     measure: Measure
+    # Frees what a setting that has lost holds.
     forget: Callable[[Setting], None]
     step: Step
+    # No measurement begins after this time.
     budget_s: float
+    # The time of a setting's first measurement.
     glance_s: float
-    rounds: dict[Setting, list[Round]] = field(default_factory=dict)
+    rounds: dict[Setting, list[TuneRound]] = field(default_factory=dict)
+    # Settings that change answers or are not served, and those that lost, with the reason.
     rejected: dict[Setting, str] = field(default_factory=dict)
     stopped: dict[Setting, str] = field(default_factory=dict)
+    # There was no time for all that was planned.
     cut: bool = False
 
     def __post_init__(self) -> None:
@@ -57,7 +60,7 @@ class Search:
         }
 
     def begin(self) -> None:
-        """The present setting comes first: all others are held against it, so its failure ends the search."""
+        """Measures the present setting first: all others are compared with it, so its failure ends the search."""
         self.rounds[self.present] = [self.measure(self.present, self.glance_s)]
 
     def wave(self, vary: Callable[[Setting], Iterable[Setting]]) -> None:
@@ -83,52 +86,51 @@ class Search:
             self._stop(kept, f"lost in final round {number + 1}")
         return kept
 
-    def tried(self, chosen: Setting, finalists: Iterable[Setting]) -> tuple[Tried, ...]:
+    def tried(self, chosen: Setting, finalists: Iterable[Setting]) -> tuple[TriedSetting, ...]:
         """Every setting with what became of it, the best first."""
         last = set(finalists)
         order = [*best_first(self.figures, self.present, self.objective), *self.rejected]
         return tuple(
-            Tried(
+            TriedSetting(
                 setting=setting,
                 rounds=tuple(self.rounds.get(setting, ())),
-                verdict=(
-                    "rejected"
-                    if setting in self.rejected
-                    else "chosen"
-                    if setting == chosen
-                    else "finalist"
-                    if setting in last or setting == self.present
-                    else "stopped"
-                ),
+                verdict=self._verdict(setting, chosen, last),
                 reason=self.rejected.get(setting) or self.stopped.get(setting, ""),
             )
             for setting in dict.fromkeys(order)
         )
 
+    def _verdict(self, setting: Setting, chosen: Setting, finalists: set[Setting]) -> TuneVerdict:
+        if setting in self.rejected:
+            return "rejected"
+        if setting == chosen:
+            return "chosen"
+        return "finalist" if setting in finalists or setting == self.present else "stopped"
+
     def choice(self, finalists: Iterable[Setting]) -> tuple[Setting, str]:
         """The best finalist, or the present setting when none is worth a change; and why."""
-        found = self.figures
+        figures = self.figures
         proven = [setting for setting in finalists if len(self.rounds[setting]) > 1]
-        best = best_first(found, self.present, self.objective, among=different([*proven, self.present]))[0]
-        gained = gain(found[best], found[self.present], self.objective)
-        told = f"of {len(self.rounds)} settings that were tried"
+        best = best_first(figures, self.present, self.objective, among=different([*proven, self.present]))[0]
+        gained = gain(figures[best], figures[self.present], self.objective)
+        tried = f"of {len(self.rounds)} settings that were tried"
         if self.cut and not proven:
-            return self.present, f"The present setting stays: none {told} was measured twice in {self.budget_s:g} s."
-        told += f" within the budget of {self.budget_s:g} s" if self.cut else ""
+            return self.present, f"The present setting stays: none {tried} was measured twice in {self.budget_s:g} s."
+        tried += f" within the budget of {self.budget_s:g} s" if self.cut else ""
         if best == self.present or gained < WORTH:
-            return self.present, f"The present setting stays: none {told} is {WORTH - 1:.0%} better."
-        before, after = found[self.present], found[best]
+            return self.present, f"The present setting stays: none {tried} is {WORTH - 1:.0%} better."
+        before, after = figures[self.present], figures[best]
         return best, (
-            f"The best {told} for {self.objective}: one caller {1e3 * after.alone_s:.2f} ms "
+            f"The best {tried} for {self.objective}: one caller {1e3 * after.alone_s:.2f} ms "
             f"(before {1e3 * before.alone_s:.2f}), many callers {after.crowd_per_s:.0f} answers/s "
             f"(before {before.crowd_per_s:.0f})."
         )
 
     def _best(self) -> list[Setting]:
         """Those that are still in the running."""
-        found = self.figures
-        running = [setting for setting in found if setting not in self.stopped]
-        return best_first(found, self.present, self.objective, among=running)
+        figures = self.figures
+        running = [setting for setting in figures if setting not in self.stopped]
+        return best_first(figures, self.present, self.objective, among=running)
 
     def _measure_each(self, settings: Iterable[Setting], seconds: float, *, within_s: float) -> None:
         for setting in settings:

@@ -10,14 +10,14 @@ from pydantic import Field
 from trimaran.core.spec import Frozen, Rows
 from trimaran.runtime.text import STRETCH
 
-Objective = Literal["balanced", "latency", "throughput"]
+TuneObjective = Literal["balanced", "latency", "throughput"]
 # Microseconds that a request may wait for company, with the batch sizes that end the waiting.
 _WAITS: tuple[tuple[int, tuple[int, ...]], ...] = ((0, ()), (300, (4, 8)), (1000, (4, 8)), (2000, (8,)))
 _STRETCHES = (1.0, STRETCH, 1.3)
 
 
 class Setting(Frozen):
-    """`rows_a_call`, `stretch` and `streams` are those of `serving.json`; the others go into `config.pbtxt` too."""
+    """How a model is served, by the values of its `config.pbtxt` and `serving.json`."""
 
     instances: int = Field(ge=1)
     threads: int = Field(ge=1)
@@ -45,9 +45,9 @@ class Setting(Frozen):
 
 
 class Figures(Frozen):
-    """Seconds of one caller's median request, and answers a second with many callers."""
-
+    # The median request of one caller.
     alone_s: float
+    # Answers a second with many callers.
     crowd_per_s: float
 
 
@@ -79,29 +79,32 @@ def groupings(setting: Setting, largest: int, rows: Rows) -> Iterator[Setting]:
             yield setting.model_copy(update={"stretch": stretch})
 
 
-def gain(figures: Figures, present: Figures, objective: Objective) -> float:
+def gain(figures: Figures, present: Figures, objective: TuneObjective) -> float:
     """How many times better than the present setting: for `balanced` the product of both gains."""
     latency, throughput = present.alone_s / figures.alone_s, figures.crowd_per_s / present.crowd_per_s
     return {"latency": latency, "throughput": throughput, "balanced": latency * throughput}[objective]
 
 
 def best_first(
-    found: Mapping[Setting, Figures], present: Setting, objective: Objective, among: Iterable[Setting] | None = None
+    figures: Mapping[Setting, Figures],
+    present: Setting,
+    objective: TuneObjective,
+    among: Iterable[Setting] | None = None,
 ) -> list[Setting]:
-    chosen = found if among is None else [setting for setting in among if setting in found]
-    return sorted(chosen, key=lambda setting: -gain(found[setting], found[present], objective))
+    chosen = figures if among is None else [setting for setting in among if setting in figures]
+    return sorted(chosen, key=lambda setting: -gain(figures[setting], figures[present], objective))
 
 
-def front(found: Mapping[Setting, Figures]) -> list[Setting]:
+def front(figures: Mapping[Setting, Figures]) -> list[Setting]:
     """The settings that no other beats in both figures, by latency."""
 
-    def beaten(one: Figures) -> bool:
+    def beaten(mine: Figures) -> bool:
         return any(
-            other.alone_s <= one.alone_s and other.crowd_per_s >= one.crowd_per_s and other != one
-            for other in found.values()
+            other.alone_s <= mine.alone_s and other.crowd_per_s >= mine.crowd_per_s and other != mine
+            for other in figures.values()
         )
 
-    return sorted((setting for setting in found if not beaten(found[setting])), key=lambda s: found[s].alone_s)
+    return sorted((setting for setting in figures if not beaten(figures[setting])), key=lambda s: figures[s].alone_s)
 
 
 def different(settings: Iterable[Setting], *, than: Iterable[Setting] = ()) -> list[Setting]:
@@ -111,7 +114,7 @@ def different(settings: Iterable[Setting], *, than: Iterable[Setting] = ()) -> l
 
 
 def _powers(cpus: int) -> Sequence[int]:
-    found = [1]
-    while found[-1] * 2 <= cpus:
-        found.append(found[-1] * 2)
-    return found
+    powers = [1]
+    while powers[-1] * 2 <= cpus:
+        powers.append(powers[-1] * 2)
+    return powers

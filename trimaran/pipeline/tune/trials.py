@@ -2,95 +2,98 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from pathlib import Path
 from types import TracebackType
+from typing import NamedTuple
 
 from trimaran.benchmarks.scenarios.loadgen import Load
 from trimaran.core.errors import NotReady, ServerError, ToolError
-from trimaran.core.isolation import Worker
+from trimaran.core.isolation import Held, Worker
 from trimaran.judging.golden import GOLDEN_FILE
-from trimaran.pipeline.tune.laying import Tunable, lay_trial
-from trimaran.pipeline.tune.record import Round
+from trimaran.pipeline.tune.callers import GoldenCallers
+from trimaran.pipeline.tune.record import TuneRound
+from trimaran.pipeline.tune.setting_files import Tunable, lay_trial
 from trimaran.pipeline.tune.settings import Setting
 from trimaran.serving.client import Client
 from trimaran.serving.triton import control, readiness
 from trimaran.serving.triton.server import Server, launch
 from trimaran.serving.triton.verify import require_faithful, verify
 
-# So many settings stay loaded, so that those which are measured in turns need not be loaded each time.
+# Settings that stay loaded, so that those measured in turns are not loaded each time.
 _KEPT_LOADED = 4
 _WARM_UP_S = 0.15
 _ROOM_S = 120.0
 
 
+class _Live(NamedTuple):
+    """The server that tries settings, and the process of its callers."""
+
+    server: Server
+    callers: Held[GoldenCallers]
+
+
 class Trials:
     """A context manager. `callers` is the size of the crowd."""
 
-    def __init__(self, found: Tunable, *, callers: int) -> None:
-        self._found, self._callers = found, callers
+    def __init__(self, tuned: Tunable, *, callers: int) -> None:
+        self._tuned, self._callers = tuned, callers
         self._folder = tempfile.TemporaryDirectory(prefix="trimaran-tune-")
         self._repository = Path(self._folder.name) / "repository"
-        self._server: Server | None = None
-        self._worker: Worker | None = None
+        self._live: _Live | None = None
+        self._processes = contextlib.ExitStack()
         self._loaded: list[str] = []
         self._faithful: set[str] = set()
 
-    def measure(self, setting: Setting, seconds: float) -> Round:
+    def measure(self, setting: Setting, seconds: float) -> TuneRound:
         """One caller for a third of the time, then the crowd. The answers are checked before the first measurement.
 
         Raises QualityError for a setting that changes answers, ServerError or ToolError for one that is not served.
         """
-        name = lay_trial(self._found, setting, self._repository)
-        server, worker = self._running()
+        name = lay_trial(self._tuned, setting, self._repository)
+        live = self._running()
         try:
-            return self._measured(server, worker, name, seconds)
+            return self._measured(live, name, seconds)
         except (ToolError, ServerError):
-            # Whatever it was, the next setting begins with a server and callers of which nothing is in doubt.
+            # The next setting begins with a fresh server and fresh callers.
             self.close()
             raise
 
-    def _measured(self, server: Server, worker: Worker, name: str, seconds: float) -> Round:
-        self._load(server, name)
+    def _measured(self, live: _Live, name: str, seconds: float) -> TuneRound:
+        self._load(live.server, name)
         if name not in self._faithful:
-            with Client(server.grpc_url, concurrency=self._callers) as client:
-                require_faithful(verify(client, name, self._found.golden))
-                require_faithful(verify(client, name, self._found.golden, callers=self._callers))
+            with Client(live.server.grpc_url, concurrency=self._callers) as client:
+                require_faithful(verify(client, name, self._tuned.golden))
+                require_faithful(verify(client, name, self._tuned.golden, callers=self._callers))
             self._faithful.add(name)
-        _load_of(worker, name, self._callers, _WARM_UP_S)
-        alone = _load_of(worker, name, 1, seconds / 3)
-        crowd = _load_of(worker, name, self._callers, 2 * seconds / 3)
-        return Round(
+        _load_of(live.callers, name, self._callers, _WARM_UP_S)
+        alone = _load_of(live.callers, name, 1, seconds / 3)
+        crowd = _load_of(live.callers, name, self._callers, 2 * seconds / 3)
+        return TuneRound(
             alone_ns=alone.latencies_ns, crowd_answers=len(crowd.latencies_ns), crowd_elapsed_ns=crowd.elapsed_ns
         )
 
     def forget(self, setting: Setting) -> None:
         """Frees what a setting that has lost holds."""
-        name = lay_trial(self._found, setting, self._repository)
-        if name in self._loaded and self._server is not None:
-            self._unload(self._server, name)
+        name = lay_trial(self._tuned, setting, self._repository)
+        if name in self._loaded and self._live is not None:
+            self._unload(self._live.server, name)
 
     def close(self) -> None:
-        if self._worker is not None:
-            self._worker.close()
-        if self._server is not None:
-            self._server.close()
-        self._server, self._worker, self._loaded = None, None, []
+        self._processes.close()
+        self._live, self._loaded = None, []
 
-    def _running(self) -> tuple[Server, Worker]:
-        """The server and its callers, started anew where a setting has taken the server with it."""
-        if self._server is not None and not readiness.is_ready(self._server.ports.http):
+    def _running(self) -> _Live:
+        """The server and its callers, started again if a setting has crashed the server."""
+        if self._live is not None and not readiness.is_ready(self._live.server.ports.http):
             self.close()
-        if self._server is None or self._worker is None:
-            self._server = launch(self._repository, drain=False)
-            self._worker = Worker()
-            self._worker.call(
-                "trimaran.pipeline.tune.callers:Callers",
-                deadline_s=_ROOM_S,
-                url=self._server.grpc_url,
-                golden=str((self._found.folder / GOLDEN_FILE).absolute()),
-            )
-        return self._server, self._worker
+        if self._live is None:
+            server = self._processes.enter_context(launch(self._repository, drain=False))
+            worker = self._processes.enter_context(Worker())
+            golden = str((self._tuned.folder / GOLDEN_FILE).absolute())
+            self._live = _Live(server, worker.hold(GoldenCallers, _ROOM_S, url=server.grpc_url, golden=golden))
+        return self._live
 
     def _load(self, server: Server, name: str) -> None:
         if name in self._loaded:
@@ -114,12 +117,12 @@ class Trials:
         self._folder.cleanup()
 
 
-def _load_of(worker: Worker, name: str, callers: int, seconds: float) -> Load:
-    found = Load.model_validate(
-        worker.call(".load", deadline_s=seconds + _ROOM_S, model=name, callers=callers, time_s=seconds)
+def _load_of(process: Held[GoldenCallers], name: str, callers: int, seconds: float) -> Load:
+    load = Load.model_validate(
+        process.call(GoldenCallers.load, seconds + _ROOM_S, model=name, callers=callers, time_s=seconds)
     )
-    if found.dead:
-        raise NotReady(f"The server stopped answering under {callers} caller(s). {found.dead}")
-    if found.failures:
-        raise ServerError(f"{found.failures} of {found.failures + len(found.latencies_ns)} requests failed.")
-    return found
+    if load.dead:
+        raise NotReady(f"The server stopped answering under {callers} caller(s). {load.dead}")
+    if load.failures:
+        raise ServerError(f"{load.failures} of {load.failures + len(load.latencies_ns)} requests failed.")
+    return load

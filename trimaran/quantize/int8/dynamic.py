@@ -12,12 +12,12 @@ _INTEGER = ("QAttention", "DynamicQuantizeMatMul", "MatMulIntegerToFloat", "MatM
 
 
 def onnxruntime_dynamic(parent: Artifact, folder: Path, settings: MakerSettings) -> MadeCandidate:
-    """Per-channel symmetric weights; the activations' scale is taken over the whole tensor of a batch."""
+    """Weights are symmetric, with a scale for each channel; an activation has one scale for a whole batch."""
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    # The fused graph has com.microsoft operators, whose output types shape inference does not know:
-    # DefaultTensorType tells the quantizer that they are float.
+    # The fused graph has com.microsoft operators, whose output types ONNX does not infer. DefaultTensorType tells the
+    # quantizer that they are float.
     quantize_dynamic(
         str(parent.entry_path),
         str(folder / "model.onnx"),

@@ -1,4 +1,4 @@
-"""Counts, in what an engine really runs, the products on whole numbers: fewer than expected is a failure."""
+"""Counts the products on whole numbers that an engine really runs, and fails if they are fewer than expected."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SESSION_OPERATORS = (
 
 
 def session_receipt(path: Path, expected: int, *, threads: int) -> Check:
-    """By the graph that a session writes after its own optimisations."""
+    """Count them in the graph that a session writes after its own optimisations."""
     import onnx
     import onnxruntime as ort
 
@@ -33,7 +33,7 @@ def session_receipt(path: Path, expected: int, *, threads: int) -> Check:
 
 
 def openvino_receipt(path: Path, expected: int, *, threads: int) -> Check:
-    """By the types of the fully connected layers' inputs in the compiled model."""
+    """Count the fully connected layers of the compiled model that run in 8 bits."""
     import openvino as ov
 
     compiled = ov.Core().compile_model(
@@ -51,11 +51,11 @@ def _is_integer(node: Any) -> bool:
     return facts.get("layerType") == "FullyConnected" and facts.get("runtimePrecision", "").lower() in ("i8", "u8")
 
 
-def _receipt(found: int, expected: int) -> Check:
-    check = Check(name=NAME, observed=found, limit=expected, comparison=">=")
+def _receipt(products: int, expected: int) -> Check:
+    check = Check(name=NAME, observed=products, limit=expected, comparison=">=")
     if not check.holds:
         raise ValidationError(
-            f"{found} of {expected} matrix products run on whole numbers.",
+            f"{products} of {expected} matrix products run on whole numbers.",
             hint="The engine did not take the graph as it was meant; it would be slow. Report it with its version.",
         )
     return check

@@ -1,4 +1,8 @@
-"""INT8 with calibrated activations, and in float only what the gates ask for: for OpenVINO and for ONNX Runtime."""
+"""INT8 with calibrated activations, and in float only the layers that the gates need: for OpenVINO and ONNX Runtime.
+
+The calibration texts are split in two. One half calibrates: it gives the ranges and token vectors from which each
+layer's encoding is chosen. The other half is held out: the search tries on it which layers must stay in float.
+"""
 
 from __future__ import annotations
 
@@ -6,80 +10,93 @@ import gc
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from trimaran.core.artifact import Artifact, Check
 from trimaran.core.backends import engine_class
-from trimaran.core.corpus import digest_of_texts, encoder_of
+from trimaran.core.corpus import answer_context, digest_of_texts, encoder_of, spread
+from trimaran.core.distances import Answers, Outputs
 from trimaran.core.errors import ToolError
 from trimaran.core.isolation import report_progress
+from trimaran.core.margins import narrowest_first
 from trimaran.core.onnx_graph import array_of
 from trimaran.core.onnx_write import write_model
-from trimaran.core.parity import Outputs
-from trimaran.judging.margins import narrowest_first
-from trimaran.judging.sensitivity import KEY
-from trimaran.quantize.activations import Samples, calibration_inputs, sampled_rows
+from trimaran.core.tasks import task
+from trimaran.judging.sensitivity import KEY, Sensitivity
+from trimaran.quantize.activations import Samples, calibration_facts, calibration_inputs, sampled_rows
 from trimaran.quantize.int8.encodings import choose_encodings
 from trimaran.quantize.int8.integer_graph import Style, integer_graph, name_nodes
 from trimaran.quantize.int8.integer_receipt import openvino_receipt, session_receipt
 from trimaran.quantize.int8.openvino_graph import pack_saved, save_openvino
-from trimaran.quantize.int8.search import Question, search
+from trimaran.quantize.int8.search import Layers, SearchQuestion, search
 from trimaran.quantize.linear_layers import attention_scores, linear_layers
-from trimaran.quantize.ranges import kept_shares, magnitude_counts
+from trimaran.quantize.ranges import symmetric_step
 from trimaran.quantize.settings import MadeCandidate, MakerSettings
 from trimaran.runtime.text import Row, Text, infer_rows
 
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+# Token vectors sampled of each activation, unless they would need more memory than this.
 ROWS = 2560
-# Of the texts given, these shares calibrate and are held out to try layers on; no text does both.
-MOST_CALIBRATING, MOST_HELD_OUT = 160, 160
 MOST_SAMPLED_BYTES = 1 << 28
+# How many texts calibrate, and how many are held out to try layers on. No text does both.
+MOST_CALIBRATING, MOST_HELD_OUT = 160, 240
 QUICK_TEXTS, QUICK_TOKENS = 64, 64
 LENGTHS = (4, 8, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 160, 192, 256)
-_SYMMETRIC = 127
-_PAIRS_AS_THEY_ARE = {"session.disable_quant_qdq": "1"}
+_SYMMETRIC_LEVELS = 127
+# Of ONNX Runtime: run Q/DQ pairs as they are, without fusing them into integer products. They round alike.
+_UNFUSED_PAIRS = {"session.disable_quant_qdq": "1"}
 
 
 def openvino_mixed(parent: Artifact, folder: Path, settings: MakerSettings) -> MadeCandidate:
-    # The bench and its weights are let go of before the graph is compiled plain and packed.
-    made = _Bench(parent, settings, backend="openvino", style="qdq").make(folder)
+    # The graph's weights are freed before the written graph is compiled twice, plain and packed.
+    made = _MixedGraph(parent, settings, backend="openvino", style="qdq").make(folder)
     gc.collect()
     return made.model_copy(update={"details": {**made.details, "packed": pack_saved(folder / made.entry)}})
 
 
 def onnxruntime_static(parent: Artifact, folder: Path, settings: MakerSettings) -> MadeCandidate:
-    return _Bench(parent, settings, backend="onnxruntime", style="onnxruntime").make(folder)
+    return _MixedGraph(parent, settings, backend="onnxruntime", style="onnxruntime").make(folder)
 
 
-def parted(texts: Sequence[Text]) -> tuple[list[Text], list[Text]]:
-    """One of two calibrates, the other is held out, so that both see all parts of the file."""
-    return list(texts[::2])[:MOST_CALIBRATING], list(texts[1::2])[:MOST_HELD_OUT]
+def split_texts(texts: Sequence[Text]) -> tuple[list[Text], list[Text]]:
+    """Return the texts that calibrate and the texts that are held out, both drawn evenly from the whole file.
+
+    Every second text calibrates, up to `MOST_CALIBRATING`. Of 400 texts, 160 calibrate and 240 are held out.
+    """
+    drawn = spread(texts, MOST_CALIBRATING + MOST_HELD_OUT)
+    calibrating = set(spread(range(len(drawn)), min(MOST_CALIBRATING, (len(drawn) + 1) // 2)))
+    return (
+        [text for index, text in enumerate(drawn) if index in calibrating],
+        [text for index, text in enumerate(drawn) if index not in calibrating],
+    )
 
 
-def cut(row: Row) -> Row:
-    """The row cut to the next length of some, its last token kept: OpenVINO prepares itself anew for every length, and
-    would spend most of a trial on that. By as little as can be: shorter texts lose less.
+def shortened(row: Row) -> Row:
+    """Cut the row to one of few lengths, by as little as possible, and keep its last token.
+
+    OpenVINO prepares itself for every new length; with many lengths a trial would spend most of its time on that.
     """
     size = max((length for length in LENGTHS if length <= len(row.ids)), default=len(row.ids))
     return Row([*row.ids[: size - 1], row.ids[-1]], [*row.type_ids[: size - 1], row.type_ids[-1]])
 
 
-def few_telling(rows: Sequence[Row], reference: Outputs) -> list[Row]:
-    """Short rows for quick trials; of labels those near to another one, because only such may change."""
+def rows_near_boundary(rows: Sequence[Row], reference: Outputs) -> list[Row]:
+    """Return short rows for quick trials. Of labels, those nearest to another one: only such labels may change."""
     order = narrowest_first(reference) or range(len(rows))
-    short = [rows[place] for place in order if len(rows[place].ids) <= QUICK_TOKENS]
+    short = [rows[index] for index in order if len(rows[index].ids) <= QUICK_TOKENS]
     return short[:QUICK_TEXTS] or list(rows[:QUICK_TEXTS])
 
 
-class _Bench:
-    """A graph with the encodings of all its layers, of which any set can be run in float."""
+class _MixedGraph:
+    """A graph with the encodings of all its layers, of which any set can run in float."""
 
     def __init__(self, parent: Artifact, settings: MakerSettings, *, backend: str, style: Style) -> None:
         import onnx_ir as ir
 
         self._parent, self._settings, self._backend, self._style = parent, settings, backend, style
-        self._calibrating, self._held_out = parted(settings.calibration)
+        self._calibrating, self._held_out = split_texts(settings.calibration)
         self._encoder = encoder_of(parent)
         self._model = name_nodes(ir.load(parent.entry_path))
         self._layers = linear_layers(self._model)
@@ -88,88 +105,97 @@ class _Bench:
             raise ToolError(f"{parent.name} has no linear layer that can run on whole numbers.", hint="Use fp32.")
         report_progress(0, 1, "calibration")
         samples = self._samples()
-        matrices = {
-            name: array_of(self._model.graph.initializers[name]) for layer in self._layers for name in layer.weights
-        }
+        weights = self._model.graph.initializers
+        matrices = {name: array_of(weights[name]) for layer in self._layers for name in layer.weights}
         self._encodings = choose_encodings(
             self._layers, matrices, samples, weight_levels=settings.weight_levels, advance=report_progress
         )
+        # By attention: the steps of its queries and its keys.
         self._steps = {
-            scores.name: {name: symmetric_step(samples[name]) for name in scores.tensors} for scores in self._scores
+            scores.name: {name: _step_of(samples[name]) for name in scores.tensors} for scores in self._scores
         }
 
     def make(self, folder: Path) -> MadeCandidate:
-        rows = self._encoder.rows(self._held_out)
-        if self._backend == "openvino":
-            rows = [cut(row) for row in rows]
-        reference = self._answers(self._parent.entry_path, self._parent.backend, rows)
-        few = few_telling(rows, reference)
-        lost = {name: found.lost for name, found in self._encodings.items()}
-        kept, sensitivity = search(
-            Question(
-                task=self._parent.task,
-                gates=self._settings.limits,
-                reference=reference,
-                answer=lambda names: self._trial(names, rows),
-                quick_reference=self._answers(self._parent.entry_path, self._parent.backend, few),
-                quick_answer=lambda names: self._quick_trial(names, few),
-                work=self._work(),
-                texts=len(rows),
-                texts_digest=digest_of_texts(self._held_out),
-            ),
-            budget_s=self._settings.budget_s,
-            first=sorted(self._work(), key=lambda name: lost.get(name, 0.0), reverse=True),
-            advance=report_progress,
-        )
+        """Search the layers to keep in float, write the graph, and count what the engine runs on whole numbers."""
+        kept, sensitivity = self._search()
         entry = self._write(kept, folder, final=True)
         products = sum(len(layer.products) for layer in self._layers if layer.name not in kept)
         receipt = openvino_receipt if self._backend == "openvino" else session_receipt
         return MadeCandidate(
             entry=entry,
-            checks=(receipt(folder / entry, products, threads=self._settings.threads), *self._gate_checks(sensitivity)),
+            checks=(receipt(folder / entry, products, threads=self._settings.threads), *_gate_checks(sensitivity)),
             details={
-                "calibration": {"texts": len(self._calibrating), "digest": digest_of_texts(self._calibrating)},
-                "encodings": {name: found.facts() for name, found in self._encodings.items() if name not in kept},
+                "calibration": calibration_facts(self._calibrating),
+                "encodings": {name: chosen.facts() for name, chosen in self._encodings.items() if name not in kept},
                 "kept_in_float": sorted(kept),
                 KEY: sensitivity.model_dump(mode="json"),
             },
         )
 
+    def _search(self) -> tuple[Layers, Sensitivity]:
+        rows = self._encoder.rows(self._held_out)
+        if self._backend == "openvino":
+            rows = [shortened(row) for row in rows]
+        reference = self._answers(self._parent.entry_path, self._parent.backend, rows)
+        quick_rows = rows_near_boundary(rows, reference)
+        row, context = task(self._parent.task), answer_context(self._parent)
+
+        def judged(outputs: Outputs) -> Answers:
+            return row.judged(context, self._held_out, outputs)
+
+        work, lost = self._work(), {name: chosen.lost for name, chosen in self._encodings.items()}
+        return search(
+            SearchQuestion(
+                task=self._parent.task,
+                gates=self._settings.limits,
+                reference=judged(reference),
+                answer=lambda kept: judged(self._trial(kept, rows)),
+                quick_reference=self._answers(self._parent.entry_path, self._parent.backend, quick_rows),
+                quick_answer=lambda kept: self._quick_trial(kept, quick_rows),
+                work=work,
+                texts=len(rows),
+                texts_digest=digest_of_texts(self._held_out),
+            ),
+            budget_s=self._settings.budget_s,
+            first=sorted(work, key=lambda name: lost.get(name, 0.0), reverse=True),
+            advance=report_progress,
+        )
+
     def _samples(self) -> dict[str, Samples]:
-        # What stands at padding is nobody's answer: the last of the inputs is the padded one.
+        # Nobody reads the answers at padding. The last of the inputs is the padded one: it is left out.
         inputs = calibration_inputs(self._parent, self._calibrating, samples=MOST_CALIBRATING)[:-1]
         names = [name for layer in self._layers for name in layer.tensors]
         names += [name for scores in self._scores for name in scores.tensors]
-        wide = sum(layer.inputs * len(layer.tensors) for layer in self._layers)
-        rows = min(ROWS, max(ROWS // 8, MOST_SAMPLED_BYTES // (4 * wide)))
+        width = sum(layer.inputs * len(layer.tensors) for layer in self._layers)
+        rows = min(ROWS, max(ROWS // 8, MOST_SAMPLED_BYTES // (4 * width)))
         return sampled_rows(self._model, names, inputs, rows=rows, threads=self._settings.threads)
 
     def _work(self) -> dict[str, float]:
-        """Multiplications for a typical token, in the graph's order."""
+        """Return the multiplications for one typical token, in the graph's order."""
         sequence = self._parent.profile.sequence.typical
-        width = max((layer.inputs for layer in self._layers), default=1)
+        width = max(layer.inputs for layer in self._layers)
         work = {layer.name: float(layer.multiplications) for layer in self._layers}
         return work | {scores.name: float(sequence * min(width, 1024)) for scores in self._scores}
 
-    def _trial(self, kept: frozenset[str], rows: Sequence[Row]) -> Outputs:
+    def _trial(self, kept: Layers, rows: Sequence[Row]) -> Outputs:
         with tempfile.TemporaryDirectory(prefix="trimaran-") as folder:
             entry = self._write(kept, Path(folder), final=False)
             return self._answers(Path(folder) / entry, self._backend, rows)
 
-    def _quick_trial(self, kept: frozenset[str], rows: Sequence[Row]) -> Outputs:
-        """In ONNX Runtime, whatever the engine: it opens a graph soonest, and pairs left as they are round alike."""
+    def _quick_trial(self, kept: Layers, rows: Sequence[Row]) -> Outputs:
+        """Answer in ONNX Runtime, whatever the engine: it opens a graph soonest."""
         with tempfile.TemporaryDirectory(prefix="trimaran-") as folder:
             path = Path(folder) / "model.onnx"
             write_model(self._graph(kept), path)
-            return self._answers(path, "onnxruntime", rows, options=_PAIRS_AS_THEY_ARE)
+            return self._answers(path, "onnxruntime", rows, options=_UNFUSED_PAIRS)
 
-    def _graph(self, kept: frozenset[str]) -> Any:
-        steps: Mapping[str, float] = {
-            name: step for found, sides in self._steps.items() if found not in kept for name, step in sides.items()
+    def _graph(self, kept: Layers) -> ir.Model:
+        steps = {
+            name: step for scores, sides in self._steps.items() if scores not in kept for name, step in sides.items()
         }
         return integer_graph(self._model, self._layers, self._encodings, kept=kept, style=self._style, steps=steps)
 
-    def _write(self, kept: frozenset[str], folder: Path, *, final: bool) -> str:
+    def _write(self, kept: Layers, folder: Path, *, final: bool) -> str:
         write_model(self._graph(kept), folder / "model.onnx")
         if self._backend != "openvino":
             return "model.onnx"
@@ -189,27 +215,21 @@ class _Bench:
         finally:
             engine.close()
 
-    def _gate_checks(self, sensitivity: Any) -> tuple[Check, ...]:
-        """A broken gate is told, not hidden: whether the candidate competes is decided on the judging texts."""
-        return tuple(
-            Check(
-                name=f"held out: {found.metric}",
-                observed=found.value,
-                limit=found.limit,
-                comparison=found.comparison,
-                detail=f"({found.low:.3g} to {found.high:.3g}, {found.n} texts)",
-            )
-            for found in sensitivity.gates
-        )
 
-
-def symmetric_step(samples: Samples) -> float:
-    """The step around zero by the method of `ranges` that rounds and clips these numbers with the least error."""
+def _step_of(samples: Samples) -> float:
     peak = max(float(samples.peak.max()), 1e-9)
+    return symmetric_step(samples.rows, peak, levels=_SYMMETRIC_LEVELS)
 
-    def lost(step: float) -> float:
-        levels = np.clip(np.rint(samples.rows / step), -_SYMMETRIC, _SYMMETRIC)
-        return float(np.square(levels * step - samples.rows).mean())
 
-    shares = kept_shares(magnitude_counts(samples.rows, peak), _SYMMETRIC)
-    return min((share * peak / _SYMMETRIC for share in shares.values()), key=lost)
+def _gate_checks(sensitivity: Sensitivity) -> tuple[Check, ...]:
+    """Report every gate, kept or not: whether the candidate competes is decided on the judging texts."""
+    return tuple(
+        Check(
+            name=f"held out: {gate.metric}",
+            observed=gate.value,
+            limit=gate.limit,
+            comparison=gate.comparison,
+            detail=f"({gate.low:.3g} to {gate.high:.3g}, {gate.n} texts)",
+        )
+        for gate in sensitivity.gates
+    )

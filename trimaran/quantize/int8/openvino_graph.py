@@ -1,4 +1,4 @@
-"""Writes an OpenVINO graph so that the same graph is the same file, with its mask in the short form."""
+"""Writes an OpenVINO graph so that the same graph is always the same file, with its mask in the short form."""
 
 from __future__ import annotations
 
@@ -7,24 +7,25 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from trimaran.quantize.int8.openvino_mask import plain_mask
+from trimaran.quantize.int8.openvino_mask import shorten_mask
 from trimaran.quantize.int8.openvino_packed import note_packing
 
 ENTRY = "model.xml"
-# Counts up when the same graph is written differently: an artifact of before is then made anew.
+# Goes up when the same graph is written differently: artifacts from before are then made anew.
 FORM = 4
 _COUNTED = re.compile(r"^[A-Z][A-Za-z0-9]*_\d+")
 
 
 def save_openvino(model: Any, folder: Path, *, final: bool = True) -> str:
-    """Returns the entry's name. A trial, which is not `final`, does without what changes no answer.
+    """Write the graph; return the entry's name. A trial (not `final`) skips what changes no answer.
 
-    OpenVINO names what it adds by a counter of the whole process; here they are numbered by their place in the graph.
+    OpenVINO names the nodes that it adds by a counter of the whole process. Here they are numbered by their place in
+    the graph.
     """
     import openvino as ov
 
     if final:
-        plain_mask(model)
+        shorten_mask(model)
     for index, node in enumerate(model.get_ordered_ops()):
         if _COUNTED.match(node.get_friendly_name()):
             node.set_friendly_name(f"{node.get_type_name()}_{index}")
@@ -37,15 +38,15 @@ def save_openvino(model: Any, folder: Path, *, final: bool = True) -> str:
 
 
 def pack_saved(path: Path) -> bool:
-    """Notes in a written graph how padding can be left out of it, and returns whether it can."""
+    """Write into a saved graph how padding can be left out of it; return whether it can."""
     import openvino as ov
 
     model = ov.Core().read_model(path)
     if not note_packing(model):
         return False
-    # Beside it first: the weights are mapped from the very file that is written anew.
+    # Into another folder first: the weights are mapped from the very file that is written anew.
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         ov.save_model(model, Path(folder) / path.name, compress_to_fp16=False)
-        for made in Path(folder).iterdir():
-            made.replace(path.with_name(made.name))
+        for file in Path(folder).iterdir():
+            file.replace(path.with_name(file.name))
     return True

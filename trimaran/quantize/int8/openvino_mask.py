@@ -1,4 +1,13 @@
-"""An encoder's attention mask as one row a text, in an OpenVINO graph."""
+"""Shortens an encoder's attention mask in an OpenVINO graph to one row for each text.
+
+transformers builds the mask by positions, for models that look ahead and for those that do not. This takes some 35
+small nodes, which OpenVINO prepares anew for every shape, and gives a square of numbers for each text. An encoder looks
+at every token that is not padding, so all rows of the square are equal. Example, a text of 2 tokens and 1 padding:
+
+    [[0, 0, -inf],
+     [0, 0, -inf],   becomes   [[0, 0, -inf]]
+     [0, 0, -inf]]
+"""
 
 from __future__ import annotations
 
@@ -6,33 +15,33 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+
+from trimaran.runtime.text import Array
 
 MASK = "attention_mask"
 ATTENTION = "ScaledDotProductAttention"
 _MASK_INPUT = 3
-_TRIED = ((1, 5), (2, 8), (3, 17))
+# Texts and tokens of the masks on which both forms are compared.
+_TRIED_SHAPES = ((1, 5), (2, 8), (3, 17))
 
 
-def plain_mask(model: Any) -> bool:
-    """Hides padding by `attention_mask` alone, [texts, 1, 1, tokens], where that is what the graph does anyway.
+def shorten_mask(model: Any) -> bool:
+    """Make the mask from `attention_mask` alone, [texts, 1, 1, tokens], if this gives the same mask to the last bit.
 
-    transformers builds its mask by positions, for models that look ahead as well as for those that do not: some 35
-    small nodes, which OpenVINO prepares anew for every shape, and a square of numbers for each text. Whether the short
-    form is the same is tried on masks of several shapes, to the last bit; where it is not, the graph stays.
+    Both are compared on masks of several shapes. If they differ, the graph stays as it is, and False is returned.
     """
     import openvino.opset13 as ops
 
     attentions = [node for node in model.get_ops() if node.get_type_name() == ATTENTION]
     masked = [node for node in attentions if node.get_input_size() > _MASK_INPUT]
-    masks = {_source(node, _MASK_INPUT).get_friendly_name() for node in masked}
-    given = [node for node in model.get_parameters() if node.get_friendly_name() == MASK]
-    if len(masks) != 1 or not given:
+    masks = {source_of(node, _MASK_INPUT).get_friendly_name() for node in masked}
+    inputs = [node for node in model.get_parameters() if node.get_friendly_name() == MASK]
+    if len(masks) != 1 or not inputs:
         return False
     hidden = _hiding_value(model, masks.pop())
     if hidden is None:
         return False
-    shown = ops.not_equal(given[0], ops.constant(0, dtype=given[0].get_element_type()))
+    shown = ops.not_equal(inputs[0], ops.constant(0, dtype=inputs[0].get_element_type()))
     row = ops.select(shown, ops.constant(np.float32(0)), ops.constant(hidden))
     short = ops.unsqueeze(row, ops.constant(np.array([1, 2], np.int64)))
     for node in attentions:
@@ -41,73 +50,81 @@ def plain_mask(model: Any) -> bool:
     return True
 
 
+def source_of(node: Any, index: int) -> Any:
+    """Return the node that makes this input."""
+    return node.input(index).get_source_output().get_node()
+
+
+def sources_of(node: Any) -> list[Any]:
+    return [source_of(node, index) for index in range(node.get_input_size())]
+
+
 def _hiding_value(model: Any, name: str) -> np.float32 | None:
-    """What the mask of that name adds to hidden tokens, or None if it does anything else than hide those."""
+    """Return what the mask of that name adds to hidden tokens, or None if it does more than hide them."""
     import openvino as ov
 
-    twin = model.clone()
-    mask = next(node for node in twin.get_ops() if node.get_friendly_name() == name)
-    if mask.get_output_element_type(0) != ov.Type.f32 or not _rests_on_the_mask_alone(mask):
+    copy = model.clone()
+    mask = next(node for node in copy.get_ops() if node.get_friendly_name() == name)
+    if mask.get_output_element_type(0) != ov.Type.f32 or not _depends_on_mask_alone(mask):
         return None
     inputs = [node for node in _ancestors(mask) if node.get_type_name() == "Parameter"]
     request = ov.Core().compile_model(ov.Model([mask.output(0)], inputs), "CPU").create_infer_request()
     generator = np.random.default_rng(0)
-    found: set[np.float32] = set()
-    for rows, tokens in _TRIED:
+    values: set[np.float32] = set()
+    for rows, tokens in _TRIED_SHAPES:
         shown = generator.integers(2, size=(rows, tokens))
-        # A text that shows nothing has no answer anyway; one that hides nothing tells nothing.
+        # Every text shows a token, as real ones do, and hides one, so that the hiding value is seen.
         shown[:, 0], shown[:, -1] = 1, 0
         feed = {node.get_friendly_name(): _filled(node, rows, tokens, shown) for node in inputs}
         made = next(iter(request.infer(feed).values()))
-        wanted = np.where(shown[:, None, None, :] != 0, np.float32(0), made.min())
-        if made.ndim != wanted.ndim or not np.array_equal(made, np.broadcast_to(wanted, made.shape)):
+        short = np.where(shown[:, None, None, :] != 0, np.float32(0), made.min())
+        if made.ndim != short.ndim or not np.array_equal(made, np.broadcast_to(short, made.shape)):
             return None
-        found.add(np.float32(made.min()))
-    return found.pop() if len(found) == 1 else None
+        values.add(np.float32(made.min()))
+    return values.pop() if len(values) == 1 else None
 
 
-def _rests_on_the_mask_alone(mask: Any) -> bool:
-    """Puts an input of its own before whatever is asked for its shape only, so that no layer has to be run."""
+def _depends_on_mask_alone(mask: Any) -> bool:
+    """Whether the values of `attention_mask` alone make the mask.
+
+    Tensors of which only the shape is read are replaced by inputs, so that no layer has to run for their shape.
+    """
     import openvino as ov
     import openvino.opset13 as ops
 
     for node in [node for node in _ancestors(mask) if node.get_type_name() == "ShapeOf"]:
-        source = _source(node, 0)
+        source = source_of(node, 0)
         if source.get_type_name() == "Parameter" or _inputs_read(source) <= {MASK}:
             continue
         shape = source.get_output_partial_shape(node.input(0).get_source_output().get_index())
-        if shape.rank.is_dynamic or len(shape) < len(_TRIED[0]) or not (shape[0].is_dynamic and shape[1].is_dynamic):
+        if shape.rank.is_dynamic or len(shape) < 2 or not (shape[0].is_dynamic and shape[1].is_dynamic):
             return False
         node.input(0).replace_source_output(ops.parameter(shape, ov.Type.f32).output(0))
     return _inputs_read(mask) == {MASK}
 
 
 def _inputs_read(node: Any) -> set[str]:
-    """Inputs of the graph whose values, not only shapes, the node is computed from."""
-    read = _ancestors(node, by_value=True)
-    return {found.get_friendly_name() for found in read if found.get_type_name() == "Parameter"}
+    """Return the graph's inputs whose values, not only shapes, the node is computed from."""
+    parameters = [ancestor for ancestor in _ancestors(node, by_value=True) if ancestor.get_type_name() == "Parameter"]
+    return {parameter.get_friendly_name() for parameter in parameters}
 
 
-def _filled(node: Any, rows: int, tokens: int, shown: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    kind = node.get_element_type().to_dtype()
+def _filled(node: Any, rows: int, tokens: int, shown: Array) -> Array:
+    dtype = node.get_element_type().to_dtype()
     if node.get_friendly_name() == MASK:
-        return shown.astype(kind)
+        return shown.astype(dtype)
     fixed = [size.get_length() for size in list(node.get_partial_shape())[2:]]
-    return np.zeros((rows, tokens, *fixed), kind)
+    return np.zeros((rows, tokens, *fixed), dtype)
 
 
 def _ancestors(node: Any, *, by_value: bool = False) -> Iterator[Any]:
-    """The nodes that this one is computed from, itself first; `by_value` passes over those asked for shapes only."""
+    """Yield the nodes that this one is computed from, itself first; with `by_value`, not those read for a shape."""
     seen, waiting = set(), [node]
     while waiting:
-        found = waiting.pop()
-        if found.get_friendly_name() in seen:
+        ancestor = waiting.pop()
+        if ancestor.get_friendly_name() in seen:
             continue
-        seen.add(found.get_friendly_name())
-        yield found
-        if not (by_value and found.get_type_name() == "ShapeOf"):
-            waiting += [_source(found, place) for place in range(found.get_input_size())]
-
-
-def _source(node: Any, place: int) -> Any:
-    return node.input(place).get_source_output().get_node()
+        seen.add(ancestor.get_friendly_name())
+        yield ancestor
+        if not (by_value and ancestor.get_type_name() == "ShapeOf"):
+            waiting += sources_of(ancestor)

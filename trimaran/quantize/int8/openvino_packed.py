@@ -1,4 +1,12 @@
-"""Finds what an OpenVINO graph computes token by token, so that padding can be left out of it."""
+"""Finds which nodes of an OpenVINO graph work token by token, so that they can skip padding.
+
+A linear layer computes each token by itself, but gets [texts, tokens, features] with padding. Packed, it gets the real
+tokens of all texts in one row, [tokens, 1, features]. Only attention needs the texts apart. Example: texts of 3 and 5
+tokens are 2 x 5 places with padding; packed they are 8 tokens.
+
+The engine packs a graph when it opens it (`runtime/openvino_engine.py`). Here the plan for that is found, tried, and
+written into the graph's file: at which nodes to gather the real tokens, and which nodes then see tokens only.
+"""
 
 from __future__ import annotations
 
@@ -6,100 +14,112 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from trimaran.quantize.int8.openvino_mask import ATTENTION, MASK
+from trimaran.quantize.int8.openvino_mask import ATTENTION, MASK, sources_of
 from trimaran.runtime.openvino_engine import Packing, Plan, constant_values, packed
+from trimaran.runtime.text import Array
 
 _LAYOUT = ("Reshape", "Transpose")
-# Nodes that give each token what rests on that token alone: by themselves, beside constants for all tokens alike, or
-# along the features.
-_BY_ITSELF = ("Clamp", "Convert", "Elu", "Erf", "Exp", "Gelu", "HSwish", "Relu", "Sigmoid", "Sqrt", "Swish", "Tanh")
-_BESIDE_CONSTANTS = ("Add", "Divide", "FakeQuantize", "Maximum", "Minimum", "Multiply", "Power", "Subtract")
+# Nodes whose result for a token depends on that token alone: elementwise, elementwise with constants that are the same
+# for all tokens, or along the features.
+_ELEMENTWISE = ("Clamp", "Convert", "Elu", "Erf", "Exp", "Gelu", "HSwish", "Relu", "Sigmoid", "Sqrt", "Swish", "Tanh")
+_WITH_CONSTANTS = ("Add", "Divide", "FakeQuantize", "Maximum", "Minimum", "Multiply", "Power", "Subtract")
 _ALONG_FEATURES = ("MVN", "ReduceL2", "ReduceMean", "ReduceSum")
 _RANK = 3
-_TRIED = ((1, 5), (2, 16), (5, 33))
+# Texts and tokens of the calls on which both graphs are compared.
+_TRIED_SHAPES = ((1, 5), (2, 16), (5, 33))
 
 
 def note_packing(model: Any) -> bool:
-    """Notes in the graph how it can leave padding out of all that is computed token by token. False where there is no
-    such part, or where answers would not be the same to the last bit.
+    """Write the packing plan into the graph; return False if nothing can be packed.
+
+    It cannot if no part works token by token, or if the packed answers differ in any bit.
     """
-    if MASK not in {name for found in model.inputs for name in found.get_names()}:
+    if MASK not in {name for parameter in model.inputs for name in parameter.get_names()}:
         return False
-    plan = _Graph(model).plan()
-    if plan is None or not _same(model, packed(model, plan)):
+    plan = _PackableGraph(model).plan()
+    if plan is None or not _answers_alike(model, packed(model, plan)):
         return False
     plan.note(model)
     return True
 
 
-class _Graph:
-    """Nodes are known by their names; the Python objects for one node differ."""
+class _PackableGraph:
+    """The nodes in order, and which of them depend on the inputs.
+
+    Nodes are compared by name, because OpenVINO makes a new Python object each time a node is asked for.
+    """
 
     def __init__(self, model: Any) -> None:
         self._order = model.get_ordered_ops()
         self._varying: set[str] = set()
         for node in self._order:
-            if node.get_type_name() == "Parameter" or any(_name(one) in self._varying for one in _sources(node)):
+            if node.get_type_name() == "Parameter" or any(
+                _name(source) in self._varying for source in sources_of(node)
+            ):
                 self._varying.add(_name(node))
 
     def plan(self) -> Plan | None:
-        """Texts become tokens where something enters the first layer, and where attention gives its part."""
+        """Gather the real tokens at the encoder's input and after each attention block."""
         attentions = [node for node in self._order if node.get_type_name() == ATTENTION]
-        given = [self._joined_heads(node) for node in attentions]
-        entry = self._entry(given[0]) if given else None
-        if entry is None or not all(map(_has_features, (entry, *given))):
+        attended = [_joined_heads(node) for node in attentions]
+        entry = self._encoder_input(attended[0]) if attended else None
+        if entry is None or not all(map(_has_features, (entry, *attended))):
             return None
-        sources = [_name(output.get_node()) for output in (entry, *given)]
-        return Plan(sources, self._token_by_token(sources))
+        gathered = [_name(output.get_node()) for output in (entry, *attended)]
+        return Plan(gathered, self._token_by_token(gathered))
 
-    def _token_by_token(self, sources: list[str]) -> list[str]:
-        found: dict[str, None] = dict.fromkeys(sources)
+    def _token_by_token(self, gathered: list[str]) -> list[str]:
+        """Return the nodes that see nothing but gathered tokens and constants, in order."""
+        packable = dict.fromkeys(gathered)
         for node in self._order:
-            if _name(node) in found or not _has_features(node.output(0)):
+            if _name(node) in packable or not _has_features(node.output(0)):
                 continue
-            varying = [_name(one) in self._varying for one in _sources(node)]
-            reached = all(_name(one) in found for one, varies in zip(_sources(node), varying, strict=True) if varies)
-            if any(varying) and reached and _token_by_token(node, varying):
-                found[_name(node)] = None
-        return list(found)[len(sources) :]
+            names = [_name(source) for source in sources_of(node)]
+            varying = [name in self._varying for name in names]
+            reached = all(name in packable for name, varies in zip(names, varying, strict=True) if varies)
+            if any(varying) and reached and _works_token_by_token(node, varying):
+                packable[_name(node)] = None
+        return list(packable)[len(gathered) :]
 
-    def _joined_heads(self, attention: Any) -> Any:
-        output = attention.output(0)
-        while True:
-            readers = list(output.get_target_inputs())
-            if len(readers) != 1 or readers[0].get_node().get_type_name() not in _LAYOUT:
-                return output
-            output = readers[0].get_node().output(0)
-
-    def _entry(self, given: Any) -> Any | None:
-        """What the first attention's output is added to."""
-        after = {_name(given.get_node())}
+    def _encoder_input(self, attended: Any) -> Any | None:
+        """Return what the first attention's result is added to."""
+        after = {_name(attended.get_node())}
         for node in self._order:
-            others = [place for place, one in enumerate(_sources(node)) if _name(one) not in after]
+            others = [index for index, source in enumerate(sources_of(node)) if _name(source) not in after]
             if len(others) == node.get_input_size():
                 continue
             after.add(_name(node))
-            for place in others:
-                output = node.input(place).get_source_output()
+            for index in others:
+                output = node.input(index).get_source_output()
                 if _name(output.get_node()) in self._varying:
                     return output
         return None
 
 
-def _token_by_token(node: Any, varying: list[bool]) -> bool:
-    kind = node.get_type_name()
-    constants = [node.input(place).get_source_output() for place, varies in enumerate(varying) if not varies]
-    if kind == "MatMul":
+def _joined_heads(attention: Any) -> Any:
+    """Return the attention's result after its heads were put side by side again."""
+    output = attention.output(0)
+    while True:
+        readers = list(output.get_target_inputs())
+        if len(readers) != 1 or readers[0].get_node().get_type_name() not in _LAYOUT:
+            return output
+        output = readers[0].get_node().output(0)
+
+
+def _works_token_by_token(node: Any, varying: list[bool]) -> bool:
+    """`varying` says of each input whether it depends on the graph's inputs; the others are constant."""
+    operator = node.get_type_name()
+    constants = [node.input(index).get_source_output() for index, varies in enumerate(varying) if not varies]
+    if operator == "MatMul":
         flat = varying == [True, False] and len(constants[0].get_partial_shape()) == 2
         return flat and not node.get_attributes()["transpose_a"]
-    if kind in _ALONG_FEATURES:
+    if operator in _ALONG_FEATURES:
         axes = constant_values(constants[0].get_node()) if varying == [True, False] else []
         return len(axes) == 1 and axes[0] in (-1, _RANK - 1) and node.get_attributes().get("keep_dims", True)
-    if kind in _BESIDE_CONSTANTS:
+    if operator in _WITH_CONSTANTS:
         return all(_same_for_all_tokens(output) for output in constants)
-    return kind in _BY_ITSELF
+    return operator in _ELEMENTWISE
 
 
 def _same_for_all_tokens(constant: Any) -> bool:
@@ -108,18 +128,19 @@ def _same_for_all_tokens(constant: Any) -> bool:
 
 
 def _has_features(output: Any) -> bool:
+    """Whether this is [texts, tokens, features] with a known number of features."""
     shape = output.get_partial_shape()
     return shape.rank.is_static and len(shape) == _RANK and shape[_RANK - 1].is_static
 
 
-def _same(model: Any, copy: Any) -> bool:
-    """Whether both give the same numbers for whatever is no padding. One is compiled after the other."""
-    trials = list(_trials(model))
-    before = _answers(model, [inputs for inputs, _ in trials])
-    after = _answers(copy, [Packing.of(inputs[MASK]).inputs(inputs) for inputs, _ in trials])
+def _answers_alike(model: Any, copy: Any) -> bool:
+    """Whether both give the same numbers wherever there is no padding. One is compiled after the other."""
+    calls = list(_calls(model))
+    before = _answers(model, [inputs for inputs, _ in calls])
+    after = _answers(copy, [Packing.of(inputs[MASK]).inputs(inputs) for inputs, _ in calls])
     return all(
         np.array_equal(*(array[shown] if array.shape[:2] == shown.shape else array for array in pair))
-        for (_, shown), plain, other in zip(trials, before, after, strict=True)
+        for (_, shown), plain, other in zip(calls, before, after, strict=True)
         for pair in zip(plain, other, strict=True)
     )
 
@@ -131,21 +152,18 @@ def _answers(model: Any, calls: list[dict[str, Any]]) -> list[list[Any]]:
     return [[array.copy() for array in request.infer(inputs).values()] for inputs in calls]
 
 
-def _trials(model: Any) -> Iterator[tuple[dict[str, Any], npt.NDArray[np.bool_]]]:
+def _calls(model: Any) -> Iterator[tuple[dict[str, Any], Array]]:
+    """Yield inputs of texts of unlike length, with the places that are no padding."""
     generator = np.random.default_rng(0)
-    for rows, tokens in _TRIED:
+    for rows, tokens in _TRIED_SHAPES:
         lengths = np.array([tokens, *generator.integers(1, tokens, rows - 1)])
         shown = np.arange(tokens) < lengths[:, None]
-        inputs = {}
-        for found in model.inputs:
-            kind = found.get_element_type().to_dtype()
-            inputs[found.get_any_name()] = np.zeros((rows, tokens), kind)
+        inputs = {
+            parameter.get_any_name(): np.zeros((rows, tokens), parameter.get_element_type().to_dtype())
+            for parameter in model.inputs
+        }
         inputs["input_ids"] = generator.integers(2, 9, (rows, tokens))
         yield {**inputs, MASK: shown.astype(inputs[MASK].dtype)}, shown
-
-
-def _sources(node: Any) -> list[Any]:
-    return [node.input(place).get_source_output().get_node() for place in range(node.get_input_size())]
 
 
 def _name(node: Any) -> str:

@@ -1,7 +1,8 @@
-"""Whether an engine's 8-bit products are exact on this CPU, found by running them against an exact integer reference.
+"""Whether an engine's 8-bit products are exact on this CPU, found by comparing them with exact integers.
 
-Without VNNI instructions, products of unsigned and signed bytes are summed in pairs into 16 bits, which saturate: an
-engine then answers wrongly and says nothing. Weights of 7 bits (up to ±63) cannot saturate.
+Without VNNI instructions, a CPU adds products of unsigned and signed bytes in pairs, in 16 bits, which saturate: twice
+255 · 127 is 64,770, but 16 bits end at 32,767. An engine then answers wrongly and says nothing. Weights of 7 bits (up
+to ±63) cannot saturate: twice 255 · 63 is 32,130.
 """
 
 from __future__ import annotations
@@ -11,18 +12,24 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from trimaran.core.backends import engine_class
 from trimaran.core.errors import ValidationError
+from trimaran.runtime.text import Array
 
-Array = npt.NDArray[Any]
 WIDE, NARROW = 127, 63
 _DEPTH, _OUTPUTS, _ROWS = 128, 32, 16
+# By backend: the integer product of values and weights. Steps and scales are 1, so the results are the integers.
+_PRODUCTS = {
+    "onnxruntime": "result = com.microsoft.MatMulIntegerToFloat (bytes, weights, one, scales, zero, zeros)",
+    "openvino": """left = DequantizeLinear (bytes, one, zero)
+        right = DequantizeLinear <axis = 1> (weights, scales)
+        result = MatMul (left, right)""",
+}
 
 
 def largest_weight(backend: str) -> int:
-    """127 where the engine's products of extreme bytes are exact, 63 where only narrower weights are."""
+    """Return 127 if the engine's products of extreme bytes are exact, 63 if only narrower weights are."""
     for largest in (WIDE, NARROW):
         if wrong_products(backend, largest) == 0:
             return largest
@@ -32,22 +39,22 @@ def largest_weight(backend: str) -> int:
 
 
 def wrong_products(backend: str, largest: int) -> int:
-    """How many of the products of extreme and random bytes differ from the exact integers."""
+    """Return how many products of extreme and random bytes differ from the exact integers."""
     values, weights = extreme_bytes(largest)
-    wanted = values.astype(np.int64) @ weights.astype(np.int64)
+    exact = values.astype(np.int64) @ weights.astype(np.int64)
     with tempfile.TemporaryDirectory(prefix="trimaran-") as folder:
         path = Path(folder) / "product.onnx"
-        _product_graph(path, weights, integer_operator=backend == "onnxruntime")
+        _write_product(path, weights, _PRODUCTS[backend])
         engine: Any = engine_class(backend)(str(path), threads=1)
         try:
-            found = engine.infer({"values": values.astype(np.float32)})["result"]
+            results = engine.infer({"values": values.astype(np.float32)})["result"]
         finally:
             engine.close()
-    return int((np.rint(found).astype(np.int64) != wanted).sum())
+    return int((np.rint(results).astype(np.int64) != exact).sum())
 
 
 def extreme_bytes(largest: int) -> tuple[Array, Array]:
-    """Activations of 0 to 255 and weights up to ±`largest`; the first rows and columns are at their ends."""
+    """Return activations of 0 to 255 and weights up to ±`largest`; the first rows and columns are at their ends."""
     generator = np.random.default_rng(3)
     values = generator.integers(0, 256, (_ROWS, _DEPTH)).astype(np.uint8)
     weights = generator.integers(-largest, largest + 1, (_DEPTH, _OUTPUTS)).astype(np.int8)
@@ -55,30 +62,21 @@ def extreme_bytes(largest: int) -> tuple[Array, Array]:
     return values, weights
 
 
-def _product_graph(path: Path, weights: Array, *, integer_operator: bool) -> None:
-    """Steps and scales of 1, so that the results are the integers themselves."""
+def _write_product(path: Path, weights: Array, product: str) -> None:
     import onnx
-    from onnx import TensorProto, helper, numpy_helper
 
-    one, scales = np.float32(1), np.ones(weights.shape[1], np.float32)
-    constants = {"one": one, "zero": np.uint8(0), "weights": weights, "scales": scales}
-    constants["zeros"] = np.zeros(weights.shape[1], np.int8)
-    nodes = [helper.make_node("QuantizeLinear", ["values", "one", "zero"], ["bytes"])]
-    if integer_operator:
-        inputs = ["bytes", "weights", "one", "scales", "zero", "zeros"]
-        nodes.append(helper.make_node("MatMulIntegerToFloat", inputs, ["result"], domain="com.microsoft"))
-    else:
-        nodes += [
-            helper.make_node("DequantizeLinear", ["bytes", "one", "zero"], ["left"]),
-            helper.make_node("DequantizeLinear", ["weights", "scales"], ["right"], axis=1),
-            helper.make_node("MatMul", ["left", "right"], ["result"]),
-        ]
-    graph = helper.make_graph(
-        nodes,
-        "product",
-        [helper.make_tensor_value_info("values", TensorProto.FLOAT, ["rows", weights.shape[0]])],
-        [helper.make_tensor_value_info("result", TensorProto.FLOAT, ["rows", weights.shape[1]])],
-        [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
-    )
-    domains = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
-    onnx.save(helper.make_model(graph, opset_imports=domains, ir_version=9), str(path))
+    model = onnx.parser.parse_model(f"""<ir_version: 9, opset_import: ["": 17, "com.microsoft": 1]>
+    product (float[rows, {_DEPTH}] values) => (float[rows, {_OUTPUTS}] result) {{
+        bytes = QuantizeLinear (values, one, zero)
+        {product}
+    }}""")
+    constants = {
+        "one": np.float32(1),
+        "zero": np.uint8(0),
+        "weights": weights,
+        "scales": np.ones(_OUTPUTS, np.float32),
+        "zeros": np.zeros(_OUTPUTS, np.int8),
+    }
+    for name, value in constants.items():
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(value), name))
+    onnx.save(model, str(path))

@@ -1,4 +1,13 @@
-"""Finds which layers must stay in float for the gates to keep, by trying them on held-out text."""
+"""Finds which layers must stay in float for the gates to be kept, by trying them on held-out text.
+
+Four steps. First all layers run in INT8: if every gate is kept, nothing has to stay in float. Then each layer alone
+runs in INT8, which shows what it costs. Then the layers that save most loss for their work are put into float, until
+every gate is kept (`_grow`). At last those that save least are given back to INT8 while every gate is still kept
+(`_shrink`).
+
+Example: the loss is 0.038 with all layers in INT8, the limit is 0.005. Alone, layers a, b, c and d cost 0.001, 0.02,
+0.002 and 0.015, so b and d go into float: what is left costs 0.003, and the gate is kept.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +15,23 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from trimaran.core.parity import Outputs
-from trimaran.core.tasks import Gate
-from trimaran.judging.evidence import LOSSES, Column, Evidence, evidence_for, mean_interval, text_losses
+from trimaran.core.distances import Answers, Column
+from trimaran.core.tasks import Gate, task
+from trimaran.judging.evidence import Evidence, evidence_for, mean_interval
 from trimaran.judging.sensitivity import LayerCost, SearchStep, Sensitivity, Stopped
 
-Answer = Callable[[frozenset[str]], Outputs]
+# The names of the layers in float.
+Layers = frozenset[str]
+Answer = Callable[[Layers], Answers]
 Advance = Callable[[int, int, str], None]
 Clock = Callable[[], float]
-# More trials than this after the layers were measured bring nothing that a person would wait for.
+# After the layers were measured, more trials than this gain nothing that is worth waiting for.
 MOST_STEPS = 12
-MOST_REFUSED = 2
-# Where every gate keeps with all layers in INT8, what each costs is told, but decides nothing.
-TELLING_S = 25.0
-# The loss follows a gate's metric with this power: noise twice as large moves a probability twice as far, and has four
-# times the squared margin.
+MOST_REFUSALS = 2
+# If every gate is kept with all layers in INT8, their costs are only reported, and measured for at most this long.
+REPORTING_S = 25.0
+# By metric: the power with which the loss follows it. Noise twice as large moves a probability twice as far, and has
+# four times the squared margin.
 _POWERS = {
     "mean_cosine_distance": 1,
     "tail_cosine_distance": 1,
@@ -32,19 +43,18 @@ _POWERS = {
 
 
 @dataclass(frozen=True)
-class Question:
-    """`answer(kept)` runs the held-out texts with those layers in float; `work` is what a layer costs in float.
-
-    `quick_answer` does the same for some of the texts, `quick_reference` being the float graph's answers to those: it
-    tells layers apart, and decides nothing.
-    """
+class SearchQuestion:
+    """What the search can ask, and what its answers are compared with."""
 
     task: str
     gates: Sequence[Gate]
-    reference: Outputs
+    # The float graph's answers to the held-out texts, and the answers with some layers in float.
+    reference: Answers
     answer: Answer
-    quick_reference: Outputs
+    # The same for some of the texts, and quicker: it shows what single layers cost, and decides nothing.
+    quick_reference: Answers
     quick_answer: Answer
+    # By layer, in the graph's order: how much it costs in float.
     work: Mapping[str, float]
     texts: int
     texts_digest: str
@@ -52,92 +62,102 @@ class Question:
 
 @dataclass
 class _Search:
-    question: Question
+    question: SearchQuestion
     deadline_s: float
     advance: Advance
     clock: Clock
+    # The mean loss with all layers in INT8.
     mean: float = 0.0
+    # By layer: its cost alone in INT8, with both ends of its interval.
     costs: dict[str, tuple[float, float, float]] = field(default_factory=dict)
     steps: list[SearchStep] = field(default_factory=list)
-    tried: set[frozenset[str]] = field(default_factory=set)
+    tried: set[Layers] = field(default_factory=set)
 
     @property
     def late(self) -> bool:
         return self.clock() >= self.deadline_s
 
-    def quick_losses(self, kept: frozenset[str]) -> Column:
-        question = self.question
-        return text_losses(question.task, question.quick_reference, question.quick_answer(kept))
+    @property
+    def exhausted(self) -> bool:
+        return self.late or len(self.steps) >= MOST_STEPS
 
-    def attempt(self, kept: frozenset[str]) -> tuple[Evidence, ...]:
+    def attempt(self, kept: Layers) -> tuple[Evidence, ...]:
+        """Try these layers in float on all held-out texts."""
         self.tried.add(kept)
-        found = self.question.answer(kept)
-        losses = text_losses(self.question.task, self.question.reference, found)
-        evidence = evidence_for(self.question.gates, self.question.reference, found)
-        value, _, high = mean_interval(losses)
-        holds = all(one.holds for one in evidence)
-        self.steps.append(SearchStep(kept=len(kept), value=value, high=high, holds=holds))
+        outputs = self.question.answer(kept)
+        row = task(self.question.task)
+        evidence = evidence_for(row, self.question.gates, self.question.reference, outputs)
+        value, _, high = mean_interval(row.loss.by_text(self.question.reference, outputs))
+        self.steps.append(SearchStep(kept=len(kept), value=value, high=high, holds=_all_hold(evidence)))
         if not kept:
             self.mean = value
         return evidence
 
     def measure(self, names: Sequence[str]) -> None:
-        """What each layer costs if it alone is in INT8; only the end of the budget leaves any out.
+        """Measure what each layer costs if it alone is in INT8, until the budget ends.
 
-        Not what all others cost without it: their noise would hide it.
+        Putting each layer alone into float instead would be hidden by the noise of all others.
         """
-        whole = frozenset(self.question.work)
-        base = self.quick_losses(whole)
-        found: dict[str, Column] = {}
+        everything = frozenset(self.question.work)
+        base = self._quick_losses(everything)
+        losses: dict[str, Column] = {}
         for done, name in enumerate(names):
             if self.late:
                 break
             self.advance(done, len(names), f"{name} alone in INT8")
-            found[name] = self.quick_losses(whole - {name}) - base
-        # The quick texts' loss is another than all texts', and costs only nearly add up: they are told in terms of all,
-        # where all are known.
-        total = sum(max(0.0, float(losses.mean())) for losses in found.values())
-        ratio = self.mean / total if total > 0 and len(found) == len(names) else 1.0
-        self.costs = {name: mean_interval(losses * ratio) for name, losses in found.items()}
+            losses[name] = self._quick_losses(everything - {name}) - base
+        # The quick texts lose more or less than all texts do. If every layer was measured, the costs are scaled so that
+        # they add up to the loss of all texts.
+        total = sum(max(0.0, float(column.mean())) for column in losses.values())
+        ratio = self.mean / total if total > 0 and len(losses) == len(names) else 1.0
+        self.costs = {name: mean_interval(column * ratio) for name, column in losses.items()}
 
-    def left(self, kept: frozenset[str]) -> float:
-        """The share of all costs that stays when these layers are in float."""
+    def _quick_losses(self, kept: Layers) -> Column:
+        question = self.question
+        return task(question.task).loss.by_text(question.quick_reference, question.quick_answer(kept))
+
+    def gain(self, name: str) -> float:
+        """Return the loss that a layer in float saves, for its work."""
+        return self.costs[name][0] / self.question.work[name]
+
+    def share_left(self, kept: Layers) -> float:
+        """Return the share of all costs that remains when these layers are in float."""
         costs = {name: max(0.0, cost) for name, (cost, _, _) in self.costs.items()}
         total = sum(costs.values())
         return sum(cost for name, cost in costs.items() if name not in kept) / total if total > 0 else 1.0
 
 
 def search(
-    question: Question,
+    question: SearchQuestion,
     *,
     budget_s: float,
     first: Sequence[str],
     advance: Advance,
     clock: Clock = time.monotonic,
-) -> tuple[frozenset[str], Sensitivity]:
-    """The layers to keep in float, and how that was found. `first` orders the layers by where most loss is suspected,
-    so that a short budget is spent there.
+) -> tuple[Layers, Sensitivity]:
+    """Return the layers to keep in float, and how that was found.
+
+    `first` orders the layers by how much each is suspected to cost, so that a short budget is spent on the worst.
     """
     begun_s = clock()
-    found = _Search(question, begun_s + budget_s, advance, clock)
-    kept: frozenset[str] = frozenset()
-    evidence = found.attempt(kept)
-    keeps = all(one.holds for one in evidence)
-    if keeps:
-        found.deadline_s = min(found.deadline_s, clock() + TELLING_S)
-    found.measure(first)
+    state = _Search(question, begun_s + budget_s, advance, clock)
+    kept: Layers = frozenset()
+    evidence = state.attempt(kept)
+    all_int8 = _all_hold(evidence)
+    if all_int8:
+        state.deadline_s = min(state.deadline_s, clock() + REPORTING_S)
+    state.measure(first)
     stopped: Stopped = "gates keep"
-    if not keeps:
-        kept, evidence, stopped = _grow(found, evidence)
+    if not all_int8:
+        kept, evidence, stopped = _grow(state, evidence)
         if stopped == "gates keep":
-            kept, evidence = _shrink(found, kept, evidence)
-    layers = tuple(_cost(name, found.costs.get(name), name in kept) for name in question.work)
+            kept, evidence = _shrink(state, kept, evidence)
     return kept, Sensitivity(
-        metric=LOSSES[question.task][0],
+        metric=task(question.task).loss.title,
         texts=question.texts,
         texts_digest=question.texts_digest,
-        layers=layers,
-        steps=tuple(found.steps),
+        layers=tuple(_layer_cost(state, name, kept) for name in question.work),
+        steps=tuple(state.steps),
         gates=evidence,
         stopped=stopped,
         seconds=round(clock() - begun_s, 1),
@@ -145,67 +165,69 @@ def search(
     )
 
 
-def _grow(found: _Search, evidence: tuple[Evidence, ...]) -> tuple[frozenset[str], tuple[Evidence, ...], Stopped]:
-    """Adds layers, those first that save most loss for the time they cost, until every gate keeps.
+def _grow(state: _Search, evidence: tuple[Evidence, ...]) -> tuple[Layers, tuple[Evidence, ...], Stopped]:
+    """Put layers into float until every gate is kept, those first that save most loss for their work.
 
-    Costs nearly add up, so each attempt takes as many as should do. One layer at least stays in INT8: without any,
-    this would be no INT8 candidate.
+    Costs nearly add up, so each attempt takes as many layers as should be enough. At least one layer stays in INT8:
+    without any, this would be no INT8 candidate.
     """
-    work = found.question.work
-    worthy = [name for name, (cost, _, _) in found.costs.items() if cost > 0]
-    order = sorted(worthy, key=lambda name: found.costs[name][0] / work[name], reverse=True)
-    order = order[: len(work) - 1]
+    costly = [name for name, (cost, _, _) in state.costs.items() if cost > 0]
+    order = sorted(costly, key=state.gain, reverse=True)[: len(state.question.work) - 1]
     if not order:
-        return frozenset(), evidence, "budget" if found.late else "nothing left"
+        return frozenset(), evidence, "budget" if state.late else "nothing left"
     size, kept = 0, frozenset[str]()
-    while size < len(order) and not found.late and len(found.steps) < MOST_STEPS:
-        wanted = found.left(kept) * _affordable(evidence)
-        enough = next((n for n in range(len(order)) if found.left(frozenset(order[:n])) <= wanted), len(order))
+    while size < len(order) and not state.exhausted:
+        target = state.share_left(kept) * _affordable_share(evidence)
+        sizes = range(len(order))
+        enough = next((size for size in sizes if state.share_left(frozenset(order[:size])) <= target), len(order))
         size = min(len(order), max(size + 1, enough))
         kept = frozenset(order[:size])
-        found.advance(len(found.steps), MOST_STEPS, f"{size} layers in float")
-        evidence = found.attempt(kept)
-        if all(one.holds for one in evidence):
+        state.advance(len(state.steps), MOST_STEPS, f"{size} layers in float")
+        evidence = state.attempt(kept)
+        if _all_hold(evidence):
             return kept, evidence, "gates keep"
     return kept, evidence, "budget" if size < len(order) else "nothing left"
 
 
-def _affordable(evidence: tuple[Evidence, ...]) -> float:
-    """The share of the loss now that the gates allow, as far as their limits tell.
+def _affordable_share(evidence: tuple[Evidence, ...]) -> float:
+    """Return the share of the present loss that the gates allow.
 
-    Gates that follow the loss in no known way (ranks, neighbours) are left to the attempts, one layer more each.
+    Gates that follow the loss in no known way (ranks, neighbours) do not count: each attempt adds one layer at least.
     """
     share = 1.0
-    for one in evidence:
-        if one.metric in _POWERS and not one.holds:
-            found, limit = (one.high, one.limit) if one.comparison == "<=" else (1 - one.low, 1 - one.limit)
-            share = min(share, max(0.0, limit / max(found, 1e-12)) ** _POWERS[one.metric])
+    for gate in evidence:
+        if gate.metric in _POWERS and not gate.holds:
+            at_most = gate.comparison == "<="
+            observed, limit = (gate.high, gate.limit) if at_most else (1 - gate.low, 1 - gate.limit)
+            share = min(share, max(0.0, limit / max(observed, 1e-12)) ** _POWERS[gate.metric])
     return share
 
 
-def _shrink(
-    found: _Search, kept: frozenset[str], evidence: tuple[Evidence, ...]
-) -> tuple[frozenset[str], tuple[Evidence, ...]]:
-    """Gives layers back to INT8 while every gate still keeps, those first that save least for their work.
+def _shrink(state: _Search, kept: Layers, evidence: tuple[Evidence, ...]) -> tuple[Layers, tuple[Evidence, ...]]:
+    """Give layers back to INT8 while every gate is kept, those first that save least for their work.
 
-    A few refusals end it: who asks often enough is told yes by luck.
+    Stop after two refusals: repeated testing would eventually pass by chance.
     """
-    work, refused = found.question.work, 0
-    for name in sorted(kept, key=lambda name: found.costs[name][0] / work[name]):
-        if found.late or len(found.steps) >= MOST_STEPS or len(kept) == 1 or refused == MOST_REFUSED:
+    refusals = 0
+    for name in sorted(kept, key=state.gain):
+        if state.exhausted or len(kept) == 1 or refusals == MOST_REFUSALS:
             break
         fewer = kept - {name}
-        if fewer in found.tried:
+        if fewer in state.tried:
             continue
-        found.advance(len(found.steps), MOST_STEPS, f"without {name}")
-        tried = found.attempt(fewer)
-        if all(one.holds for one in tried):
-            kept, evidence = fewer, tried
+        state.advance(len(state.steps), MOST_STEPS, f"without {name}")
+        attempt = state.attempt(fewer)
+        if _all_hold(attempt):
+            kept, evidence = fewer, attempt
         else:
-            refused += 1
+            refusals += 1
     return kept, evidence
 
 
-def _cost(name: str, gain: tuple[float, float, float] | None, kept: bool) -> LayerCost:
-    cost, low, high = gain or (None, None, None)
-    return LayerCost(name=name, cost=cost, low=low, high=high, kept="float" if kept else "int8")
+def _all_hold(evidence: tuple[Evidence, ...]) -> bool:
+    return all(gate.holds for gate in evidence)
+
+
+def _layer_cost(state: _Search, name: str, kept: Layers) -> LayerCost:
+    cost, low, high = state.costs.get(name, (None, None, None))
+    return LayerCost(name=name, cost=cost, low=low, high=high, kept="float" if name in kept else "int8")

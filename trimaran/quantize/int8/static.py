@@ -6,24 +6,26 @@ import logging
 from pathlib import Path
 
 from trimaran.core.artifact import Artifact, Check
-from trimaran.core.corpus import digest_of_texts, encoder_of
+from trimaran.core.corpus import encoder_of, spread
+from trimaran.quantize.activations import calibration_facts
 from trimaran.quantize.int8.openvino_graph import save_openvino
 from trimaran.quantize.settings import MadeCandidate, MakerSettings
 
 SAMPLES = 200
 SMOOTHING = 0.95
-# NNCF's word for none.
+# What NNCF takes for "do not smooth".
 NO_SMOOTHING = -1.0
 
 
 def openvino_static(parent: Artifact, folder: Path, settings: MakerSettings) -> MadeCandidate:
-    """Every matrix product with a weight in INT8; SmoothQuant and fast bias correction over unpadded single texts."""
+    """Every product with a weight is in INT8, with SmoothQuant and fast bias correction over single texts."""
     import nncf
     import openvino as ov
 
     nncf.set_log_level(logging.ERROR)
     encoder = encoder_of(parent)
-    rows = encoder.rows(settings.calibration[:SAMPLES])
+    texts = spread(settings.calibration, SAMPLES)
+    rows = encoder.rows(texts)
     dataset = nncf.Dataset([encoder.batch([row]) for row in rows])
     model = ov.convert_model(str(parent.entry_path))
     smoothing = NO_SMOOTHING if shares_layers(parent) else SMOOTHING
@@ -42,13 +44,13 @@ def openvino_static(parent: Artifact, folder: Path, settings: MakerSettings) -> 
         entry=save_openvino(quantized, folder),
         checks=(Check(name="quantised tensors", observed=quantizers, limit=1, comparison=">="),),
         details={
-            "calibration": {"texts": len(rows), "digest": digest_of_texts(settings.calibration[:SAMPLES])},
+            "calibration": calibration_facts(texts),
             "smoothing": smoothing,
         },
     )
 
 
 def shares_layers(parent: Artifact) -> bool:
-    """Whether one layer's weights serve many layers, as in ALBERT: smoothed, each would have its own copy."""
+    """Whether many layers use the weights of one, as in ALBERT. Smoothed, each would get its own copy."""
     shared, whole = (int(parent.details.get(key, 0)) for key in ("shared_weight_bytes", "checkpoint_fp32_bytes"))
     return shared > whole // 10

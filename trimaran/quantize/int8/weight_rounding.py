@@ -1,30 +1,30 @@
-"""Rounds a matrix so that one weight's error is made good by those not yet rounded, as GPTQ does it.
+"""Rounds a matrix so that weights not yet rounded make good the error of those that are, as GPTQ does it.
 
-What must come out right is the product with the activations *as they were rounded*, on real tokens; so the weights also
-make good a part of what rounding the activations lost.
+Rounding 0.4 to 0 changes every product with that weight. If a second weight's input tends to move with the first one's,
+raising the second weight a little undoes most of the change. What must come out right is the product with the
+activations *as they were rounded*, on real tokens; so the weights also make good a part of that rounding.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[Any]
-# Added to the diagonal, as a share of its mean: trust in the few thousand tokens seen.
+from trimaran.runtime.text import Array
+
+# Added to the diagonal, as a share of its mean: the tokens seen are a few thousand only.
 DAMPING = 0.2
 _BLOCK = 64
 
 
 def compensated_levels(matrix: Array, scales: Array, activations: Array, *, largest: int) -> Array:
-    """Whole numbers for `matrix` (inputs x outputs), given its scale by output and rounded activations (tokens x
-    inputs), each token weighted already.
+    """Return whole numbers for `matrix` [inputs, outputs], given its scale for each output.
+
+    `activations` [tokens, inputs] are the rounded ones, each token weighted already.
     """
     gram = activations.T.astype(np.float64) @ activations
     diagonal = np.arange(len(gram))
     gram[diagonal, diagonal] += DAMPING * max(float(gram[diagonal, diagonal].mean()), 1e-12)
-    # Inputs that matter most are rounded first, while most others can still answer for them.
+    # Inputs that matter most are rounded first, while most others can still make good for them.
     order = np.argsort(-gram[diagonal, diagonal], kind="stable")
     upper = np.linalg.cholesky(np.linalg.inv(gram[np.ix_(order, order)])).T
     left = matrix[order].astype(np.float64)

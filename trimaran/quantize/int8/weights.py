@@ -1,4 +1,4 @@
-"""INT8 weights with activations scaled at run time, for OpenVINO: by groups of channels, or by whole tokens."""
+"""INT8 weights for OpenVINO; activations are scaled at run time, by groups of channels or by whole tokens."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from trimaran.quantize.settings import MadeCandidate, MakerSettings
 
 
 def openvino_weights(parent: Artifact, folder: Path, settings: MakerSettings) -> MadeCandidate:
-    """Weights with a zero point, so that every level is used."""
+    """Weights have a zero point, so that every level is used."""
     import nncf
 
-    return _compressed(parent, folder, nncf.CompressWeightsMode.INT8_ASYM, kind="u8")
+    return _compressed(parent, folder, nncf.CompressWeightsMode.INT8_ASYM, type_name="u8")
 
 
 def openvino_dynamic(parent: Artifact, folder: Path, settings: MakerSettings) -> MadeCandidate:
-    """Symmetric weights, the form of the fastest integer products."""
+    """Weights are symmetric, which the fastest integer products need."""
     import nncf
 
-    return _compressed(parent, folder, nncf.CompressWeightsMode.INT8_SYM, kind="i8")
+    return _compressed(parent, folder, nncf.CompressWeightsMode.INT8_SYM, type_name="i8")
 
 
-def _compressed(parent: Artifact, folder: Path, mode: Any, *, kind: str) -> MadeCandidate:
+def _compressed(parent: Artifact, folder: Path, mode: Any, *, type_name: str) -> MadeCandidate:
     import nncf
     import openvino as ov
 
     nncf.set_log_level(logging.ERROR)
     compressed = nncf.compress_weights(ov.convert_model(str(parent.entry_path)), mode=mode)
-    kinds = [
+    types = [
         node.get_element_type().get_type_name() for node in compressed.get_ops() if node.get_type_name() == "Constant"
     ]
-    check = Check(name="INT8 weight tensors", observed=kinds.count(kind), limit=1, comparison=">=")
+    check = Check(name="INT8 weight tensors", observed=types.count(type_name), limit=1, comparison=">=")
     return MadeCandidate(entry=save_openvino(compressed, folder), checks=(check,))

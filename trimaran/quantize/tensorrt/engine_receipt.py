@@ -1,4 +1,4 @@
-"""Reads the builder's fused-layer table and compares it with what the graph promised: a shortfall fails."""
+"""Compares the builder's fused-layer table with what the graph promised; too few kernels in its types is a failure."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Any
 
 from trimaran.core.artifact import Artifact, Check
 from trimaran.core.errors import ValidationError
+from trimaran.core.onnx_graph import is_weight
 
-# Smaller heads run as two products and a softmax, on every compute capability tried.
+# On every compute capability tried, attention with smaller heads runs as two products and a softmax.
 SMALLEST_FUSED_HEAD = 16
 FUSED_ATTENTION = "_gemm_mha"
 _LINE = re.compile(
@@ -25,76 +26,78 @@ _TYPES = {"FLOAT": "Float", "FLOAT16": "Half", "BFLOAT16": "BFloat16"}
 
 @dataclass(frozen=True)
 class FusedLayer:
-    """A kernel of the engine, the types that it reads and writes, and the ONNX nodes that went into it."""
+    """A kernel of the engine."""
 
     name: str
     kind: str
+    # The types that it reads and writes.
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    # The ONNX nodes that went into it.
     nodes: tuple[str, ...]
 
     @property
-    def product(self) -> bool:
-        """Pointwise kernels (kgen) also name the products whose operands they move or quantise."""
+    def is_product(self) -> bool:
+        """Pointwise kernels (kgen) also name products: those whose operands they move or quantise."""
         return self.kind != "kgen" or FUSED_ATTENTION in self.name
 
 
 @dataclass(frozen=True)
-class Expected:
-    """Names of linear products by the type that they must run in; how many attentions must be one kernel, in which."""
+class ExpectedKernels:
+    """What the graph promises of an engine."""
 
+    # By type: the linear products that must run in it.
     linear: Mapping[str, tuple[str, ...]]
+    # How many attentions must be one kernel, and in which type.
     attentions: int
     attention_type: str = "Half"
 
 
 def parse_layers(text: str) -> tuple[FusedLayer, ...]:
-    """The rows of one `Layers:` message."""
+    """Return the rows of one `Layers:` message."""
     layers = []
     for line in text.splitlines():
-        if found := _LINE.match(line.strip()):
+        if match := _LINE.match(line.strip()):
             layers.append(
                 FusedLayer(
-                    name=found["name"],
-                    kind=found["kind"],
-                    inputs=tuple(_TYPE.findall(found["inputs"])),
-                    outputs=tuple(_TYPE.findall(found["outputs"])),
+                    name=match["name"],
+                    kind=match["kind"],
+                    inputs=tuple(_TYPE.findall(match["inputs"])),
+                    outputs=tuple(_TYPE.findall(match["outputs"])),
                     nodes=tuple(_ORIGIN.findall(line)),
                 )
             )
     return tuple(layers)
 
 
-def expected_of(graph: Path, parent: Artifact) -> Expected:
-    """What the graph's own types promise: products between Q/DQ in Int8, the others in the type of their weights."""
-    import onnx
+def expected_of(graph: Path, parent: Artifact) -> ExpectedKernels:
+    """Return what the graph's types promise: products between Q/DQ in Int8, others in the type of their weights."""
+    import onnx_ir as ir
 
-    model = onnx.load(str(graph), load_external_data=False)
-    made_by = {name: node for node in model.graph.node for name in node.output}
-    types = {tensor.name: onnx.TensorProto.DataType.Name(tensor.data_type) for tensor in model.graph.initializer}
     linear: dict[str, list[str]] = {}
     softmaxes, attention_type = 0, "Half"
-    for node in model.graph.node:
+    for node in ir.load(graph).graph:
         softmaxes += node.op_type == "Softmax"
         if node.op_type != "MatMul":
             continue
-        sources: list[Any] = [made_by.get(name) for name in node.input]
-        if all(source is not None and source.op_type == "DequantizeLinear" for source in sources):
-            if sources[1].input[0] in types:
+        makers = [value.producer() for value in node.inputs]
+        if all(maker is not None and maker.op_type == "DequantizeLinear" for maker in makers):
+            if is_weight(makers[1].inputs[0]):
                 linear.setdefault("Int8", []).append(node.name)
             else:
                 attention_type = "Int8"
-        elif (kind := types.get(node.input[1])) is not None:
+        elif is_weight(node.inputs[1]):
+            kind = node.inputs[1].const_value.dtype.name
             linear.setdefault(_TYPES.get(kind, kind), []).append(node.name)
     head = int(parent.details.get("hidden", 0)) // max(1, int(parent.details.get("heads", 1)))
     fused = softmaxes if head >= SMALLEST_FUSED_HEAD and parent.precision != "fp32" else 0
     if parent.precision == "bf16":
         attention_type = "BFloat16"
-    return Expected({kind: tuple(names) for kind, names in linear.items()}, fused, attention_type)
+    return ExpectedKernels({kind: tuple(names) for kind, names in linear.items()}, fused, attention_type)
 
 
-def receipt(expected: Expected, tables: Sequence[str]) -> tuple[Check, ...]:
-    """Expected against found; with several compute capabilities the worst of their tables counts."""
+def receipt(expected: ExpectedKernels, tables: Sequence[str]) -> tuple[Check, ...]:
+    """Compare expected with built kernels; with several compute capabilities the worst of their tables counts."""
     parsed = [parse_layers(table) for table in tables]
     where = f"in {len(parsed)} fused-layer {'table' if len(parsed) == 1 else 'tables'}"
     checks = [
@@ -130,7 +133,7 @@ def refuse_shortfall(checks: Sequence[Check], log: Path) -> None:
 
 
 def kernel_counts(tables: Sequence[str]) -> list[dict[str, Any]]:
-    """What the manifest keeps of each table: kernels in all, products by the types they read, fused attentions."""
+    """Return what the manifest keeps of each table: all kernels, products by the type they read, fused attentions."""
     counts = []
     for layers in map(parse_layers, tables):
         products: dict[str, int] = {}
@@ -147,8 +150,6 @@ def _attentions(layers: Sequence[FusedLayer], kind: str) -> int:
 
 
 def _running_in(layers: Sequence[FusedLayer], kind: str, names: Sequence[str]) -> int:
-    """How many of these products run in a kernel that reads this type; one kernel may hold several of them."""
-    found = {
-        node for layer in layers if layer.product and layer.inputs and layer.inputs[0] == kind for node in layer.nodes
-    }
-    return sum(name in found for name in names)
+    """Return how many of these products run in a kernel that reads this type; one kernel may hold several of them."""
+    running = {node for layer in layers if layer.is_product and layer.inputs[:1] == (kind,) for node in layer.nodes}
+    return sum(name in running for name in names)

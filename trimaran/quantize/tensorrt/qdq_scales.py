@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trimaran.core.onnx_graph import Array, add_weight, array_of, new_node
+from trimaran.core.onnx_graph import add_weight, array_of, new_node
 from trimaran.quantize.activations import (
     Inputs,
     Samples,
@@ -24,6 +24,7 @@ from trimaran.quantize.activations import (
 )
 from trimaran.quantize.ranges import BINS, RANGE_METHODS, RangeMethod, kept_shares, magnitude_counts, whole_numbers
 from trimaran.quantize.tensorrt.qdq_sites import Site, ValueProjection, is_attention_result, value_projections
+from trimaran.runtime.text import Array
 
 if TYPE_CHECKING:
     import onnx_ir as ir

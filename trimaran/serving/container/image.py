@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trimaran.core.errors import UsageError
-from trimaran.core.repository import RepositoryModel, models_in, versions_of
+from trimaran.core.repository import RepositoryModel, models_in, stages_of, versions_of
 from trimaran.core.serving_json import SERVING_FILE, read_serving
 from trimaran.serving.triton.flags import EXIT_TIMEOUT_S, address_flags, server_flags
 
@@ -43,14 +43,13 @@ def served_models(repository: Path) -> list[ServedModel]:
 
 def served_model(repository: Path, name: str) -> ServedModel:
     """Read from the newest version. Raises UsageError when the repository does not have the model."""
-    models = models_in(repository)
     newest = _newest(repository / name)
     if newest is None or not (newest / SERVING_FILE).is_file():
-        known = ", ".join(model.name for model in models if model.task)
+        known = ", ".join(model.name for model in models_in(repository) if model.task)
         raise UsageError(f"{repository} holds no model {name!r} to serve.", hint=f"There: {known or 'none'}.")
     serving = read_serving(newest)
-    stages = [model for model in models if model.name.startswith(f"{name}_") and not model.task]
-    parts = [*(model for model in models if model.name == name), *stages]
+    stages = stages_of(repository, name)
+    parts = [*(model for model in models_in(repository) if model.name == name), *stages]
     return ServedModel(
         name=name,
         # Triton itself loads the steps of an ensemble, which are "on demand".

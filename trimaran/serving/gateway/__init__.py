@@ -1,1 +1,1 @@
-"""The only thing to expose: public HTTP in front of a Triton that stays on the loopback."""
+"""The public HTTP interface. Triton stays on the loopback behind it."""

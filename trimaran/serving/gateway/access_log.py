@@ -1,32 +1,35 @@
-"""One JSON line a request, with nothing of what was asked or answered in it."""
+"""The access log: one JSON line per request, without any text of a request or an answer."""
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO
 
+from pydantic_core import to_json
+
 
 class AccessLog:
-    """A disk that is full loses lines and counts them; it never fails a request."""
+    """A full disk loses lines and counts them; it never fails a request."""
 
-    def __init__(self, path: Path | None, *, lost: Callable[[], None]) -> None:
+    def __init__(self, path: Path | None, *, on_lost_line: Callable[[], None]) -> None:
         self._path = path
-        self._lost = lost
+        self._on_lost_line = on_lost_line
         self._stream: TextIO | None = None if path else sys.stderr
 
     def write(self, **facts: Any) -> None:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        line = json.dumps({"time": now, **{key: value for key, value in facts.items() if value not in ("", None)}})
+        line = to_json({"time": now, **{key: value for key, value in facts.items() if value not in ("", None)}})
         try:
-            stream = self._opened()
-            stream.write(line + "\n")
-            stream.flush()
+            if self._stream is None:
+                assert self._path is not None
+                self._stream = self._path.open("a", encoding="utf-8")
+            self._stream.write(line.decode() + "\n")
+            self._stream.flush()
         except (OSError, ValueError):
-            self._lost()
+            self._on_lost_line()
             self.close()
 
     def close(self) -> None:
@@ -35,10 +38,4 @@ class AccessLog:
             try:
                 stream.close()
             except OSError:
-                self._lost()
-
-    def _opened(self) -> TextIO:
-        if self._stream is None:
-            assert self._path is not None
-            self._stream = self._path.open("a", encoding="utf-8")
-        return self._stream
+                self._on_lost_line()

@@ -1,4 +1,4 @@
-"""Who may go on now, who waits, and who is told to come back later."""
+"""Admission: which requests go on now, which wait, and which are refused for now."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable
 
 from trimaran.serving.gateway.refusals import Refusal, overloaded
-from trimaran.serving.gateway.settings import Rate
+from trimaran.serving.gateway.settings import RateLimit
 
 _REMEMBERED_CALLERS = 10_000
 
 
 class Admission:
-    """First come, first served: `capacity` texts at a time, `queue` requests waiting at most, each up to `patience_s`.
+    """First come, first served: at most `capacity` texts at a time and `queue` requests waiting, each `patience_s`.
 
-    A request larger than the capacity takes all of it.
+    A request that is larger than the capacity takes all of it.
     """
 
     def __init__(self, *, capacity: int, queue: int, patience_s: float) -> None:
@@ -36,7 +36,7 @@ class Admission:
 
     @contextlib.asynccontextmanager
     async def room(self, texts: int) -> AsyncIterator[float]:
-        """Yields the seconds waited. Raises Refusal (503) when the queue is full or the wait too long."""
+        """Yields the seconds that the request waited. Raises Refusal (503) for a full queue or a long wait."""
         size = min(max(1, texts), self._capacity)
         began = time.monotonic()
         await self._enter(size)
@@ -66,7 +66,7 @@ class Admission:
             raise
 
     def _leave(self, entry: tuple[int, asyncio.Future[None]]) -> None:
-        """A turn may have come in the very moment of giving up: then its room is given back."""
+        """If the turn came in the very moment of giving up, its room is given back."""
         size, turn = entry
         if turn.done() and not turn.cancelled():
             self._free += size
@@ -84,15 +84,15 @@ class Admission:
 
 
 class RateLimiter:
-    """A bucket for each caller; those not seen for longest are forgotten first, when their buckets are full again."""
+    """One token bucket for each caller. The callers not seen for longest are forgotten first."""
 
-    def __init__(self, rate: Rate | None, *, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, rate: RateLimit | None, *, now: Callable[[], float] = time.monotonic) -> None:
         self._rate = rate
         self._now = now
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
-    def take(self, caller: str, own: Rate | None = None) -> None:
-        """Raises Refusal (429) with the time until the next one is allowed."""
+    def take(self, caller: str, own: RateLimit | None = None) -> None:
+        """Raises Refusal (429) with the time until the next request is allowed."""
         rate = own or self._rate
         if rate is None:
             return

@@ -1,4 +1,4 @@
-"""Who may call: keys that are shown once, kept as digests, and compared in constant time."""
+"""The keys of callers: shown once, stored as digests, compared in constant time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pydantic import ValidationError as SchemaError
 from trimaran.core.errors import IntegrityError, UsageError
 from trimaran.core.spec import Frozen
 from trimaran.core.store import default_home, locked, write_atomically
-from trimaran.serving.gateway.settings import Rate
+from trimaran.serving.gateway.settings import RateLimit
 
 PREFIX = "trk_"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -25,12 +25,13 @@ _LONGEST_KEY = 256
 
 
 class Key(Frozen):
-    """`sha256` is of the whole key. 256 random bits need no salt and no slow hash: they cannot be guessed."""
-
     name: str
+    # Of the whole key. 256 random bits need no salt and no slow hash: they cannot be guessed.
     sha256: str
+    # ISO 8601, UTC.
     created: str
-    rate: Rate | None = None
+    # Overrides the gateway's own limit.
+    rate: RateLimit | None = None
 
 
 class KeyFile(Frozen):
@@ -43,27 +44,24 @@ class Keys:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._seen: tuple[int, int, int] | None = None
+        self._read_state: tuple[int, int, int] | None = None
         self._keys: tuple[Key, ...] = ()
 
-    def find(self, given: bytes) -> Key | None:
-        """Every key is compared, whichever matches: the time taken tells nothing."""
-        digest = hashlib.sha256(given[:_LONGEST_KEY]).hexdigest()
-        found = None
-        for key in self._current():
-            if hmac.compare_digest(digest, key.sha256):
-                found = key
-        return found
+    def find(self, secret: bytes) -> Key | None:
+        """Compares every key, even after a match, so that the time taken tells nothing."""
+        digest = hashlib.sha256(secret[:_LONGEST_KEY]).hexdigest()
+        matching = [key for key in self._current() if hmac.compare_digest(digest, key.sha256)]
+        return matching[-1] if matching else None
 
     def _current(self) -> tuple[Key, ...]:
         try:
             stat = self._path.stat()
         except FileNotFoundError:
             return ()
-        seen = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
-        if seen != self._seen:
+        state = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+        if state != self._read_state:
             self._keys = read_keys(self._path)
-            self._seen = seen
+            self._read_state = state
         return self._keys
 
 
@@ -83,10 +81,10 @@ def read_keys(path: Path) -> tuple[Key, ...]:
         ) from error
 
 
-def add_key(path: Path, name: str, *, rate: Rate | None = None) -> str:
-    """The new key, which is nowhere kept."""
+def add_key(path: Path, name: str, *, rate: RateLimit | None = None) -> str:
+    """Returns the new key, which is stored nowhere."""
     if not _NAME.fullmatch(name):
-        raise UsageError(f"{name!r} cannot name a key: wanted letters, digits, '.', '_' and '-'.")
+        raise UsageError(f"{name!r} cannot name a key: use letters, digits, '.', '_' and '-'.")
     key = PREFIX + secrets.token_urlsafe(32)
     with locked(path.parent):
         keys = read_keys(path)

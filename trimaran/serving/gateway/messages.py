@@ -1,14 +1,14 @@
-"""What callers send and get, as the published schema shows it."""
+"""The bodies of requests and answers. The OpenAPI description shows them under these names."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Model = Annotated[
+ModelName = Annotated[
     str | None,
-    Field(default=None, max_length=128, description="Which model; may be left out where one of its kind is served."),
+    Field(default=None, max_length=128, description="Which model; optional if only one of its kind is served."),
 ]
 TopK = Annotated[int | None, Field(default=None, ge=1, le=1000)]
 TokenIds = Annotated[list[Annotated[int, Field(ge=0, le=2**31 - 1)]], Field(min_length=1)]
@@ -19,12 +19,18 @@ Texts = Annotated[str | Annotated[list[str], Field(min_length=1)], Field(descrip
 
 PromptName = Annotated[
     str | None,
-    Field(default=None, max_length=128, description="A prompt of the model, by name; by default its default one."),
+    Field(
+        default=None,
+        max_length=128,
+        description="The name of one of the model's prompts; if it is left out, the model's default prompt.",
+    ),
 ]
 
 
-class Request(BaseModel):
+class RequestBody(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    # A body that works, for the OpenAPI description and the page.
+    example: ClassVar[dict[str, Any]]
 
 
 class Usage(BaseModel):
@@ -32,18 +38,24 @@ class Usage(BaseModel):
     total_tokens: int
 
 
-class EmbeddingsRequest(Request):
+class Answered(BaseModel):
+    model: str
+    usage: Usage
+
+
+class EmbeddingsRequest(RequestBody):
+    example = {"input": ["The harbour was quiet.", "A storm came up."]}
     input: Annotated[
         str | Annotated[list[str], Field(min_length=1)] | TokenIds | Annotated[list[TokenIds], Field(min_length=1)],
         Field(description="Texts, or token ids of the model's own vocabulary."),
     ]
-    model: Model
+    model: ModelName
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: Annotated[
         int | None, Field(default=None, ge=1, le=65536, description="Keeps the first numbers of each vector.")
     ]
     prompt_name: PromptName
-    user: Annotated[str | None, Field(default=None, max_length=256, description="Taken, and not used.")]
+    user: Annotated[str | None, Field(default=None, max_length=256, description="Accepted and not used.")]
 
 
 class Embedding(BaseModel):
@@ -52,11 +64,9 @@ class Embedding(BaseModel):
     embedding: Annotated[list[float] | str, Field(description="Numbers, or base64 of little-endian 32-bit floats.")]
 
 
-class EmbeddingsResponse(BaseModel):
+class EmbeddingsResponse(Answered):
     object: Literal["list"]
     data: list[Embedding]
-    model: str
-    usage: Usage
 
 
 class ListedModel(BaseModel):
@@ -72,10 +82,11 @@ class ModelsResponse(BaseModel):
     data: list[ListedModel]
 
 
-class RerankRequest(Request):
+class RerankRequest(RequestBody):
+    example = {"query": "What floats?", "documents": ["A stone sinks.", "A boat floats."]}
     query: str
     documents: Annotated[list[str], Field(min_length=1)]
-    model: Model
+    model: ModelName
     top_n: TopK
     return_documents: bool = False
 
@@ -86,15 +97,43 @@ class Ranked(BaseModel):
     document: str | None = None
 
 
-class RerankResponse(BaseModel):
-    model: str
+class RerankResponse(Answered):
     results: list[Ranked]
-    usage: Usage
 
 
-class ClassifyRequest(Request):
+class ChooseRequest(RequestBody):
+    example = {"text": "It began to rain, so", "choices": ["she opened her umbrella.", "the stone sang."]}
+    text: str
+    choices: Annotated[list[str], Field(min_length=2)]
+    model: ModelName
+
+
+class Choice(BaseModel):
+    index: int
+    score: float
+
+
+class ChooseResponse(Answered):
+    results: list[Choice]
+
+
+class FollowsRequest(RequestBody):
+    example = {"pairs": [["It began to rain.", "She opened her umbrella."]]}
+    pairs: Annotated[
+        list[Annotated[list[str], Field(min_length=2, max_length=2)]],
+        Field(min_length=1, description="Pairs of a text and the text that may follow it."),
+    ]
+    model: ModelName
+
+
+class FollowsResponse(Answered):
+    results: list[float]
+
+
+class ClassifyRequest(RequestBody):
+    example = {"inputs": ["A fine day on the water."]}
     inputs: Inputs
-    model: Model
+    model: ModelName
     top_k: TopK
     labels: Annotated[
         list[str] | None,
@@ -104,7 +143,7 @@ class ClassifyRequest(Request):
         str | None, Field(default=None, max_length=1000, description="For a zero-shot model: a sentence with {}.")
     ]
     multi_label: Annotated[
-        bool | None, Field(default=None, description="For a zero-shot model: labels that do not exclude one another.")
+        bool | None, Field(default=None, description="For a zero-shot model: several labels may be true.")
     ]
 
 
@@ -113,18 +152,18 @@ class Label(BaseModel):
     score: float
 
 
-class ClassifyResponse(BaseModel):
-    model: str
+class ClassifyResponse(Answered):
     results: list[list[Label]]
-    usage: Usage
 
 
-class EntitiesRequest(Request):
+class EntitiesRequest(RequestBody):
+    example = {"inputs": ["Ada Lovelace lived in London."]}
     inputs: Texts
-    model: Model
+    model: ModelName
     aggregation: Literal["none", "simple", "first", "average", "max"] = "simple"
     stride: Annotated[
-        int | None, Field(default=None, ge=1, le=512, description="Reads a long text in pieces that overlap so far.")
+        int | None,
+        Field(default=None, ge=1, le=512, description="Reads a long text in windows that overlap by so many tokens."),
     ]
 
 
@@ -136,19 +175,18 @@ class Entity(BaseModel):
     end: int
 
 
-class EntitiesResponse(BaseModel):
-    model: str
+class EntitiesResponse(Answered):
     results: list[list[Entity]]
-    usage: Usage
 
 
-class AnswerRequest(Request):
+class AnswerRequest(RequestBody):
+    example = {"question": "Where did Ada live?", "context": "Ada Lovelace lived in London."}
     question: str
     context: str
-    model: Model
+    model: ModelName
     top_k: TopK
-    longest: Annotated[int | None, Field(default=None, ge=1, le=512, description="Tokens of the longest answer.")]
-    no_answer: Annotated[bool | None, Field(default=None, description="Whether «no answer» may win.")]
+    longest: Annotated[int | None, Field(default=None, ge=1, le=512, description="The longest answer, in tokens.")]
+    no_answer: Annotated[bool | None, Field(default=None, description="Whether «no answer» is a possible answer.")]
 
 
 class Span(BaseModel):
@@ -158,17 +196,14 @@ class Span(BaseModel):
     end: int
 
 
-class AnswerResponse(BaseModel):
-    model: str
+class AnswerResponse(Answered):
     answers: list[Span]
-    usage: Usage
 
 
-class FillRequest(Request):
-    inputs: Annotated[
-        str | Annotated[list[str], Field(min_length=1)], Field(description="Texts that hold the model's mask token.")
-    ]
-    model: Model
+class FillRequest(RequestBody):
+    example = {"inputs": ["The boat has three [MASK]."]}
+    inputs: Annotated[Texts, Field(description="One text or several, with the model's mask token.")]
+    model: ModelName
     top_k: TopK
 
 
@@ -179,21 +214,20 @@ class Filling(BaseModel):
     sequence: str
 
 
-class FillResponse(BaseModel):
-    model: str
+class FillResponse(Answered):
     results: Annotated[list[list[list[Filling]]], Field(description="For each text, for each mask, the best tokens.")]
-    usage: Usage
 
 
-class EncodeRequest(BaseModel):
-    """bert-as-service's. It took whatever else was sent, so this does."""
+class EncodeRequest(RequestBody):
+    """The request of bert-as-service. Like bert-as-service, it ignores unknown fields."""
 
-    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
+    model_config = ConfigDict(extra="ignore")
+    example = {"id": 1, "texts": ["hello world", "good day ||| good night"], "is_tokenized": False}
 
-    id: Annotated[int | str | None, Field(default=None, description="Given back as it came.")]
+    id: Annotated[int | str | None, Field(default=None, description="Returned unchanged.")]
     texts: Annotated[
         list[str | list[str]],
-        Field(min_length=1, description="Texts, or with is_tokenized lists of tokens; ` ||| ` parts a pair."),
+        Field(min_length=1, description="Texts, or lists of tokens with is_tokenized; ` ||| ` separates a pair."),
     ]
     is_tokenized: bool = False
     prompt_name: PromptName

@@ -1,4 +1,4 @@
-"""What Prometheus may ask: how much, how long, how full, how often refused. No label comes from a caller."""
+"""Metrics for Prometheus: requests, times, queue, refusals. No label comes from a caller."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from trimaran.serving.gateway.admission import Admission
 from trimaran.serving.gateway.catalogue import Catalogue
 
 if TYPE_CHECKING:
-    from trimaran.serving.gateway.endpoints import Call
+    from trimaran.serving.gateway.call import Call
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECONDS = (0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)

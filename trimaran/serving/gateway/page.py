@@ -1,4 +1,4 @@
-"""The page to try the gateway in a browser: one file, nothing from elsewhere."""
+"""The page to try the gateway in a browser: one file that loads nothing from elsewhere."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def html() -> bytes:
 
 
 @cache
-def headers() -> dict[bytes, bytes]:
-    """Only the page's own script and style may run, and only this gateway may be asked."""
+def headers() -> dict[str, str]:
+    """Only the page's own script and style may run, and they may call only this gateway."""
     rules = ["default-src 'none'", "connect-src 'self'", "base-uri 'none'", "form-action 'none'"]
     for directive, pattern in _INLINE.items():
         digests = [base64.b64encode(hashlib.sha256(text).digest()).decode() for text in pattern.findall(html())]
         rules.append(" ".join([directive, *(f"'sha256-{digest}'" for digest in digests)]))
     rules.append("frame-ancestors 'none'")
-    return {b"content-security-policy": "; ".join(rules).encode(), b"referrer-policy": b"no-referrer"}
+    return {"content-security-policy": "; ".join(rules), "referrer-policy": "no-referrer"}

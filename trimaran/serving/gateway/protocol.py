@@ -1,4 +1,4 @@
-"""uvicorn's HTTP with what it leaves out: a time and a size for a request's head, and a number of connections."""
+"""uvicorn's HTTP protocol with limits that it lacks: time and size of a request's head, number of connections."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from trimaran.serving.gateway.settings import Limits, Patience
+from trimaran.serving.gateway.settings import RequestLimits, Timeouts
 
 
-def guarded(limits: Limits, patience: Patience) -> type[HttpToolsProtocol]:
-    """The protocol's class, for uvicorn to make one of for each connection."""
+def guarded(limits: RequestLimits, timeouts: Timeouts) -> type[HttpToolsProtocol]:
+    """The protocol class; uvicorn makes one instance for each connection."""
 
-    class Guarded(HttpToolsProtocol):
+    class GuardedProtocol(HttpToolsProtocol):
         def __init__(self, *arguments: Any, **options: Any) -> None:
             super().__init__(*arguments, **options)
             self._head_bytes = 0
@@ -48,14 +48,14 @@ def guarded(limits: Limits, patience: Patience) -> type[HttpToolsProtocol]:
             super().on_headers_complete()
 
         def on_message_complete(self) -> None:
-            # What follows on this connection is the head of the next request.
+            # The next bytes of this connection are the head of the next request.
             self._in_head = True
             super().on_message_complete()
 
         def _arm(self) -> None:
-            """Once for each head: more bytes of it win no more time."""
+            """Once for each head: sending more bytes of it does not give more time."""
             if self._timer is None:
-                self._timer = self.loop.call_later(patience.head_s, self._give_up)
+                self._timer = self.loop.call_later(timeouts.head_s, self._give_up)
 
         def _disarm(self) -> None:
             if self._timer is not None:
@@ -67,4 +67,4 @@ def guarded(limits: Limits, patience: Patience) -> type[HttpToolsProtocol]:
             if not self.transport.is_closing():
                 self.transport.close()
 
-    return Guarded
+    return GuardedProtocol

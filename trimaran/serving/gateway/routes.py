@@ -1,102 +1,250 @@
-"""The table of paths: what each takes, gives and does."""
+"""The paths of the gateway: what each takes, what it gives, and the function that answers it."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+import base64
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from pydantic import BaseModel
 
-from trimaran.serving.gateway import endpoints, messages
-from trimaran.serving.gateway.endpoints import Call, Reply
+from trimaran.runtime.text import Text
+from trimaran.serving.client import Embeddings
+from trimaran.serving.gateway import messages
+from trimaran.serving.gateway.call import Call, Reply
+from trimaran.serving.gateway.catalogue import ServedModel
+from trimaran.serving.gateway.refusals import Refusal, invalid, not_ready, too_large
+from trimaran.serving.gateway.vocabulary import split_pair
+
+Handler = Callable[[Call, Any], Coroutine[Any, Any, Reply]]
+# A vector whose length differs from 1 by less than this counts as a unit vector.
+_UNIT = 1e-3
 
 
 @dataclass(frozen=True)
-class Route:
-    """`request` is None for GET. An `open` one wants no key, and says nothing that a key protects."""
-
+class GatewayRoute:
     path: str
-    request: type[BaseModel] | None
+    # The schema of the body; None makes it a GET.
+    request: type[messages.RequestBody] | None
     response: type[BaseModel]
-    handle: Callable[[Call, Any], Awaitable[Reply]]
-    summary: str
-    example: Any = None
-    open: bool = False
+    # An open path needs no key. It must not say anything that a key protects.
+    is_open: bool
+    # Its docstring is the summary in the OpenAPI description.
+    handle: Handler
 
     @property
     def method(self) -> str:
         return "POST" if self.request else "GET"
 
 
-ROUTES: dict[str, Route] = {
-    route.path: route
-    for route in (
-        Route(
-            "/v1/embeddings",
-            messages.EmbeddingsRequest,
-            messages.EmbeddingsResponse,
-            endpoints.embeddings,
-            "Vectors of texts, as OpenAI's API has it",
-            {"input": ["The harbour was quiet.", "A storm came up."]},
-        ),
-        Route("/v1/models", None, messages.ModelsResponse, endpoints.models, "The models that are served"),
-        Route(
-            "/rerank",
-            messages.RerankRequest,
-            messages.RerankResponse,
-            endpoints.rerank,
-            "Documents in the order of their fit to a query",
-            {"query": "What floats?", "documents": ["A stone sinks.", "A boat floats."]},
-        ),
-        Route(
-            "/classify",
-            messages.ClassifyRequest,
-            messages.ClassifyResponse,
-            endpoints.classify,
-            "Labels with scores, best first",
-            {"inputs": ["A fine day on the water."]},
-        ),
-        Route(
-            "/entities",
-            messages.EntitiesRequest,
-            messages.EntitiesResponse,
-            endpoints.entities,
-            "Names in texts, with character offsets",
-            {"inputs": ["Ada Lovelace lived in London."]},
-        ),
-        Route(
-            "/answer",
-            messages.AnswerRequest,
-            messages.AnswerResponse,
-            endpoints.answer,
-            "The part of a context that answers a question",
-            {"question": "Where did Ada live?", "context": "Ada Lovelace lived in London."},
-        ),
-        Route(
-            "/fill",
-            messages.FillRequest,
-            messages.FillResponse,
-            endpoints.fill,
-            "The most probable words for each mask",
-            {"inputs": ["The boat has three [MASK]."]},
-        ),
-        Route(
-            "/encode",
-            messages.EncodeRequest,
-            messages.EncodeResponse,
-            endpoints.encode,
-            "Vectors of texts, as bert-as-service has it",
-            {"id": 1, "texts": ["hello world", "good day ||| good night"], "is_tokenized": False},
-        ),
-        Route("/healthz", None, messages.StatusResponse, endpoints.healthy, "Whether the gateway lives", open=True),
-        Route(
-            "/readyz",
-            None,
-            messages.StatusResponse,
-            endpoints.ready,
-            "Whether every model answered its last canary",
-            open=True,
-        ),
+ROUTES: dict[str, GatewayRoute] = {}
+
+
+def _route(
+    path: str, request: type[messages.RequestBody] | None, response: type[BaseModel], *, is_open: bool = False
+) -> Callable[[Handler], Handler]:
+    def register(handle: Handler) -> Handler:
+        ROUTES[path] = GatewayRoute(path, request, response, is_open, handle)
+        return handle
+
+    return register
+
+
+@_route("/v1/embeddings", messages.EmbeddingsRequest, messages.EmbeddingsResponse)
+async def embeddings(call: Call, body: messages.EmbeddingsRequest) -> Reply:
+    """Vectors of texts, as in OpenAI's API."""
+    served = await call.pick(body.model, "embedding")
+    prompt = _known_prompt(served, body.prompt_name)
+    texts = await _embedding_texts(call, served, body.input)
+    vectors = await call.ask(
+        served, texts, lambda client: client.embed(served.name, texts, prompt=prompt), prompt=prompt
     )
-}
+    if body.dimensions is not None:
+        vectors = _shortened(vectors, body.dimensions)
+    encode = _base64 if body.encoding_format == "base64" else np.ndarray.tolist
+    data = [{"object": "embedding", "index": i, "embedding": encode(row)} for i, row in enumerate(vectors)]
+    return {"object": "list", "data": data, **call.reply()}
+
+
+@_route("/v1/models", None, messages.ModelsResponse)
+async def models(call: Call, body: None) -> Reply:
+    """The models that are served."""
+    data = [
+        {"id": served.name, "object": "model", "created": served.created, "owned_by": "trimaran", "task": served.task}
+        for served in call.gateway.catalogue.models
+    ]
+    return {"object": "list", "data": data}
+
+
+@_route("/rerank", messages.RerankRequest, messages.RerankResponse)
+async def rerank(call: Call, body: messages.RerankRequest) -> Reply:
+    """Documents, ranked by how well they fit a query."""
+    served = await call.pick(body.model, "rerank")
+    ranking = await call.ask(
+        served,
+        [(body.query, document) for document in body.documents],
+        lambda client: client.rerank(served.name, body.query, body.documents, top_k=body.top_n),
+    )
+    results: list[Reply] = [{"index": index, "relevance_score": score} for index, score in ranking]
+    if body.return_documents:
+        for result in results:
+            result["document"] = body.documents[result["index"]]
+    return call.reply(results=results)
+
+
+@_route("/choose", messages.ChooseRequest, messages.ChooseResponse)
+async def choose(call: Call, body: messages.ChooseRequest) -> Reply:
+    """Choices for a text with their probabilities, best first."""
+    served = await call.pick(body.model, "multiple-choice")
+    ranking = await call.ask(
+        served,
+        [(body.text, choice) for choice in body.choices],
+        lambda client: client.choose(served.name, body.text, body.choices),
+    )
+    return call.reply(results=[{"index": index, "score": score} for index, score in ranking])
+
+
+@_route("/follows", messages.FollowsRequest, messages.FollowsResponse)
+async def follows(call: Call, body: messages.FollowsRequest) -> Reply:
+    """The probability that a second text follows a first one."""
+    served = await call.pick(body.model, "next-sentence")
+    pairs = [(first, second) for first, second in body.pairs]
+    return call.reply(results=await call.ask(served, pairs, lambda client: client.follows(served.name, pairs)))
+
+
+@_route("/classify", messages.ClassifyRequest, messages.ClassifyResponse)
+async def classify(call: Call, body: messages.ClassifyRequest) -> Reply:
+    """Labels with scores, best first."""
+    served = await call.pick(body.model, "text-classification", "zero-shot-classification")
+    zero_shot = served.task == "zero-shot-classification"
+    if zero_shot and not body.labels:
+        raise invalid("This model needs the labels to choose from.", param="labels")
+    texts: list[Text] = [item if isinstance(item, str) else (item[0], item[1]) for item in _listed(body.inputs)]
+    rankings = await call.ask(
+        served,
+        texts,
+        lambda client: client.classify(
+            served.name, texts, labels=body.labels, template=body.template, multi_label=body.multi_label
+        ),
+        times=len(body.labels or ()) if zero_shot else 1,
+    )
+    return call.reply(
+        results=[[{"label": label, "score": score} for label, score in ranking[: body.top_k]] for ranking in rankings]
+    )
+
+
+@_route("/entities", messages.EntitiesRequest, messages.EntitiesResponse)
+async def entities(call: Call, body: messages.EntitiesRequest) -> Reply:
+    """Names in texts, with character offsets."""
+    served = await call.pick(body.model, "token-classification")
+    texts = _listed(body.inputs)
+    results = await call.ask(
+        served,
+        texts,
+        lambda client: client.entities(served.name, texts, aggregation=body.aggregation, stride=body.stride),
+        whole=body.stride is not None,
+    )
+    return call.reply(results=results)
+
+
+@_route("/answer", messages.AnswerRequest, messages.AnswerResponse)
+async def answer(call: Call, body: messages.AnswerRequest) -> Reply:
+    """The part of a context that answers a question."""
+    served = await call.pick(body.model, "question-answering")
+    pairs = [(body.question, body.context)]
+    results = await call.ask(
+        served,
+        pairs,
+        lambda client: client.answer(
+            served.name, pairs, top_k=body.top_k, longest=body.longest, no_answer=body.no_answer
+        ),
+        whole=True,
+    )
+    return call.reply(answers=results[0])
+
+
+@_route("/fill", messages.FillRequest, messages.FillResponse)
+async def fill(call: Call, body: messages.FillRequest) -> Reply:
+    """The most probable words for each mask."""
+    served = await call.pick(body.model, "fill-mask")
+    texts = _listed(body.inputs)
+    results = await call.ask(served, texts, lambda client: client.fill(served.name, texts, top_k=body.top_k))
+    return call.reply(results=results)
+
+
+@_route("/encode", messages.EncodeRequest, messages.EncodeResponse)
+async def encode(call: Call, body: messages.EncodeRequest) -> Reply:
+    """Vectors of texts, as in bert-as-service."""
+    served = await call.pick(None, "embedding")
+    call.check_count(len(body.texts))
+    if any(isinstance(text, str) == body.is_tokenized for text in body.texts):
+        raise invalid("With is_tokenized every text is a list of tokens, without it a string.", param="texts")
+    texts = [
+        split_pair(text if isinstance(text, str) else served.vocabulary.text_of_tokens(text)) for text in body.texts
+    ]
+    prompt = _known_prompt(served, body.prompt_name)
+    vectors = await call.ask(
+        served, texts, lambda client: client.embed(served.name, texts, prompt=prompt), prompt=prompt
+    )
+    return {"id": body.id, "result": vectors.tolist(), "status": 200}
+
+
+@_route("/healthz", None, messages.StatusResponse, is_open=True)
+async def healthy(call: Call, body: None) -> Reply:
+    """Whether the gateway runs."""
+    return {"status": "ok"}
+
+
+@_route("/readyz", None, messages.StatusResponse, is_open=True)
+async def ready(call: Call, body: None) -> Reply:
+    """Whether every model answered its last canary."""
+    if not call.gateway.catalogue.ready:
+        raise not_ready("Not every model answers.")
+    return {"status": "ready"}
+
+
+async def _embedding_texts(call: Call, served: ServedModel, inputs: Any) -> list[str]:
+    """The texts of OpenAI's `input`: one text, several, the token ids of one text, or those of several."""
+    if isinstance(inputs, str):
+        return [inputs]
+    if isinstance(inputs[0], int):
+        inputs = [inputs]
+    call.check_count(len(inputs))
+    if isinstance(inputs[0], str):
+        return list(inputs)
+    longest, limit = max(len(ids) for ids in inputs), served.vocabulary.longest
+    if longest > limit:
+        raise too_large("The token ids of an input", longest, limit, param="input")
+    # Each is decoded and encoded again to be sure. A full batch of them would delay other requests.
+    return await asyncio.to_thread(lambda: [served.vocabulary.text_of_ids(ids, i) for i, ids in enumerate(inputs)])
+
+
+def _known_prompt(served: ServedModel, name: str | None) -> str | None:
+    """The name of the prompt. Raises Refusal (400) if the model has no such prompt."""
+    known = served.vocabulary.prompts
+    if name is not None and name not in known:
+        choice = f"Known: {', '.join(known)}." if known else "It has no prompts."
+        raise Refusal(400, "unknown_prompt", f"This model has no prompt {name!r}. {choice}", param="prompt_name")
+    return name
+
+
+def _shortened(vectors: Embeddings, width: int) -> Embeddings:
+    """The first numbers of each vector. Unit vectors are scaled back to unit length."""
+    if width > vectors.shape[1]:
+        raise invalid(f"The model's vectors have {vectors.shape[1]} numbers.", param="dimensions")
+    kept = vectors[:, :width]
+    lengths = np.linalg.norm(kept, axis=1, keepdims=True)
+    if np.all(np.abs(np.linalg.norm(vectors, axis=1) - 1) < _UNIT) and np.all(lengths > 0):
+        kept = kept / lengths
+    return np.asarray(kept, np.float32)
+
+
+def _base64(row: Embeddings) -> str:
+    return base64.b64encode(row.astype("<f4", copy=False).tobytes()).decode("ascii")
+
+
+def _listed(inputs: Any) -> list[Any]:
+    return [inputs] if isinstance(inputs, str) else list(inputs)

@@ -1,4 +1,4 @@
-"""What a gateway is told at its start."""
+"""The settings that a gateway starts with."""
 
 from __future__ import annotations
 
@@ -11,65 +11,79 @@ from pydantic import Field
 from trimaran.core.spec import Frozen
 
 
-class Limits(Frozen):
-    """What one request may hold."""
+class RequestLimits(Frozen):
+    """The largest request that is accepted."""
 
     body_bytes: int = Field(default=8 << 20, ge=1)
     texts: int = Field(default=2048, ge=1)
-    characters: int = Field(default=200_000, ge=1, description="Of one text.")
-    tokens: int = Field(default=300_000, ge=1, description="Of all texts, after each is cut to the model's longest.")
+    # Of one text.
+    characters: int = Field(default=200_000, ge=1)
+    # Of all texts, after each is cut to the length that the model reads.
+    tokens: int = Field(default=300_000, ge=1)
+    # Request line and headers.
     head_bytes: int = Field(default=32 << 10, ge=1024)
+    # Open connections of all callers together.
     connections: int = Field(default=4096, ge=1)
 
 
-class Patience(Frozen):
+class Timeouts(Frozen):
     """Seconds."""
 
-    head_s: float = Field(default=10.0, gt=0, description="For the head of a request, from the connection's start.")
+    # For the request line and headers, from the first byte or the start of the connection.
+    head_s: float = Field(default=10.0, gt=0)
     body_s: float = Field(default=20.0, gt=0)
-    queue_s: float = Field(default=5.0, gt=0, description="In the queue before the model is asked.")
-    answer_s: float = Field(default=30.0, gt=0, description="For the whole of a request once it is read.")
-    idle_s: float = Field(default=30.0, gt=0, description="Between two requests of a connection.")
-    drain_s: float = Field(default=20.0, gt=0, description="For requests in flight when the gateway ends.")
+    # In the queue, before the request goes to Triton.
+    queue_s: float = Field(default=5.0, gt=0)
+    # For the whole request, from the moment its body is read.
+    answer_s: float = Field(default=30.0, gt=0)
+    # Between two requests of one connection.
+    idle_s: float = Field(default=30.0, gt=0)
+    # For the requests in flight when the gateway shuts down.
+    drain_s: float = Field(default=20.0, gt=0)
 
 
-class Rate(Frozen):
-    """A bucket that fills by `per_s` up to `burst`; each request takes one."""
+class RateLimit(Frozen):
+    """A token bucket: it fills by `per_s` a second up to `burst`, and each request takes one token."""
 
     per_s: float = Field(gt=0)
     burst: float = Field(ge=1)
 
 
-class Settings(Frozen):
-    """`keys` is None where no key is wanted. `in_flight` counts texts that Triton has at one time."""
-
+class GatewaySettings(Frozen):
+    # The model repository that Triton serves; tokenizers are read from it.
     repository: Path
+    # host:port
     triton_url: str
     triton_protocol: Literal["grpc", "http"] = "grpc"
     host: str = "127.0.0.1"
+    # 0 picks a free port.
     port: int = Field(default=8080, ge=0, le=65535)
+    # The key file, or None when callers need no key.
     keys: Path | None = None
-    limits: Limits = Limits()
-    patience: Patience = Patience()
-    rate: Rate | None = None
+    limits: RequestLimits = RequestLimits()
+    timeouts: Timeouts = Timeouts()
+    # Of one caller; None means no limit.
+    rate: RateLimit | None = None
+    # The number of texts that Triton has at one time.
     in_flight: int = Field(default=64, ge=1)
+    # The number of requests that may wait.
     queue: int = Field(default=512, ge=0)
+    # Seconds between two rounds of canaries.
     canary_s: float = Field(default=5.0, gt=0)
+    # Origins whose web pages may call.
     cors: tuple[str, ...] = ()
     tls_certificate: Path | None = None
     tls_key: Path | None = None
+    # None means standard error.
     access_log: Path | None = None
+    # The OpenTelemetry collector; "" sends no spans.
     otlp_endpoint: str = ""
 
     @property
     def is_loopback(self) -> bool:
-        return is_loopback(self.host)
-
-
-def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False

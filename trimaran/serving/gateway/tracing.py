@@ -1,4 +1,4 @@
-"""Traces that begin at a caller and go on to Triton, by the W3C's `traceparent`; spans where a collector is named."""
+"""Traces by the W3C's `traceparent` header, from the caller to Triton; spans are sent if there is a collector."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 from trimaran.core.errors import UnavailableError
 
-HEADER = "traceparent"
-# A collector that is away must not hold up the end.
+TRACEPARENT = "traceparent"
+# A collector that does not answer must not delay the shutdown.
 _EXPORT_S = 2
-_TRACEPARENT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+_VALID = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 class Trace:
-    """One request's: what goes on to Triton, its id for the log, and the span if there is one."""
+    """Of one request: the headers for Triton, the id for the log, and the span if there is one."""
 
     def __init__(self, traceparent: str = "", span: Any = None) -> None:
         self.traceparent = traceparent
@@ -24,7 +24,7 @@ class Trace:
 
     @property
     def headers(self) -> dict[str, str]:
-        return {HEADER: self.traceparent} if self.traceparent else {}
+        return {TRACEPARENT: self.traceparent} if self.traceparent else {}
 
     @property
     def trace_id(self) -> str:
@@ -36,7 +36,7 @@ class Trace:
 
 
 class Tracer:
-    """Without a collector the caller's own `traceparent` goes on unchanged."""
+    """Without a collector, the caller's own `traceparent` is sent on unchanged."""
 
     def __init__(self, endpoint: str = "", *, exporter: Any = None) -> None:
         self._tracer: Any = None
@@ -46,8 +46,8 @@ class Tracer:
             self._tracer = self._provider.get_tracer("trimaran.serving.gateway")
 
     @contextlib.contextmanager
-    def request(self, route: str, given: str) -> Iterator[Trace]:
-        traceparent = given if _TRACEPARENT.fullmatch(given) else ""
+    def request(self, route: str, sent: str) -> Iterator[Trace]:
+        traceparent = sent if _VALID.fullmatch(sent) else ""
         if self._tracer is None:
             yield Trace(traceparent)
             return
@@ -55,11 +55,11 @@ class Tracer:
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
         propagator = TraceContextTextMapPropagator()
-        parent = propagator.extract({HEADER: traceparent}) if traceparent else None
+        parent = propagator.extract({TRACEPARENT: traceparent}) if traceparent else None
         with self._tracer.start_as_current_span(route, context=parent, kind=SpanKind.SERVER) as span:
             carrier: dict[str, str] = {}
             propagator.inject(carrier)
-            yield Trace(carrier.get(HEADER, ""), span)
+            yield Trace(carrier.get(TRACEPARENT, ""), span)
 
     def close(self) -> None:
         if self._provider is not None:
@@ -78,7 +78,7 @@ def _provider(endpoint: str, exporter: Any) -> Any:
             exporter = OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces", timeout=_EXPORT_S)
     except ImportError as error:
         raise UnavailableError(
-            f"Sending traces wants OpenTelemetry: {error}.", hint="pip install 'trimaran[otel]' -c constraints.txt"
+            f"Sending traces needs OpenTelemetry: {error}.", hint="pip install 'trimaran[otel]' -c constraints.txt"
         ) from error
     provider = TracerProvider(resource=Resource.create({"service.name": "trimaran-gateway"}))
     provider.add_span_processor(BatchSpanProcessor(exporter))

@@ -1,32 +1,32 @@
-"""A served model's own tokenizer, for what must be known before the model is asked: counts, limits, ids, tokens."""
+"""The tokenizer of a served model, for what the gateway must know before it asks: token counts, ids, tokens."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from trimaran.runtime.text import Text, prompt_words, prompted
 from trimaran.serving.gateway.refusals import invalid
 
 TOKENIZER_FILE = "tokenizer.json"
 SERVING_FILE = "serving.json"
-_PAIR = "|||"
+_PAIR_SEPARATOR = "|||"
 
 
 def tokenizer_file(version: Path) -> Path:
-    """The model's own, or where it is an ensemble its tokenising stage's."""
+    """The model's own file, or that of the tokenizing stage if the model is an ensemble."""
     own = version / TOKENIZER_FILE
     stage = version.parent.with_name(f"{version.parent.name}_tokenizer") / version.name / TOKENIZER_FILE
     return own if own.is_file() else stage
 
 
-class Counted(NamedTuple):
-    """`tokens` that the model reads, and how many texts it reads only the beginning of."""
-
+class TokenCount(NamedTuple):
+    # The tokens that the model reads.
     tokens: int
-    cut: int
+    # The number of texts of which the model reads only the beginning.
+    truncated: int
 
 
 class Vocabulary:
@@ -34,32 +34,35 @@ class Vocabulary:
         """`version` is a model's version folder. Raises OSError or ValueError when it is not one of ours."""
         from tokenizers import Tokenizer
 
-        # Read here, so that a missing file is an OSError: the tokenizer's own error is a bare Exception.
+        # Read here, so that a missing file is an OSError: the tokenizer raises a bare Exception.
         text = tokenizer_file(version).read_text(encoding="utf-8")
         self._tokenizer = Tokenizer.from_str(text)
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
-        self._glue = str(json.loads(text)["model"].get("continuing_subword_prefix") or "")
+        self._subword_prefix = str(json.loads(text)["model"].get("continuing_subword_prefix") or "")
         settings = json.loads((version / SERVING_FILE).read_text(encoding="utf-8"))
         self.longest = int(settings["profile"]["sequence"]["maximum"])
-        # Models that were laid out before there were prompts say nothing of them.
-        self.prompts: dict[str, str] = dict(settings["tokenizer"].get("prompts", {}))
-        self._default_prompt = str(settings["tokenizer"].get("default_prompt", ""))
+        # The files of older models have no prompts.
+        tokenizer = settings.get("tokenizer", {})
+        self.prompts: dict[str, str] = dict(tokenizer.get("prompts", {}))
+        self._default_prompt = str(tokenizer.get("default_prompt", ""))
 
-    def counted(self, texts: Sequence[Text], *, whole: bool = False, prompt: str | None = None) -> Counted:
-        """Counts as the model reads them, with its default prompt or the named one. With `whole`, long texts are read
-        to their end.
+    def count(self, texts: Sequence[Text], *, whole: bool = False, prompt: str | None = None) -> TokenCount:
+        """Counts what the model reads, with its default prompt or the named one. With `whole`, it reads long texts to
+        their end.
         """
         if words := prompt_words(self.prompts, self._default_prompt, prompt):
             texts = [prompted(text, words) for text in texts]
-        lengths = [len(found.ids) for found in self._encoded(texts)]
+        # A pair whose second part is empty is encoded as a single text.
+        inputs = [text[0] if isinstance(text, tuple) and not text[1] else text for text in texts]
+        lengths = [len(encoding.ids) for encoding in self._tokenizer.encode_batch_fast(inputs)]
         if whole:
-            return Counted(sum(lengths), 0)
-        return Counted(
+            return TokenCount(sum(lengths), 0)
+        return TokenCount(
             sum(min(length, self.longest) for length in lengths), sum(length > self.longest for length in lengths)
         )
 
-    def text_of_ids(self, ids: Sequence[int], place: int) -> str:
+    def text_of_ids(self, ids: Sequence[int], index: int) -> str:
         """The text that the model reads as exactly these ids, with or without its special tokens around them."""
         if max(ids) < self._tokenizer.get_vocab_size():
             for inner in (ids, ids[1:-1], ids[:-1], ids[1:]):
@@ -68,21 +71,17 @@ class Vocabulary:
                 if bare or self._tokenizer.encode(text).ids == list(ids):
                     return text
         raise invalid(
-            f"The token ids at {place} are not what this model's tokenizer makes of any text. "
+            f"The token ids at {index} are not what this model's tokenizer makes of any text. "
             "Send texts, or ids of its own vocabulary.",
             param="input",
         )
 
     def text_of_tokens(self, tokens: Sequence[str]) -> str:
         joined = " ".join(tokens)
-        return joined.replace(f" {self._glue}", "") if self._glue else joined
-
-    def _encoded(self, texts: Sequence[Text]) -> list[Any]:
-        given = [text[0] if isinstance(text, tuple) and not text[1] else text for text in texts]
-        return list(self._tokenizer.encode_batch_fast(given))
+        return joined.replace(f" {self._subword_prefix}", "") if self._subword_prefix else joined
 
 
-def parted(text: str) -> Text:
-    """`first ||| second` is a pair, as bert-as-service has it."""
-    first, mark, second = text.partition(_PAIR)
-    return (first.strip(), second.strip()) if mark else text
+def split_pair(text: str) -> Text:
+    """`first ||| second` is a pair, as in bert-as-service."""
+    first, separator, second = text.partition(_PAIR_SEPARATOR)
+    return (first.strip(), second.strip()) if separator else text

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import http.client
+import json
 import time
 from typing import Any, NamedTuple
 
 from trimaran.core.errors import NotReady, RequestFailed
-from trimaran.serving.triton.readiness import call
 
 _LOAD_TIMEOUT_S = 300.0
 
@@ -90,3 +90,16 @@ def _ask(address: tuple[str, int], path: str, body: Any, *, timeout_s: float) ->
         reason = " ".join(text.split("\nAt:")[0].split())[:400] or "no reason given"
         raise RequestFailed(f"Triton refused {path}: {reason.rstrip('.')}.", status=status)
     return answer
+
+
+def call(address: tuple[str, int], path: str, body: Any = None, *, timeout_s: float) -> tuple[int, Any]:
+    """One request on its own connection: an idle connection would hold up the server's exit."""
+    connection = http.client.HTTPConnection(*address, timeout=timeout_s)
+    try:
+        method, payload = ("GET", None) if body is None else ("POST", json.dumps(body))
+        connection.request(method, path, body=payload, headers={"Connection": "close"})
+        response = connection.getresponse()
+        text = response.read()
+        return response.status, json.loads(text) if text else {}
+    finally:
+        connection.close()

@@ -8,19 +8,19 @@ import logging
 import os
 import select
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 from typing import Any, Unpack
 
 from trimaran.core.errors import ToolError, TrimaranError, error_from_json
+from trimaran.core.spec import Frozen
 from trimaran.core.store import default_home
 from trimaran.serving.triton.flags import EXIT_TIMEOUT_S
 from trimaran.serving.triton.server import DEADLINE_S, LaunchOptions, Server, launch
+from trimaran.serving.triton.spawning import spawn
 from trimaran.serving.triton.states import Running, StateFile, running, send, start_ticks
 from trimaran.serving.triton.watchdog import DEFAULT_SETTINGS, ServerGone, Watchdog, WatchdogSettings
 from trimaran.serving.triton.watched_server import LiveServer
@@ -32,6 +32,14 @@ _STOP_DEADLINE_S = EXIT_TIMEOUT_S + 30.0
 
 __all__ = ["Running", "running", "serve_detached", "serve_forever", "stop"]
 log = logging.getLogger(__name__)
+
+
+class _Request(Frozen):
+    """What a supervisor is started with."""
+
+    repository: Path
+    watchdog: WatchdogSettings
+    options: LaunchOptions
 
 
 class _Ended(BaseException):
@@ -93,33 +101,13 @@ def serve_detached(
     repository: Path, *, watchdog: WatchdogSettings = DEFAULT_SETTINGS, **options: Unpack[LaunchOptions]
 ) -> Running:
     """Starts a supervisor in its own session and returns when its server has answered its canaries."""
-    answers, answer = os.pipe()
-    log_file = options.get("log_file")
-    request = json.dumps(
-        {
-            **options,
-            "repository": str(repository.absolute()),
-            "log_file": str(log_file.absolute()) if log_file else None,
-            "watchdog": asdict(watchdog),
-        }
-    )
+    if log_file := options.get("log_file"):
+        options["log_file"] = log_file.absolute()
+    request = _Request(repository=repository.absolute(), watchdog=watchdog, options=options).model_dump_json()
     supervisor_log = default_home() / "logs" / "supervisor.log"
-    supervisor_log.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with supervisor_log.open("ab") as stream:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "trimaran.serving.triton.daemon", str(answer), request],
-                stdin=subprocess.DEVNULL,
-                stdout=stream,
-                stderr=subprocess.STDOUT,
-                pass_fds=(answer,),
-                start_new_session=True,
-            )
-    except BaseException:
-        os.close(answers)
-        raise
-    finally:
-        os.close(answer)
+    answers, answer = os.pipe()
+    command = [sys.executable, "-m", "trimaran.serving.triton.daemon", str(answer), request]
+    process = spawn(command, log_file=supervisor_log, keeps=answer, other_end=answers)
     with os.fdopen(answers, "rb") as stream:
         ready, _, _ = select.select([stream], [], [], options.get("deadline_s", DEADLINE_S) + 30)
         line = stream.readline() if ready else b""
@@ -208,7 +196,7 @@ def _signals_as_exceptions() -> Iterator[_Signals]:
             signal.signal(number, handler)
 
 
-def _supervise(answer: int, request: dict[str, Any]) -> int:
+def _supervise(answer: int, request: _Request) -> int:
     """The supervisor process of `serve_detached`: tells it through `answer` once how the start went."""
     told = False
 
@@ -218,12 +206,14 @@ def _supervise(answer: int, request: dict[str, Any]) -> int:
         with os.fdopen(answer, "w", encoding="utf-8") as stream:
             stream.write(json.dumps(message) + "\n")
 
-    request["repository"] = Path(request["repository"])
-    request["log_file"] = Path(request["log_file"]) if request["log_file"] else None
-    request["watchdog"] = WatchdogSettings(**request["watchdog"])
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
-        serve_forever(**request, on_ready=lambda state: tell({"running": state.model_dump(mode="json")}))
+        serve_forever(
+            request.repository,
+            watchdog=request.watchdog,
+            on_ready=lambda state: tell({"running": state.model_dump(mode="json")}),
+            **request.options,
+        )
     except TrimaranError as error:
         if told:
             raise
@@ -233,4 +223,4 @@ def _supervise(answer: int, request: dict[str, Any]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(_supervise(int(sys.argv[1]), json.loads(sys.argv[2])))
+    sys.exit(_supervise(int(sys.argv[1]), _Request.model_validate_json(sys.argv[2])))

@@ -6,11 +6,11 @@ Triton's readiness is not enough: a model whose Python stub died, or runs with t
 from __future__ import annotations
 
 import http.client
-import json
 import math
 from typing import Any
 
 from trimaran.core.errors import NotReady
+from trimaran.serving.triton.control import call, index
 from trimaran.serving.triton.ports import HOST
 
 _INTEGERS = ("TYPE_INT64", "TYPE_INT32")
@@ -26,11 +26,8 @@ def is_ready(port: int, *, timeout_s: float = 2.0) -> bool:
     return status == 200
 
 
-def loaded_models(port: int, *, timeout_s: float = 10.0) -> tuple[str, ...]:
-    status, body = call((HOST, port), "/v2/repository/index", {}, timeout_s=timeout_s)
-    if status != 200:
-        raise NotReady(f"Triton at {HOST}:{port} did not list its models (status {status}).")
-    return tuple(sorted({str(item["name"]) for item in body if item.get("state") == "READY"}))
+def loaded_models(port: int) -> tuple[str, ...]:
+    return tuple(sorted({entry.name for entry in index((HOST, port)) if entry.state == "READY"}))
 
 
 def send_canary(port: int, model: str, *, timeout_s: float = 60.0, priority: int | None = None) -> None:
@@ -85,16 +82,3 @@ def _canary_inputs(config: dict[str, Any]) -> list[dict[str, Any]]:
 def _makes_sense(numbers: list[float]) -> bool:
     """A stub with the wrong numpy answers zeros. An empty answer is fine: a text may have no sparse weights."""
     return not numbers or (all(math.isfinite(value) for value in numbers) and any(numbers))
-
-
-def call(address: tuple[str, int], path: str, body: Any = None, *, timeout_s: float) -> tuple[int, Any]:
-    """One request on its own connection: an idle connection would hold up the server's exit."""
-    connection = http.client.HTTPConnection(*address, timeout=timeout_s)
-    try:
-        method, payload = ("GET", None) if body is None else ("POST", json.dumps(body))
-        connection.request(method, path, body=payload, headers={"Connection": "close"})
-        response = connection.getresponse()
-        text = response.read()
-        return response.status, json.loads(text) if text else {}
-    finally:
-        connection.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -15,24 +14,23 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TypedDict, Unpack, cast
+from typing import Unpack, cast
 
 import psutil
+from typing_extensions import TypedDict  # pydantic reads this one on Python 3.11
 
-from trimaran.core.errors import NotReady, ToolError, UsageError
+from trimaran.core.errors import ServerError, ToolError, UsageError
 from trimaran.core.repository import model_folders, models_in
-from trimaran.core.store import default_home, sweep
+from trimaran.core.store import sweep
 from trimaran.runtime.pulse import FOLDER
 from trimaran.serving.triton import control, installation, keeper, ports, processes, readiness
 from trimaran.serving.triton.flags import EXIT_TIMEOUT_S, address_flags, server_flags, tracing_flags
+from trimaran.serving.triton.server_log import lost_its_port, new_log, reason_in
+from trimaran.serving.triton.spawning import spawn
 
 DEADLINE_S = 120.0
 _PORT_ATTEMPTS = 5
 _POLL_S = 0.05
-_KEPT_LOGS = 20
-_FAILURE = re.compile(
-    r"failed to load '[^']*' version \d+: (?P<reason>.*)|^error: (?P<error>.*)|Poll failed (?P<poll>.*)"
-)
 
 log = logging.getLogger(__name__)
 
@@ -113,7 +111,7 @@ class Server:
     def failure(self, what: str) -> ToolError:
         """The error of a server that did not do `what`, with the reason from its log."""
         return ToolError(
-            f"Triton {what}: {_reason(self.log)}",
+            f"Triton {what}: {reason_in(self.log)}",
             hint=f"The log is {self.log}.",
             log=str(self.log),
             command=self._command,
@@ -160,8 +158,7 @@ def launch(repository: Path, **options: Unpack[LaunchOptions]) -> Server:
         raise UsageError(f"{repository} holds no models to serve.", hint="`trimaran deploy` fills a repository.")
     triton = installation.find()
     sweep(repository)
-    log_file = options.get("log_file") or _new_log()
-    log_file.parent.mkdir(parents=True, exist_ok=True)
+    log_file = options.get("log_file") or new_log()
     flags = _flags(repository, options)
     wanted_ports = {kind: cast(int | None, options.get(f"{kind}_port")) for kind in ports.Ports._fields}
     for _ in range(_PORT_ATTEMPTS):
@@ -240,23 +237,9 @@ def _spawn(
     allowed = ",".join(map(str, sorted(os.sched_getaffinity(0))[:cpus]))
     guard = [sys.executable, "-I", str(Path(keeper.__file__)), allowed]
     guard += [str(watched), str(EXIT_TIMEOUT_S + 5), shm_prefix]
-    try:
-        with log_file.open("ab") as stream:
-            process = subprocess.Popen(
-                [*guard, str(folder), *command],
-                env=triton.environment() | {FOLDER: str(folder / "pulses")},
-                stdin=subprocess.DEVNULL,
-                stdout=stream,
-                stderr=subprocess.STDOUT,
-                pass_fds=(watched,),
-                start_new_session=True,
-            )
-    except BaseException:
-        os.close(lifeline)
-        raise
-    finally:
-        os.close(watched)
-    return process, lifeline
+    environment = triton.environment() | {FOLDER: str(folder / "pulses")}
+    command = [*guard, str(folder), *command]
+    return spawn(command, log_file=log_file, keeps=watched, other_end=lifeline, env=environment), lifeline
 
 
 def _wait(server: Server, deadline_s: float) -> bool:
@@ -264,7 +247,7 @@ def _wait(server: Server, deadline_s: float) -> bool:
     end = time.monotonic() + deadline_s
     while not readiness.is_ready(server.ports.http):
         if not server.alive():
-            if "already in use" in _read(server.log):
+            if lost_its_port(server.log):
                 return False
             raise server.failure("did not start")
         if time.monotonic() > end:
@@ -272,27 +255,6 @@ def _wait(server: Server, deadline_s: float) -> bool:
         time.sleep(_POLL_S)
     try:
         server.prove()
-    except NotReady as error:
+    except ServerError as error:
         raise server.failure(f"started, but {error.message}") from error
     return True
-
-
-def _new_log() -> Path:
-    """In the home's `logs`, of which the last few are kept."""
-    folder = default_home() / "logs"
-    logs = sorted(folder.glob("triton-*.log"), key=lambda path: path.stat().st_mtime)
-    for path in logs[: -_KEPT_LOGS + 1]:
-        path.unlink(missing_ok=True)
-    return folder / f"triton-{uuid.uuid4().hex[:12]}.log"
-
-
-def _reason(log_file: Path) -> str:
-    """The lines of the log that say what went wrong, or else its last lines."""
-    lines = _read(log_file).splitlines()
-    failures = [match.group(match.lastgroup or 0) for line in lines if (match := _FAILURE.search(line))]
-    quoted = failures[:3] or [line.strip() for line in lines if line.strip()][-5:]
-    return " | ".join(line.replace("\\n", " ").strip()[:400] for line in quoted) or "its log is empty."
-
-
-def _read(path: Path) -> str:
-    return path.read_bytes()[-65536:].decode("utf-8", "replace") if path.is_file() else ""

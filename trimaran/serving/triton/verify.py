@@ -10,8 +10,9 @@ import numpy as np
 from trimaran.core.artifact import Check
 from trimaran.core.errors import QualityError
 from trimaran.core.spec import Frozen
-from trimaran.judging.golden import Golden, Row, columns_of
-from trimaran.judging.wire_fidelity import Tensors, wire_change, wire_fidelity
+from trimaran.core.tasks.task import RequestRow, WireTensors
+from trimaran.judging.golden import Golden, columns_of
+from trimaran.judging.wire_fidelity import wire_change, wire_fidelity
 from trimaran.serving.client.calls import Ask, Model
 from trimaran.serving.client.synchronous import Client
 
@@ -78,10 +79,10 @@ def require_faithful(verification: Verification) -> None:
         )
 
 
-def ask(client: Client, name: str, rows: Sequence[Row], *, outputs: Sequence[str]) -> Tensors:
+def ask(client: Client, name: str, rows: Sequence[RequestRow], *, outputs: Sequence[str]) -> WireTensors:
     """The outputs for all rows, in as few requests as the model's batch allows."""
 
-    def build(model: Model) -> Ask[Tensors]:
+    def build(model: Model) -> Ask[WireTensors]:
         size = model.max_batch_size
         requests = tuple(columns_of(rows[begin : begin + size]) for begin in range(0, len(rows), size))
         return Ask(requests, tuple(outputs), joined)
@@ -89,7 +90,7 @@ def ask(client: Client, name: str, rows: Sequence[Row], *, outputs: Sequence[str
     return client.ask(name, build)
 
 
-def joined(parts: Sequence[Tensors]) -> Tensors:
+def joined(parts: Sequence[WireTensors]) -> WireTensors:
     """The parts of one answer. Rows of different widths are filled up as the wire contract says."""
     return {name: _stacked([part[name] for part in parts]) for name in parts[0]}
 
@@ -106,7 +107,7 @@ def _stacked(arrays: Sequence[np.ndarray]) -> np.ndarray:  # type: ignore[type-a
     return whole
 
 
-def _require_same_kind(name: str, wanted: Tensors, served: Tensors) -> None:
+def _require_same_kind(name: str, wanted: WireTensors, served: WireTensors) -> None:
     """Raises QualityError where no metric can be computed: other labels, or vectors of another width."""
     labels = [
         {bytes(label) for label in side["LABELS"].ravel()} if "LABELS" in side else set() for side in (wanted, served)
@@ -119,7 +120,7 @@ def _require_same_kind(name: str, wanted: Tensors, served: Tensors) -> None:
         raise QualityError(f"{name} was proven with vectors of shape {shapes[0]}; the server gives {shapes[1]}.")
 
 
-def _cut(tensors: Tensors, rows: int) -> Mapping[str, np.ndarray]:  # type: ignore[type-arg]
+def _cut(tensors: WireTensors, rows: int) -> Mapping[str, np.ndarray]:  # type: ignore[type-arg]
     return {name: array[:rows] for name, array in tensors.items()}
 
 

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from trimaran.core.distances import cosine_distances, max_abs_difference, neighbour_overlaps, scale_of
+from trimaran.core.tasks import TASKS
+
+embedding_fidelity = TASKS["embedding"].fidelity
+classification = TASKS["text-classification"]
+ROWS = np.random.default_rng(3).standard_normal((40, 16)).astype(np.float32)
+
+
+def test_equal_vectors_are_perfect_by_every_metric() -> None:
+    found = embedding_fidelity({"embedding": ROWS}, {"embedding": ROWS.copy()})
+    assert found["neighbour_overlap"] == 1.0
+    assert found["rank_correlation"] == pytest.approx(1.0)
+    assert found["mean_cosine_distance"] == pytest.approx(0.0, abs=1e-15)
+
+
+def test_a_scaled_vector_has_no_cosine_distance_but_a_difference() -> None:
+    assert cosine_distances(ROWS, 2 * ROWS) == pytest.approx(0.0, abs=1e-12)
+    assert max_abs_difference(ROWS, 2 * ROWS) == pytest.approx(np.abs(ROWS).max())
+
+
+def test_unrelated_vectors_share_few_neighbours() -> None:
+    other = np.random.default_rng(4).standard_normal(ROWS.shape)
+    assert neighbour_overlaps(ROWS, other).mean() < 0.5
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_broken_number_is_infinitely_far(bad: float) -> None:
+    broken = ROWS.copy()
+    broken[0, 0] = bad
+    assert max_abs_difference(ROWS, broken) == np.inf
+
+
+def test_labels_and_probabilities_are_compared_not_logits() -> None:
+    wanted, shifted = {"logits": np.array([[1.0, 2.0], [3.0, 0.0]])}, {"logits": np.array([[6.0, 7.0], [8.0, 5.0]])}
+    assert classification.fidelity(wanted, shifted)["label_agreement"] == 1.0
+    assert classification.change.value(wanted, shifted) == pytest.approx(0.0, abs=1e-7)
+    flipped = {"logits": np.array([[2.0, 1.0], [3.0, 0.0]])}
+    assert classification.fidelity(wanted, flipped)["label_agreement"] == 0.5
+
+
+def test_differences_are_relative_only_where_values_are_large() -> None:
+    assert scale_of(np.array([0.5, -0.25])) == 1.0
+    assert scale_of(np.array([-12.0, 3.0, np.inf])) == 12.0
+
+
+def test_a_few_texts_that_move_far_are_in_the_tail_and_not_in_the_mean() -> None:
+    wanted = {"logits": np.zeros((400, 2), np.float32)}
+    found = {"logits": wanted["logits"].copy()}
+    found["logits"][7] = [0.2, 0.0]
+    metrics = classification.fidelity(wanted, found)
+    assert metrics["mean_probability_change"] < 0.005
+    assert metrics["tail_probability_change"] == pytest.approx(1 / (1 + np.exp(-0.2)) - 0.5)
+
+
+def test_the_tail_of_independent_labels_is_by_the_label_that_moved_most() -> None:
+    wanted = {"label_probabilities": np.full((400, 3), 0.5)}
+    found = {"label_probabilities": wanted["label_probabilities"] + [0.0, 0.03, -0.01]}
+    assert classification.fidelity(wanted, found)["tail_probability_change"] == pytest.approx(0.03)
+
+
+def test_the_tail_of_a_regression_is_relative_to_its_largest_value() -> None:
+    wanted = {"values": np.linspace(0, 5, 400)[:, None]}
+    found = {"values": wanted["values"] + 0.05}
+    assert classification.fidelity(wanted, found)["tail_probability_change"] == pytest.approx(0.01)
+
+
+def test_the_tail_of_vectors_is_the_distance_of_the_one_that_turned() -> None:
+    wanted = {"embedding": np.tile(np.eye(4)[0], (400, 1)) + np.random.default_rng(1).normal(0, 0.1, (400, 4))}
+    turned = {"embedding": wanted["embedding"].copy()}
+    turned["embedding"][3] = -turned["embedding"][3]
+    metrics = embedding_fidelity(wanted, turned)
+    assert metrics["tail_cosine_distance"] == pytest.approx(2.0)
+    assert metrics["mean_cosine_distance"] == pytest.approx(2.0 / 400)

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.tiny import PROFILE, tiny_artifact
+from trimaran.core.errors import ChildError
+from trimaran.core.progress import SilentProgress
+from trimaran.core.store import Store
+from trimaran.core.tasks import gates_for
+from trimaran.pipeline import proving
+from trimaran.pipeline.plan import DeployRun
+from trimaran.quantize.candidates import candidate
+
+
+def test_where_eager_fails_it_is_said_so_and_no_candidate_is_blamed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = tiny_artifact(tmp_path)
+    plan: Any = SimpleNamespace(
+        candidates=(candidate("openvino-fp32"),),
+        config=SimpleNamespace(candidates=(), budget=1.0),
+        calibration=(),
+        gates=(),
+        lane_threads=1,
+        profile=PROFILE,
+    )
+    monkeypatch.setattr(proving, "make_candidate", lambda *arguments, **more: graph)
+    run = DeployRun(plan, Store(tmp_path / "store"), SilentProgress())
+
+    def answers() -> Any:
+        raise ChildError("eager PyTorch died")
+
+    with pytest.raises(ChildError, match="eager PyTorch died"):
+        proving.make_and_prove_candidates(run, graph, answers)
+
+
+def test_a_judgement_is_not_remembered_across_a_changed_metric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = tiny_artifact(tmp_path)
+    plan: Any = SimpleNamespace(judging=("a text",), gates=gates_for("embedding", "strict", {}))
+
+    def key() -> str:
+        return proving.assess_recipe(plan, graph, threads=1, libraries=()).digest
+
+    before = key()
+    assert key() == before
+    monkeypatch.setattr(proving, "METRICS_VERSION", proving.METRICS_VERSION + 1)
+    assert key() != before

@@ -1,0 +1,185 @@
+"""Which model a request gets: 404 only for a model that does not exist, 503 while one is loading or Triton is away."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.tiny import tiny_tokenizer
+from trimaran.core.errors import NotReady, Overloaded, TimedOut, TrimaranError
+from trimaran.serving.client import Model
+from trimaran.serving.gateway import catalogue
+from trimaran.serving.gateway.catalogue import Catalogue
+from trimaran.serving.gateway.refusals import Refusal
+
+
+class FakeTriton:
+    """As much of an AsyncClient as the catalogue asks. `ready` holds the models with their versions."""
+
+    def __init__(self, **ready: int) -> None:
+        self.ready = ready
+        self.away = False
+        self.asked = 0
+        self.answer: np.ndarray | TrimaranError = np.ones((1, 2), np.float32)
+
+    def using(self, **options: Any) -> FakeTriton:
+        return self
+
+    def forget(self) -> None:
+        pass
+
+    async def versions(self) -> dict[str, int]:
+        self.asked += 1
+        if self.away:
+            raise NotReady("No Triton answers.")
+        return dict(self.ready)
+
+    async def model(self, name: str) -> Model:
+        task = "embedding" if name.startswith("vectors") else "fill-mask"
+        return Model(name, task, 4, frozenset(), {}, {})
+
+    async def embed(self, name: str, texts: list[str]) -> np.ndarray:
+        if isinstance(self.answer, TrimaranError):
+            raise self.answer
+        return self.answer
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    for name in ("vectors", "vectors-2"):
+        version = tmp_path / name / "1"
+        version.mkdir(parents=True)
+        tiny_tokenizer(version / "tokenizer.json")
+        (version / "serving.json").write_text('{"profile": {"sequence": {"maximum": 16}}}')
+        (version.parent / "config.pbtxt").write_text("")
+    return tmp_path
+
+
+def of(triton: FakeTriton, repository: Path) -> Catalogue:
+    return Catalogue(triton, repository, timeout_s=5)  # type: ignore[arg-type]
+
+
+async def status_of(models: Catalogue, name: str | None) -> int:
+    """200, or the status of the refusal."""
+    try:
+        await models.pick(name, ("embedding",))
+    except Refusal as refusal:
+        if refusal.status == 503:
+            assert refusal.retry_after_s is not None and refusal.retry_after_s > 0
+        return refusal.status
+    return 200
+
+
+@pytest.mark.parametrize("name", ["vectors", None])
+def test_a_model_that_is_loaded_again_is_not_ready_and_never_unknown(repository: Path, name: str | None) -> None:
+    async def scenario() -> list[int]:
+        triton = FakeTriton(vectors=1)
+        models = of(triton, repository)
+        await models.refresh()
+        statuses = [await status_of(models, name)]
+        triton.ready = {}
+        await models.refresh()
+        assert models.models == () and not models.ready
+        statuses.append(await status_of(models, name))
+        triton.ready = {"vectors": 1}
+        await models.refresh()
+        return [*statuses, await status_of(models, name)]
+
+    assert asyncio.run(scenario()) == [200, 503, 200]
+
+
+def test_the_neighbour_of_a_loading_model_does_not_answer_for_it(repository: Path) -> None:
+    async def scenario() -> None:
+        triton = FakeTriton(vectors=1, **{"vectors-2": 1})
+        models = of(triton, repository)
+        await models.refresh()
+        triton.ready = {"vectors-2": 1}
+        await models.refresh()
+        assert await status_of(models, None) == 422, "there are still two models to choose from"
+        assert await status_of(models, "vectors") == 503
+        assert await status_of(models, "vectors-2") == 200
+
+    asyncio.run(scenario())
+
+
+def test_a_model_that_was_removed_is_unknown(repository: Path) -> None:
+    async def scenario() -> None:
+        triton = FakeTriton(vectors=1)
+        models = of(triton, repository)
+        await models.refresh()
+        triton.ready = {}
+        (repository / "vectors" / "config.pbtxt").unlink()
+        await models.refresh()
+        assert await status_of(models, "vectors") == 404
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("name", ["vectors", "nowhere", None])
+def test_before_triton_answers_nothing_is_unknown(repository: Path, name: str | None) -> None:
+    async def scenario() -> None:
+        triton = FakeTriton(vectors=1)
+        triton.away = True
+        models = of(triton, repository)
+        with pytest.raises(NotReady):
+            await models.refresh()
+        assert await status_of(models, name) == 503
+
+    asyncio.run(scenario())
+
+
+def test_names_that_do_not_exist_cause_no_work(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalogue, "_REFRESH_AT_MOST_EVERY_S", 1e9)
+
+    async def scenario() -> None:
+        triton = FakeTriton(vectors=1)
+        models = of(triton, repository)
+        for _ in range(5):
+            assert await status_of(models, "nowhere") == 404
+        assert triton.asked == 1
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("answer", "ready"),
+    [
+        (np.ones((1, 2), np.float32), True),
+        (np.zeros((1, 2), np.float32), False),
+        (np.array([[1, np.nan]], np.float32), False),
+        (TimedOut("late"), False),
+        (Overloaded("busy"), True),
+    ],
+    ids=["good", "zero", "nan", "late", "busy"],
+)
+def test_a_model_is_ready_when_its_canary_makes_sense(repository: Path, answer: Any, ready: bool) -> None:
+    async def scenario() -> None:
+        triton = FakeTriton(vectors=1)
+        triton.answer = answer
+        models = of(triton, repository)
+        await models.refresh()
+        await models.send_canaries()
+        assert models.ready == ready
+
+    asyncio.run(scenario())
+
+
+def test_a_late_canary_counts_for_nothing_while_callers_are_answered(repository: Path) -> None:
+    async def scenario() -> None:
+        triton = FakeTriton(vectors=1)
+        models = of(triton, repository)
+        await models.refresh()
+
+        async def late(name: str, texts: list[str]) -> np.ndarray:
+            models.note_answer(name)
+            raise TimedOut("late")
+
+        triton.embed = late  # type: ignore[method-assign]
+        await models.send_canaries()
+        assert models.ready
+
+    asyncio.run(scenario())

@@ -1,0 +1,36 @@
+"""What several commands print: one JSON object for scripts, or lines for people."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from trimaran.benchmarks.report.report import Report
+    from trimaran.core.artifact import Artifact
+
+
+def emit(value: Any) -> None:
+    typer.echo(json.dumps(value, ensure_ascii=False))
+
+
+def emit_artifact(artifact: Artifact, as_json: bool) -> None:
+    if as_json:
+        checks = [str(check) for check in artifact.checks]
+        emit({"artifact": str(artifact.directory), "digest": artifact.digest, "checks": checks})
+    else:
+        typer.echo(str(artifact.directory))
+
+
+def print_summary(report: Report) -> None:
+    from rich.console import Console
+
+    from trimaran.benchmarks.report.summary import summary_reasons, summary_table
+
+    console = Console(highlight=False)
+    console.print(summary_table(report))
+    for reason in summary_reasons(report):
+        console.print(reason, markup=False)
+    console.print(f"\n{report.verdict}\n", style="bold", markup=False)

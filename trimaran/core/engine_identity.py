@@ -1,0 +1,77 @@
+"""Which machine an engine belongs to; opening it on another one is refused."""
+
+from __future__ import annotations
+
+from trimaran.core.artifact import Artifact
+from trimaran.core.environment import driver_present, version_of
+from trimaran.core.errors import IntegrityError
+from trimaran.core.spec import Frozen
+from trimaran.runtime.cuda_driver import CudaError, Driver, machine_facts
+from trimaran.runtime.tensorrt_engine import differences
+
+_DISTRIBUTIONS = {"tensorrt": ("tensorrt", "tensorrt-cu13", "tensorrt-cu12"), "tensorrt_rtx": ("tensorrt-rtx",)}
+
+
+class EngineIdentity(Frozen):
+    """What a machine must have to open an engine."""
+
+    runtime: str
+    version: str
+    # Those that the plan was built for.
+    compute_capabilities: tuple[str, ...] = ()
+    # Of the machine that built it. None if the plan does not depend on it: tensorrt_rtx compiles its kernels on the
+    # machine that opens the plan.
+    gpu: str | None = None
+    cuda: str | None = None
+    driver: str | None = None
+    version_compatible: bool = False
+    hardware_compatible: str = "NONE"
+
+
+def installed_version(runtime: str) -> str | None:
+    return next((version for name in _DISTRIBUTIONS[runtime] if (version := version_of(name))), None)
+
+
+def machine_identity(runtime: str) -> EngineIdentity:
+    """Return this machine as an engine built here would name it. Only the driver is asked, never TensorRT."""
+    facts = machine_facts(installed_version(runtime) or "none", _driver())
+    capability = facts["compute_capability"]
+    return EngineIdentity(
+        runtime=runtime,
+        version=str(facts["version"]),
+        compute_capabilities=(capability,) if capability else (),
+        gpu=facts["gpu"],
+        cuda=facts["cuda"],
+        driver=facts["driver"],
+    )
+
+
+def refuse_foreign(artifact: Artifact, here: EngineIdentity | None = None) -> None:
+    """Raise IntegrityError if the engine's manifest names another TensorRT, GPU or CUDA than this machine has."""
+    recorded = artifact.engine_options.get("identity")
+    if recorded is None:
+        raise IntegrityError(
+            f"{artifact.directory.name} does not say for which machine it was built.",
+            hint="Build it again: trimaran build-engine.",
+        )
+    built = EngineIdentity.model_validate(recorded)
+    here = here or machine_identity(built.runtime)
+    capability = here.compute_capabilities[0] if here.compute_capabilities else None
+    unlike = differences(built.model_dump(), {**here.model_dump(), "compute_capability": capability})
+    if unlike:
+        raise IntegrityError(
+            f"{artifact.directory.name} is an engine of another machine: {'; '.join(unlike)}.",
+            hint="Build it here: trimaran build-engine on its ONNX artifact.",
+            wanted=built.model_dump(mode="json"),
+            found=here.model_dump(mode="json"),
+        )
+
+
+def _driver() -> Driver | None:
+    """Return None without a driver, and with a driver that finds no GPU."""
+    if not driver_present():
+        return None
+    try:
+        return Driver()
+    except CudaError:
+        return None

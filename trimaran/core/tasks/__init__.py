@@ -1,0 +1,60 @@
+"""The tasks that encoders are trained for: one file each, registered here by one line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from trimaran.core.errors import UsageError
+from trimaran.core.tasks import (
+    embedding,
+    feature_extraction,
+    fill_mask,
+    multiple_choice,
+    next_sentence,
+    question_answering,
+    rerank,
+    sparse_embedding,
+    text_classification,
+    token_classification,
+    zero_shot_classification,
+)
+from trimaran.core.tasks.task import LEVELS, Gate, Level, Task
+
+__all__ = ["LEVELS", "TAILS", "TASKS", "Gate", "Level", "Task", "gates_for", "task"]
+
+TASKS: dict[str, Task] = {
+    row.name: row
+    for row in (
+        embedding.TASK,
+        text_classification.TASK,
+        feature_extraction.TASK,
+        token_classification.TASK,
+        question_answering.TASK,
+        fill_mask.TASK,
+        rerank.TASK,
+        sparse_embedding.TASK,
+        zero_shot_classification.TASK,
+        multiple_choice.TASK,
+        next_sentence.TASK,
+    )
+}
+
+# Metrics that are the tail of a distance: they need many texts.
+TAILS = frozenset(metric.name for row in TASKS.values() for metric in row.metrics if metric.kind == "tail")
+
+
+def task(name: str) -> Task:
+    if name not in TASKS:
+        raise UsageError(f"Unknown task {name!r}.", hint=f"Known: {', '.join(TASKS)}.")
+    return TASKS[name]
+
+
+def gates_for(name: str, level: Level, overrides: Mapping[str, float]) -> tuple[Gate, ...]:
+    """The level's gates with single limits replaced; an override of a metric without a gate is refused."""
+    gates = {gate.metric: gate for gate in task(name).gates[level]}
+    unknown = sorted(set(overrides) - set(gates))
+    if unknown:
+        raise UsageError(f"No gate {unknown[0]!r} at level {level} of {name}.", hint=f"Gates: {', '.join(gates)}.")
+    return tuple(
+        Gate(gate.metric, gate.comparison, overrides.get(metric, gate.limit)) for metric, gate in gates.items()
+    )

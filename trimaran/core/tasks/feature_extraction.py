@@ -1,0 +1,71 @@
+"""Feature extraction: one vector a token, and all layers and attentions when asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from trimaran.core.distances import Answers, by_token, cosine_distances
+from trimaran.core.metrics import Metric
+from trimaran.core.spec import ModelRef, TensorSpec
+from trimaran.core.tasks.shared import LARGEST_CHANGE, MAX_ABS_DIFFERENCE
+from trimaran.core.tasks.task import FLOAT_NOISE, Head, Loss, Task, WireTensors, levels, tensor
+
+
+def _outputs(ref: ModelRef) -> tuple[TensorSpec, ...]:
+    extras = {
+        "hidden_states": tensor("hidden_states", ref.layers + 1, "sequence", ref.hidden),
+        "attentions": tensor("attentions", ref.layers, ref.heads, "sequence", "sequence"),
+    }
+    return (tensor("token_embeddings", "sequence", ref.hidden), *(extras[name] for name in ref.extras))
+
+
+def _finish(output: Any, mask: Any, ref: ModelRef) -> Any:
+    import torch
+
+    extras = [torch.stack(tuple(output[name]), dim=1) for name in ref.extras]
+    return (output.last_hidden_state, *extras) if extras else output.last_hidden_state
+
+
+def _from_wire(numbers: str, tensors: WireTensors, other: WireTensors) -> Answers:
+    vectors = tensors["TOKEN_EMBEDDINGS"].astype(np.float32, copy=True)
+    for row, length in zip(vectors, tensors["LENGTH"][:, 0], strict=True):
+        row[length:] = np.nan
+    return {"token_embeddings": vectors}
+
+
+def _column() -> Any:
+    import pyarrow as pa
+
+    vectors = pa.list_(pa.list_(pa.float32()))
+    return pa.struct({"tokens": pa.list_(pa.string()), "token_embeddings": vectors})
+
+
+_distances = by_token(cosine_distances, "token_embeddings")
+_worst_distances = by_token(lambda before, after: cosine_distances(before, after).max(initial=0.0), "token_embeddings")
+
+TASK = Task(
+    name="feature-extraction",
+    describe="one vector a token; all layers and attentions when asked",
+    model_class="AutoModel",
+    outputs=_outputs,
+    head=Head(_finish, keywords=lambda ref: {f"output_{name}": True for name in ref.extras}),
+    bare=True,
+    automatic=False,
+    metrics=(
+        Metric("mean_cosine_distance", _distances),
+        Metric("worst_cosine_distance", _worst_distances, kind="worst"),
+        MAX_ABS_DIFFERENCE,
+    ),
+    change=LARGEST_CHANGE,
+    gates=levels(FLOAT_NOISE, mean_cosine_distance=("<=", 1.2e-3, 4e-3)),
+    headline="mean_cosine_distance",
+    loss=Loss("1−cos by token", _distances),
+    from_wire=_from_wire,
+    # Vectors of every token are large: a few texts say as much.
+    most_requests=8,
+    on_server="padding removed",
+    column=_column,
+    bulk_part_rows=256,
+)

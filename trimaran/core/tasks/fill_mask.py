@@ -1,0 +1,144 @@
+"""Fill-mask: the most probable tokens for each mask."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from trimaran.core.distances import Answers, Column, Floats, by_token, largest_differences
+from trimaran.core.errors import UsageError
+from trimaran.core.metrics import Metric
+from trimaran.core.spec import ModelRef
+from trimaran.core.tasks.shared import LARGEST_CHANGE
+from trimaran.core.tasks.task import (
+    FLOAT_NOISE,
+    Gate,
+    Head,
+    Loss,
+    RequestRow,
+    Task,
+    WireTensors,
+    first_text,
+    levels,
+    parsed_rows,
+    tensor,
+)
+from trimaran.runtime.text import Text
+
+
+def _finish(output: Any, mask: Any, ref: ModelRef) -> Any:
+    """The most probable tokens at each position: all the logits would be a hundred megabytes a text."""
+    scores, ids = output.logits.softmax(dim=-1).topk(ref.top_k, dim=-1)
+    return scores, ids
+
+
+def _facts(ref: ModelRef, tokenizer: Any) -> dict[str, int]:
+    if tokenizer.mask_token_id is None:
+        raise UsageError(f"The tokenizer of {ref.source} has no mask token, which fill-mask fills.")
+    return {"mask_id": int(tokenizer.mask_token_id)}
+
+
+def _from_wire(numbers: str, tensors: WireTensors, other: WireTensors) -> Answers:
+    """Of each text the best (token, score) of each of its masks."""
+    rows = parsed_rows(tensors["FILLINGS"])
+    return {"masks": [[(mask[0]["token"], mask[0]["score"]) for mask in row if mask] for row in rows]}
+
+
+def _by_mask(reference: Answers, candidate: Answers, distance: Any, *, unlike: float, alike: float) -> Column:
+    """A distance of (token, score) pairs over each text's masks; `unlike` where their numbers differ.
+
+    A long text is cut before its mask, and then has none on both sides: it counts as `alike`. Where no text at all has
+    a mask nothing was compared, and that does not pass for agreement.
+    """
+    rows = []
+    neither = alike if any(reference["masks"]) else unlike
+    for before, after in zip(reference["masks"], candidate["masks"], strict=True):
+        if len(before) != len(after):
+            rows.append(unlike)
+        else:
+            rows.append(distance(list(zip(before, after, strict=True))) if before else neither)
+    return np.asarray(rows, np.float64)
+
+
+def _masks_only(reference: Answers, candidate: Answers) -> bool:
+    return "masks" in reference and "masks" in candidate
+
+
+def _agreement(reference: Answers, candidate: Answers) -> Column:
+    """The share of positions with the same best token; as served, of masks."""
+    if _masks_only(reference, candidate):
+        return _by_mask(
+            reference, candidate, lambda pairs: np.mean([a[0] == b[0] for a, b in pairs]), unlike=0.0, alike=1.0
+        )
+    return by_token(_same_first, "token_ids")(reference, candidate)
+
+
+def _changes(reference: Answers, candidate: Answers) -> Column:
+    if _masks_only(reference, candidate):
+        return _by_mask(
+            reference, candidate, lambda pairs: np.mean([abs(a[1] - b[1]) for a, b in pairs]), unlike=np.inf, alike=0.0
+        )
+    return by_token(lambda before, after: np.abs(before - after), "token_scores")(reference, candidate)
+
+
+def _largest(reference: Answers, candidate: Answers) -> Column:
+    if _masks_only(reference, candidate):
+        largest = _by_mask(
+            reference, candidate, lambda pairs: max(abs(a[1] - b[1]) for a, b in pairs), unlike=np.inf, alike=0.0
+        )
+        return np.where(_agreement(reference, candidate) == 1, largest, np.inf)
+    return largest_differences({"token_scores": reference["token_scores"]}, candidate)
+
+
+def _same_first(before: Floats, after: Floats) -> Floats:
+    return np.asarray(before[..., 0] == after[..., 0], np.float64)
+
+
+def _requests(texts: Sequence[Text], facts: Mapping[str, Any]) -> list[RequestRow]:
+    """The middle word of each text is hidden."""
+    rows: list[RequestRow] = []
+    for text in texts:
+        words = first_text(text).split()
+        middle = len(words) // 2
+        rows.append({"TEXT": " ".join([*words[:middle], str(facts["mask_token"]), *words[middle + 1 :]])})
+    return rows
+
+
+def _column() -> Any:
+    import pyarrow as pa
+
+    filling = {"score": pa.float32(), "token": pa.int32(), "token_str": pa.string(), "sequence": pa.string()}
+    return pa.list_(pa.list_(pa.struct(filling)))
+
+
+TASK = Task(
+    name="fill-mask",
+    describe="the most probable tokens for each mask",
+    model_class="AutoModelForMaskedLM",
+    outputs=lambda ref: (
+        tensor("token_scores", "sequence", ref.top_k),
+        tensor("token_ids", "sequence", ref.top_k, dtype="int64"),
+    ),
+    head=Head(_finish),
+    facts=_facts,
+    metrics=(
+        Metric("token_agreement", _agreement),
+        Metric("mean_probability_change", _changes),
+        Metric("max_abs_difference", _largest, kind="worst"),
+    ),
+    change=Metric(LARGEST_CHANGE.name, _largest, kind="worst"),
+    gates=levels(
+        (Gate("token_agreement", ">=", 1.0), *FLOAT_NOISE),
+        token_agreement=(">=", 0.99, 0.98),
+        mean_probability_change=("<=", 0.005, 0.01),
+    ),
+    headline="token_agreement",
+    loss=Loss("|Δ probability| by token", _changes),
+    from_wire=_from_wire,
+    requests=_requests,
+    in_graph="the head, softmax, top-k",
+    on_server="masked positions, words",
+    column=_column,
+)

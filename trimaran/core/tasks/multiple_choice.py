@@ -1,0 +1,139 @@
+"""Multiple choice: which of several choices fits a text or a question best.
+
+The graph scores one (text, choice) pair a row. The choices of one text are judged together, because only their order
+and their probabilities reach a caller: each judged text has four choices, its own and those of its neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from trimaran.core.distances import Answers, Column
+from trimaran.core.metrics import Metric
+from trimaran.core.tasks.shared import LARGEST_CHANGE, MAX_ABS_DIFFERENCE
+from trimaran.core.tasks.task import (
+    FLOAT_NOISE,
+    Gate,
+    Head,
+    Loss,
+    RequestRow,
+    Task,
+    WireTensors,
+    first_text,
+    levels,
+    second_text,
+    tensor,
+)
+from trimaran.runtime.text import Text, softmax
+
+_CHOICES = 4
+
+
+def _judging(texts: Sequence[Text]) -> tuple[Text, ...]:
+    """Each text with its own choice and those of its neighbours, one pair a row."""
+    return tuple(
+        (first_text(text), second_text(texts[(index + step) % len(texts)]))
+        for index, text in enumerate(texts)
+        for step in range(_CHOICES)
+    )
+
+
+def _probabilities(answers: Answers) -> Column:
+    """Of each text the probabilities of its choices."""
+    scores = answers["score"].reshape(-1)
+    whole = len(scores) // _CHOICES * _CHOICES
+    groups = scores[:whole].reshape(-1, _CHOICES) if whole else scores[None]
+    return np.asarray(softmax(groups), np.float64)
+
+
+def _same_choice(reference: Answers, candidate: Answers) -> Column:
+    sides = [_probabilities(side).argmax(-1) for side in (reference, candidate)]
+    return np.asarray(sides[0] == sides[1], np.float64)
+
+
+def _changes(reference: Answers, candidate: Answers) -> Column:
+    return np.asarray(np.abs(_probabilities(reference) - _probabilities(candidate)).max(axis=1))
+
+
+def _moved_scores(reference: Answers, candidate: Answers) -> Column:
+    """By row: a search adds up what its layers add to the squared error of a score."""
+    delta = reference["score"].astype(np.float64) - candidate["score"]
+    return np.asarray(np.square(delta).reshape(len(delta), -1).mean(axis=1))
+
+
+def _from_wire(numbers: str, tensors: WireTensors, other: WireTensors) -> Answers:
+    """Logarithms of the probabilities in the order of the choices: they differ from scores by a constant a text."""
+    order = np.argsort(tensors["BEST"], axis=-1, kind="stable")
+    probabilities = np.take_along_axis(tensors["PROBABILITIES"], order, axis=-1)
+    return {"score": np.log(np.maximum(probabilities, 1e-30)).reshape(-1, 1)}
+
+
+def _requests(texts: Sequence[Text], facts: Mapping[str, Any]) -> list[RequestRow]:
+    choices = [second_text(text) for text in texts]
+    return [
+        {
+            "TEXT": first_text(text),
+            "CHOICES": [choices[(index + step) % len(texts)] for step in range(_CHOICES)],
+        }
+        for index, text in enumerate(texts)
+    ]
+
+
+def _bulk_item(pair: tuple[str, str]) -> tuple[str, list[str]]:
+    """A row of a collection names its choices in one column, parted by `|||`."""
+    choices = [choice.strip() for choice in pair[1].split("|||")]
+    if len(choices) < 2 or not all(choices):
+        raise ValueError("Multiple choice wants at least two choices, parted by |||.")
+    return pair[0], choices
+
+
+def _column() -> Any:
+    import pyarrow as pa
+
+    return pa.list_(pa.struct({"index": pa.int32(), "score": pa.float32()}))
+
+
+TASK = Task(
+    name="multiple-choice",
+    describe="the best of several choices for a text, with probabilities",
+    model_class="AutoModelForMultipleChoice",
+    outputs=lambda ref: (tensor("score", 1),),
+    # transformers' heads read (texts, choices, tokens); one choice a row lets any number of them share a batch.
+    head=Head(
+        lambda output, mask, ref: output.logits,
+        prepare=lambda inputs: {name: array.unsqueeze(1) for name, array in inputs.items()},
+    ),
+    texts="pair",
+    judging=_judging,
+    metrics=(
+        Metric(
+            "choice_agreement",
+            _same_choice,
+            kind="share",
+            title="same choice",
+            meaning="share of texts that get eager's choice",
+        ),
+        Metric("mean_probability_change", _changes),
+        Metric("tail_probability_change", _changes, kind="tail"),
+        MAX_ABS_DIFFERENCE,
+    ),
+    change=LARGEST_CHANGE,
+    gates=levels(
+        (Gate("choice_agreement", ">=", 1.0), *FLOAT_NOISE),
+        choice_agreement=(">=", 0.99, 0.98),
+        mean_probability_change=("<=", 0.005, 0.01),
+        tail_probability_change=("<=", 0.02, 0.05),
+    ),
+    headline="choice_agreement",
+    loss=Loss("(Δ score)²", _moved_scores),
+    from_wire=_from_wire,
+    requests=_requests,
+    most_requests=32,
+    in_graph="the head",
+    on_server="softmax over the choices, best first",
+    column=_column,
+    bulk_item=_bulk_item,
+)

@@ -1,0 +1,97 @@
+"""Parts that several tasks share: heads, metrics of vectors and of labels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from trimaran.core.distances import (
+    Answers,
+    Column,
+    cosine_distances,
+    first_of,
+    label_probabilities,
+    largest_differences,
+    largest_probability_changes,
+    probability_changes,
+    related_similarities,
+    same_labels,
+)
+from trimaran.core.margins import squared_moves
+from trimaran.core.metrics import ByText, Metric, spearman_of_pairs
+from trimaran.core.spec import ModelRef
+from trimaran.core.tasks.task import Gate, Head, Loss, WireTensors, levels
+
+_SMALLEST_PROBABILITY = 1e-30
+
+
+def logits(output: Any, mask: Any, ref: ModelRef) -> Any:
+    """Scores of labels, of a whole text or of each token, activated where the labels are independent."""
+    return output.logits.sigmoid() if ref.activation == "sigmoid" else output.logits
+
+
+LOGITS = Head(logits)
+
+
+def worst_of(rows: ByText) -> ByText:
+    """The largest number of each text."""
+    return lambda reference, candidate: rows(reference, candidate).reshape(len(first_of(reference)), -1).max(axis=1)
+
+
+def mean_of(rows: ByText) -> ByText:
+    """The mean number of each text."""
+    return lambda reference, candidate: rows(reference, candidate).reshape(len(first_of(reference)), -1).mean(axis=1)
+
+
+# Numbers of any task
+
+MAX_ABS_DIFFERENCE = Metric("max_abs_difference", largest_differences, kind="worst")
+LARGEST_CHANGE = Metric("batch_change", largest_differences, kind="worst")
+
+
+# One vector a text
+
+
+def vector_distances(reference: Answers, candidate: Answers) -> Column:
+    return cosine_distances(first_of(reference), first_of(candidate))
+
+
+def vector_similarities(reference: Answers, candidate: Answers) -> Column:
+    return related_similarities(first_of(reference), first_of(candidate))
+
+
+MEAN_COSINE_DISTANCE = Metric("mean_cosine_distance", vector_distances)
+RANK_OF_SIMILARITIES = Metric("rank_correlation", vector_similarities, kind="pooled", pooled=spearman_of_pairs)
+COSINE_LOSS = Loss("1−cos", vector_distances)
+
+
+# Labels of a text
+
+LABEL_METRICS = (
+    Metric("label_agreement", same_labels, kind="share"),
+    Metric("mean_probability_change", mean_of(probability_changes)),
+    Metric("worst_probability_change", worst_of(probability_changes), kind="worst"),
+    Metric("tail_probability_change", largest_probability_changes, kind="tail"),
+    MAX_ABS_DIFFERENCE,
+)
+PROBABILITY_CHANGE = Metric("batch_change", worst_of(probability_changes), kind="worst")
+LABEL_GATES = levels(
+    (Gate("label_agreement", ">=", 1.0), Gate("mean_probability_change", "<=", 1e-5)),
+    label_agreement=(">=", 0.995, 0.99),
+    mean_probability_change=("<=", 0.005, 0.01),
+    tail_probability_change=("<=", 0.02, 0.05),
+)
+MARGIN_LOSS = Loss("(Δ margin)²", squared_moves)
+
+
+def labels_from_wire(numbers: str, tensors: WireTensors, other: WireTensors) -> Answers:
+    """Scores in the order of the labels' names, whatever order the answer has."""
+    order = np.argsort(tensors["LABELS"].astype("S"), axis=-1, kind="stable")
+    scores = np.take_along_axis(tensors["SCORES"], order, axis=-1)
+    # Logits leave the server as probabilities; their logarithms differ from logits by a constant a row.
+    return {numbers: np.log(np.maximum(scores, _SMALLEST_PROBABILITY)) if numbers == "logits" else scores}
+
+
+def best_labels(answers: Answers) -> Column:
+    return np.asarray(label_probabilities(answers).argmax(-1))

@@ -1,0 +1,126 @@
+"""Token classification: entities with character offsets.
+
+Two sides agree on an entity where its label, start and end are the same, as the caller is told them. Runs of token
+labels would count what nobody is told (the "O" between entities), and miss what aggregation joins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from trimaran.core.distances import (
+    Answers,
+    Column,
+    Outputs,
+    by_token,
+    largest_differences,
+    same_best,
+    softmax_changes,
+)
+from trimaran.core.metrics import Metric, ratio_of_sums
+from trimaran.core.tasks.shared import LARGEST_CHANGE, LOGITS
+from trimaran.core.tasks.task import (
+    FLOAT_NOISE,
+    AnswerContext,
+    Gate,
+    Loss,
+    Task,
+    WireTensors,
+    first_text,
+    levels,
+    own_tokens,
+    parsed_rows,
+    tensor,
+)
+from trimaran.runtime.tasks.token_classification import entities_of
+from trimaran.runtime.text import Text, softmax
+
+# (label, start, end) -> score.
+_Found = dict[tuple[str, int, int], float]
+
+
+def _found(entities: Sequence[dict[str, Any]]) -> _Found:
+    return {
+        (str(entity.get("entity_group", entity.get("entity"))), int(entity["start"]), int(entity["end"])): float(
+            entity["score"]
+        )
+        for entity in entities
+    }
+
+
+def _judged(context: AnswerContext, texts: Sequence[Text], outputs: Outputs) -> Answers:
+    rows = []
+    for text, encoding, logits in zip(texts, context.encoder.encodings(texts), outputs["token_logits"], strict=True):
+        scores = softmax(own_tokens(encoding, logits))
+        rows.append(
+            _found(entities_of(first_text(text), encoding, scores, context.labels, context.reader, "simple", ("O",)))
+        )
+    return {**outputs, "entities": rows}
+
+
+def _from_wire(numbers: str, tensors: WireTensors, other: WireTensors) -> Answers:
+    return {"entities": [_found(row) for row in parsed_rows(tensors["ENTITIES"])]}
+
+
+def _shared_and_all(reference: Answers, candidate: Answers) -> Column:
+    """Of each text (twice the entities that both sides find, all entities of both sides): F1 is their ratio."""
+    pairs = zip(reference["entities"], candidate["entities"], strict=True)
+    return np.asarray([(2 * len(a.keys() & b.keys()), len(a) + len(b)) for a, b in pairs], np.float64).reshape(-1, 2)
+
+
+def _largest(reference: Answers, candidate: Answers) -> Column:
+    """By the graph's numbers where both sides have them, else by the scores of the entities."""
+    if "token_logits" in reference and "token_logits" in candidate:
+        return largest_differences({"token_logits": reference["token_logits"]}, candidate)
+    changes = []
+    for before, after in zip(reference["entities"], candidate["entities"], strict=True):
+        same = before.keys() == after.keys()
+        changes.append(max((abs(before[key] - after[key]) for key in before), default=0.0) if same else np.inf)
+    return np.asarray(changes, np.float64)
+
+
+def _column() -> Any:
+    import pyarrow as pa
+
+    text, number, position = pa.string(), pa.float32(), pa.int32()
+    # `entity` and `index` belong to the aggregation `none`, `entity_group` to the others.
+    fields = {"entity_group": text, "entity": text, "index": position, "score": number, "word": text}
+    return pa.list_(pa.struct({**fields, "start": position, "end": position}))
+
+
+_probabilities = by_token(softmax_changes, "token_logits")
+
+TASK = Task(
+    name="token-classification",
+    describe="entities with character offsets",
+    model_class="AutoModelForTokenClassification",
+    outputs=lambda ref: (tensor("token_logits", "sequence", len(ref.labels)),),
+    head=LOGITS,
+    labelled=True,
+    metrics=(
+        Metric(
+            "entity_agreement",
+            _shared_and_all,
+            kind="pooled",
+            pooled=ratio_of_sums,
+            needs=("entities",),
+            title="same entities",
+            meaning="F1 of the entities that both find alike",
+        ),
+        Metric("token_agreement", by_token(same_best, "token_logits"), needs=("token_logits",)),
+        Metric("mean_probability_change", _probabilities, needs=("token_logits",)),
+        Metric("max_abs_difference", _largest, kind="worst"),
+    ),
+    change=Metric(LARGEST_CHANGE.name, _largest, kind="worst"),
+    gates=levels((Gate("entity_agreement", ">=", 1.0), *FLOAT_NOISE), entity_agreement=(">=", 0.99, 0.98)),
+    headline="entity_agreement",
+    loss=Loss("|Δ probability| by token", _probabilities),
+    judged=_judged,
+    from_wire=_from_wire,
+    in_graph="the head",
+    on_server="softmax, aggregation (none, simple, first, average, max), offsets",
+    column=_column,
+)

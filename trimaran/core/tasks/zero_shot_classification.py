@@ -1,0 +1,67 @@
+"""Zero-shot classification: labels named at request time, through an NLI head."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trimaran.core.errors import UsageError
+from trimaran.core.spec import ModelRef
+from trimaran.core.tasks.shared import (
+    LABEL_GATES,
+    LABEL_METRICS,
+    LOGITS,
+    MARGIN_LOSS,
+    PROBABILITY_CHANGE,
+    labels_from_wire,
+)
+from trimaran.core.tasks.task import RequestRow, Task, first_text, tensor
+from trimaran.runtime.text import Text
+
+_LABELS = ("sports", "politics", "travel")
+
+
+def _facts(ref: ModelRef, tokenizer: Any) -> dict[str, int]:
+    entailing = [index for index, label in enumerate(ref.labels) if label.lower().startswith("entail")]
+    if not entailing:
+        raise UsageError(
+            f"None of the labels of {ref.source} ({', '.join(ref.labels)}) is entailment.",
+            hint="Zero-shot needs an NLI head; name its labels in id2label of config.json.",
+        )
+    return {"entailment": entailing[0], "contradiction": -1 if entailing[0] == 0 else 0}
+
+
+def _requests(texts: Sequence[Text], facts: Mapping[str, Any]) -> list[RequestRow]:
+    return [{"TEXT": first_text(text), "CANDIDATE_LABELS": _LABELS} for text in texts]
+
+
+def _column() -> Any:
+    import pyarrow as pa
+
+    return pa.struct({"labels": pa.list_(pa.string()), "scores": pa.list_(pa.float32())})
+
+
+TASK = Task(
+    name="zero-shot-classification",
+    describe="labels named at request time, through an NLI head",
+    model_class="AutoModelForSequenceClassification",
+    outputs=lambda ref: (tensor("logits", len(ref.labels)),),
+    head=LOGITS,
+    texts="pair",
+    labelled=True,
+    automatic=False,
+    facts=_facts,
+    metrics=LABEL_METRICS,
+    change=PROBABILITY_CHANGE,
+    gates=LABEL_GATES,
+    headline="label_agreement",
+    loss=MARGIN_LOSS,
+    from_wire=labels_from_wire,
+    requests=_requests,
+    most_requests=32,
+    in_graph="the head",
+    on_server="hypotheses from a template, entailment",
+    column=_column,
+    bulk_texts="single",
+    needs_options={"labels": '["one", "two"]'},
+)

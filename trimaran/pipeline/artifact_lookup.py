@@ -1,0 +1,81 @@
+"""Finds the artifact that a person names, and how its rows were proven to run together."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError as SchemaError
+
+from trimaran.core.artifact import MANIFEST, Artifact, load_artifact
+from trimaran.core.config_pbtxt import CONFIG_FILE
+from trimaran.core.errors import IntegrityError, UsageError
+from trimaran.core.serving_json import SERVING_FILE, read_serving
+from trimaran.core.spec import Rows
+from trimaran.core.store import Store, link_or_copy, publish, temporary_sibling
+from trimaran.judging.judgement import WIDEST_FIRST, Quality
+from trimaran.model_repository.stages import served_names
+from trimaran.model_repository.versions import model_versions
+
+
+@dataclass(frozen=True)
+class KnownArtifact:
+    artifact: Artifact
+    rows: Rows
+    # Where `rows` comes from.
+    why: str
+
+
+def find_artifact(reference: str, *, store: Store, repository: Path) -> KnownArtifact:
+    """By the name of a model in the repository, of which the served version counts, or by an artifact of the store."""
+    model = repository / reference
+    if "/" not in reference and (model / CONFIG_FILE).is_file():
+        served = model_versions(repository, reference).served
+        if not served:
+            raise UsageError(f"{model} has no version that is served.", hint="`trimaran promote` chooses one.")
+        version = model / str(served[-1])
+        rows = read_serving(version).rows
+        return KnownArtifact(_artifact_of(version, store), rows, f"as {reference} version {served[-1]} is served")
+    try:
+        artifact = store.open(reference)
+    except UsageError as error:
+        names = sorted(path.parent.parent.name for path in repository.glob(f"*/*/{SERVING_FILE}"))
+        raise UsageError(
+            f"Neither a model of {repository} nor a single artifact of {store.root} is called {reference!r}.",
+            hint=f"Models: {', '.join(dict.fromkeys(names)) or 'none'}. {error.hint}",
+        ) from error
+    return _certified(artifact, store)
+
+
+def _certified(artifact: Artifact, store: Store) -> KnownArtifact:
+    """By the judgements of this artifact in the store; of several, the most careful."""
+    proven: list[Rows] = []
+    for path in (store.root / "records").glob("assess-*.json"):
+        with contextlib.suppress(SchemaError):
+            quality = Quality.model_validate_json(path.read_bytes())
+            if quality.artifact == artifact.digest:
+                proven.append(quality.rows)
+    if proven:
+        return KnownArtifact(artifact, max(proven, key=WIDEST_FIRST.index), "by its batch-invariance certificate")
+    return KnownArtifact(artifact, "alone", "it has no batch-invariance certificate, and rows alone are always safe")
+
+
+def _artifact_of(version: Path, store: Store) -> Artifact:
+    """The artifact that a version was laid out from. It is put back into the store if it is no longer there."""
+    laid_out = load_artifact(version, verify=False)
+    with contextlib.suppress(IntegrityError):
+        if (stored := store.find(laid_out.recipe)) is not None and stored.files == laid_out.files:
+            return stored
+    target = store.path_of(laid_out.recipe)
+    with temporary_sibling(target) as folder:
+        for name, served in served_names(laid_out).items():
+            source = version / served
+            if not source.is_file():
+                raise IntegrityError(f"{source} is missing.", hint="Lay the artifact out again.")
+            link_or_copy(source, folder / name)
+        shutil.copyfile(version / MANIFEST, folder / MANIFEST)
+        load_artifact(folder)
+        publish(folder, target)
+    return load_artifact(target, verify=False)

@@ -1,0 +1,103 @@
+"""Exports a trained model in a child process: eager PyTorch as an artifact, and its graph as proven ONNX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from trimaran.core.artifact import Artifact, load_artifact
+from trimaran.core.config import DeployConfig
+from trimaran.core.families import Exporter
+from trimaran.core.isolation import Worker
+from trimaran.core.progress import Progress
+from trimaran.core.spec import ModelRef, ShapeProfile
+from trimaran.core.store import Store
+from trimaran.export.reference import reference
+from trimaran.export.validate import ATOL
+from trimaran.export.whiten import lines_of, whiten
+from trimaran.pipeline import children
+from trimaran.pipeline.assumptions import assumptions
+from trimaran.pipeline.plan import DeployRun, find_model
+
+EXPORT_DEADLINE_S = 1800.0
+
+
+class Exported(NamedTuple):
+    # Eager PyTorch: a pointer to the user's weights, with the tokenizer.
+    reference: Artifact
+    # The same computation in ONNX, proven equal.
+    graph: Artifact
+
+
+def export_planned(run: DeployRun, *, when_loaded: Callable[[Artifact], None]) -> Exported:
+    """The export of a deployment, on the threads that other work beside it leaves.
+
+    `when_loaded` is called with the reference as soon as it exists, before the graph is traced.
+    """
+    plan = run.plan
+    return export_model(
+        plan.ref,
+        plan.profile,
+        store=run.store,
+        progress=run.progress,
+        exporter=plan.config.exporter,
+        threads=plan.lane_threads,
+        when_loaded=when_loaded,
+    )
+
+
+def export_configured(config: DeployConfig, *, atol: float, store: Store, progress: Progress) -> Artifact:
+    """`trimaran export`: the proven graph of the model that the config names."""
+    ref = find_model(config)
+    profile = config.profile_for(ref)
+    for note in assumptions(config, ref, profile):
+        progress.note(note)
+    return export_model(ref, profile, store=store, progress=progress, atol=atol, exporter=config.exporter).graph
+
+
+def whiten_configured(config: DeployConfig, corpus: Path, output: Path, *, store: Store, progress: Progress) -> Path:
+    """`trimaran whiten`: a whitening over whole vectors, of which `dimensions` are kept."""
+    whole = config.model_copy(update={"dimensions": None})
+    ref = find_model(whole)
+    eager = reference(ref, whole.profile_for(ref), store=store, progress=progress)
+    return whiten(eager, lines_of(corpus), output, dimensions=config.dimensions, progress=progress)
+
+
+def export_model(
+    ref: ModelRef,
+    profile: ShapeProfile,
+    *,
+    store: Store,
+    progress: Progress,
+    atol: float = ATOL,
+    exporter: Exporter | None = None,
+    threads: int | None = None,
+    when_loaded: Callable[[Artifact], None] | None = None,
+) -> Exported:
+    # Both steps in one child: loading the libraries takes longer than exporting a small model.
+    with Worker() as worker, progress.stage("export") as step:
+        loaded = worker.call(
+            children.make_reference,
+            EXPORT_DEADLINE_S,
+            ref=ref.model_dump(mode="json"),
+            profile=profile.model_dump(mode="json"),
+            store=str(store.root),
+            force=store.force,
+        )
+        eager = load_artifact(Path(loaded))
+        if when_loaded:
+            when_loaded(eager)
+        traced = worker.call(
+            children.export_reference,
+            EXPORT_DEADLINE_S,
+            eager=loaded,
+            atol=atol,
+            exporter=exporter,
+            threads=threads,
+            store=str(store.root),
+            force=store.force,
+        )
+        graph = load_artifact(Path(traced))
+        step.outcome(f"{ref.family}, {ref.task}, {graph.checks[0]}")
+    return Exported(eager, graph)

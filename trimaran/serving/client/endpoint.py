@@ -1,0 +1,104 @@
+"""The address of a Triton, and the settings of the calls to it."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from trimaran.core.errors import RequestFailed, UnavailableError, UsageError
+from trimaran.serving.client import given
+from trimaran.serving.client.calls import Tensors
+
+Protocol = Literal["grpc", "http"]
+DEFAULT_URLS: dict[Protocol, str] = {"grpc": "127.0.0.1:8001", "http": "127.0.0.1:8000"}
+_SECURE = ("https", "grpcs")
+
+# A server that comes back is found within a second. By default, gRPC's pauses between attempts grow to minutes.
+CHANNEL_ARGUMENTS = [
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+]
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    # host:port
+    address: str
+    protocol: Protocol
+    # Whether the connection is encrypted.
+    secure: bool
+    # For a whole call, with all its requests and retries.
+    timeout_s: float
+    # The number of requests in flight at a time.
+    concurrency: int
+    retries: int
+    headers: Mapping[str, str] = field(default_factory=dict)
+    request_id: str = ""
+
+    def __post_init__(self) -> None:
+        given.seconds("timeout_s", self.timeout_s)
+        given.count("concurrency", self.concurrency)
+        given.count("retries", self.retries, least=0)
+        given.headers("headers", self.headers)
+        given.string("request_id", self.request_id)
+
+    def using(self, timeout_s: float | None, headers: Mapping[str, str] | None, request_id: str | None) -> Endpoint:
+        """The same endpoint with the settings that are not None."""
+        return replace(
+            self,
+            timeout_s=self.timeout_s if timeout_s is None else timeout_s,
+            headers=self.headers if headers is None else headers,
+            request_id=self.request_id if request_id is None else request_id,
+        )
+
+
+def endpoint_of(url: str, protocol: Protocol, *, timeout_s: float, concurrency: int, retries: int) -> Endpoint:
+    if given.string("protocol", protocol) not in DEFAULT_URLS:
+        raise UsageError(f"Unknown protocol {protocol!r}.", hint="Use grpc or http.")
+    scheme, _, rest = (given.string("url", url) or DEFAULT_URLS[protocol]).rpartition("://")
+    return Endpoint(rest.rstrip("/"), protocol, scheme in _SECURE, timeout_s, concurrency, retries)
+
+
+def library(name: str) -> Any:
+    """A module of tritonclient. Raises UnavailableError with the install command."""
+    try:
+        return importlib.import_module(f"tritonclient.{name}")
+    except ImportError as error:
+        raise UnavailableError(
+            f"Asking a server needs tritonclient with {name}: {error}.",
+            hint="pip install 'trimaran[triton]' -c constraints.txt",
+        ) from error
+
+
+def infer_arguments(triton: Any, inputs: Tensors, outputs: Sequence[str]) -> dict[str, Any]:
+    """tritonclient's objects for one request, `triton` being its grpc or http module."""
+    tensors = []
+    for name, array in inputs.items():
+        tensor = triton.InferInput(name, array.shape, "BYTES")
+        tensor.set_data_from_numpy(array)
+        tensors.append(tensor)
+    return {"inputs": tensors, "outputs": [triton.InferRequestedOutput(output) for output in outputs]}
+
+
+def ready_versions(index: Any) -> dict[str, int]:
+    """The models in a repository index, as gRPC or HTTP gives it, that are ready, each with its newest version."""
+    entries = index.get("models", []) if isinstance(index, dict) else index
+    newest: dict[str, int] = {}
+    for entry in sorted(entries, key=lambda entry: str(entry["name"])):
+        if entry.get("state") == "READY":
+            name, version = str(entry["name"]), int(entry.get("version") or 1)
+            newest[name] = max(version, newest.get(name, 0))
+    return newest
+
+
+def unknown_model(endpoint: Endpoint, name: str, known: Sequence[str]) -> RequestFailed:
+    return RequestFailed(
+        f"{endpoint.address} serves no model {name!r}.",
+        hint=f"Ready there: {', '.join(known) or 'none'}.",
+        status="NOT_FOUND",
+    )

@@ -1,0 +1,105 @@
+"""One request on its way through the gateway: choose the model, check the limits, wait for a turn, ask Triton."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from trimaran.runtime.text import Text
+from trimaran.serving.client import AsyncClient
+from trimaran.serving.gateway.catalogue import ServedModel
+from trimaran.serving.gateway.refusals import too_large
+
+if TYPE_CHECKING:
+    from trimaran.serving.gateway.app import Gateway
+
+Answer = TypeVar("Answer")
+Reply = dict[str, Any]
+# Counting the tokens of more characters than this would delay other requests, so a thread does it.
+_SHORT_CHARACTERS = 8192
+
+
+@dataclass
+class Call:
+    """Filled in as facts become known; the access log and the metrics read it at the end."""
+
+    gateway: Gateway
+    request_id: str
+    # As they were sent. A dictionary of bytes is several times faster to read than Starlette's Headers.
+    request_headers: Mapping[bytes, bytes]
+    # A moment of time.monotonic().
+    deadline: float
+    # Sent on to Triton.
+    triton_headers: dict[str, str] = field(default_factory=dict)
+    # The name of the caller's key.
+    caller: str = ""
+    model: str = ""
+    texts: int = 0
+    tokens: int = 0
+    # The number of texts of which the model reads only the beginning.
+    truncated: int = 0
+    queue_s: float = 0.0
+    body_was_read: bool = False
+
+    async def pick(self, name: str | None, *tasks: str) -> ServedModel:
+        """The model of this name, or the only one for these tasks. Raises Refusal (404, 422, 503)."""
+        served = await self.gateway.catalogue.pick(name, tasks)
+        self.model = served.name
+        return served
+
+    def check_count(self, texts: int) -> None:
+        """Raises Refusal (413)."""
+        limit = self.gateway.settings.limits.texts
+        if texts > limit:
+            raise too_large("The texts of the request", texts, limit)
+        self.texts = texts
+
+    async def check_size(
+        self, served: ServedModel, texts: Sequence[Text], *, whole: bool, times: int, prompt: str | None
+    ) -> None:
+        """Count texts, characters and tokens. Raises Refusal (413) above a limit.
+
+        With `whole`, long texts are read to their end. Each text is read `times` times, after the prompt.
+        """
+        self.check_count(len(texts) * times)
+        limits = self.gateway.settings.limits
+        sizes = [len(part) for text in texts for part in ((text,) if isinstance(text, str) else text)]
+        if max(sizes) > limits.characters:
+            raise too_large("The characters of a text", max(sizes), limits.characters)
+        if sum(sizes) > _SHORT_CHARACTERS:
+            count = await asyncio.to_thread(served.vocabulary.count, texts, whole=whole, prompt=prompt)
+        else:
+            count = served.vocabulary.count(texts, whole=whole, prompt=prompt)
+        self.tokens, self.truncated = count.tokens * times, count.truncated
+        if self.tokens > limits.tokens:
+            raise too_large("The tokens of the request", self.tokens, limits.tokens)
+
+    async def ask(
+        self,
+        served: ServedModel,
+        texts: Sequence[Text],
+        question: Callable[[AsyncClient], Awaitable[Answer]],
+        *,
+        whole: bool = False,
+        times: int = 1,
+        prompt: str | None = None,
+    ) -> Answer:
+        """The model's answer. A large request is sent in parts, as many at a time as its share of the room holds."""
+        await self.check_size(served, texts, whole=whole, times=times, prompt=prompt)
+        async with self.gateway.admission.room(self.texts) as self.queue_s:
+            client = self.gateway.client.using(
+                timeout_s=max(0.001, self.deadline - time.monotonic()),
+                headers=self.triton_headers,
+                request_id=self.request_id,
+                concurrency=max(1, self.gateway.settings.in_flight // served.batch),
+            )
+            answer = await question(client)
+        self.gateway.catalogue.note_answer(served.name)
+        return answer
+
+    def reply(self, **facts: Any) -> Reply:
+        usage = {"prompt_tokens": self.tokens, "total_tokens": self.tokens}
+        return {"model": self.model, **facts, "usage": usage}
