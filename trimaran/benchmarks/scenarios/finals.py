@@ -1,4 +1,4 @@
-"""The number that each scenario ends in, with its interval, computed from raw samples and nowhere stored."""
+"""The final figure of each scenario with its interval, computed from raw samples and stored nowhere."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 from trimaran.benchmarks.measure.steadiness import NOISE
-from trimaran.benchmarks.scenarios import results as found
+from trimaran.benchmarks.scenarios import results
 from trimaran.benchmarks.scenarios.results import ClosedLoop, ClosedPoint, OpenLoop, OpenPoint, ScenarioResult
 from trimaran.judging.stats import estimate, median, percentile
 
@@ -16,27 +16,31 @@ KNEE_SHARE = 0.9
 
 
 class ScenarioFigure(NamedTuple):
-    """One number of a scenario. `low` and `high` bound it at 95 % where it has an interval; `n` are its samples."""
+    """One number of a scenario."""
 
     name: str
     value: float
     unit: str
     better: Better
+    # The 95 % interval, where there is one.
     low: float | None = None
     high: float | None = None
+    # Samples behind it.
     n: int = 0
 
 
 class ScenarioReading(NamedTuple):
-    """How a scenario is read: its title, what its final number is, and the numbers, the final one first."""
+    """How a scenario is read."""
 
     title: str
+    # What its final number is.
     meaning: str
+    # Its numbers, the final one first.
     figures: Callable[[Any], tuple[ScenarioFigure, ...]]
 
 
 def figures_of(result: ScenarioResult) -> tuple[ScenarioFigure, ...]:
-    """The numbers of one result, the final one first; none when nothing was found before it was cut."""
+    """The numbers of one result, the final one first; none when it was cut before anything was measured."""
     return READINGS[result.scenario].figures(result)
 
 
@@ -58,31 +62,32 @@ def throughput(point: ClosedPoint | OpenPoint) -> float:
 
 def holds(point: OpenPoint, result: OpenLoop) -> bool:
     """Whether the wanted share of all requests, failed ones included, was answered within the budget."""
-    asked = len(point.latencies_ns) + point.failures
-    answered = sum(latency <= result.budget_ms * 1e6 for latency in point.latencies_ns)
-    return asked > 0 and answered >= result.share / 100 * asked
+    requests = len(point.latencies_ns) + point.failures
+    in_time = sum(latency <= result.budget_ms * 1e6 for latency in point.latencies_ns)
+    return requests > 0 and in_time >= result.share / 100 * requests
 
 
 def highest_rate(result: OpenLoop) -> OpenPoint | None:
-    """The highest rate that held, below the lowest that did not: one lucky point beyond it does not count."""
+    """The highest rate that held below the lowest that did not: a lucky point beyond that does not count."""
     broken = min((point.rate_per_s for point in result.points if not holds(point, result)), default=float("inf"))
     held = [point for point in result.points if holds(point, result) and point.rate_per_s < broken]
     return max(held, key=lambda point: point.rate_per_s, default=None)
 
 
-def padding_share(result: found.MixedLengths) -> float:
+def padding_share(result: results.MixedLengths) -> float:
     real = sum(sum(turn.tokens) for turn in result.rounds)
     return 1 - real / sum(sum(turn.padded_tokens) for turn in result.rounds)
 
 
 def uneven(scenarios: Sequence[ScenarioResult], *, tolerance: float = NOISE) -> str:
-    """A sentence when rounds of a scenario disagree: they stay in its numbers, and it is named."""
+    """A sentence when rounds of a scenario disagree. They stay in its figures."""
     apart = []
     for result in scenarios:
         rounds = _rounds_of(result)
         middle = percentile(rounds, 50) if rounds else 1.0
         apart += [
-            (max(one / middle, middle / one), f"{result.candidate}, {result.scenario}, {result.at}") for one in rounds
+            (max(time_ns / middle, middle / time_ns), f"{result.candidate}, {result.scenario}, {result.at}")
+            for time_ns in rounds
         ]
     flagged = [one for one in apart if one[0] > tolerance]
     if not flagged:
@@ -96,26 +101,26 @@ def uneven(scenarios: Sequence[ScenarioResult], *, tolerance: float = NOISE) -> 
 
 def _rounds_of(result: ScenarioResult) -> list[float]:
     """One time a round, where the rounds of a scenario do the same work."""
-    if isinstance(result, found.SingleStream):
+    if isinstance(result, results.SingleStream):
         return [float(median(turn.samples_ns)) for turn in result.rounds if turn.samples_ns]
-    if isinstance(result, found.MixedLengths):
+    if isinstance(result, results.MixedLengths):
         return [sum(turn.elapsed_ns) / sum(turn.tokens) for turn in result.rounds if turn.elapsed_ns]
-    if isinstance(result, found.Offline):
+    if isinstance(result, results.Offline):
         return [run.elapsed_ns / run.texts for run in result.passes if run.texts]
     return []
 
 
-def _single_stream(result: found.SingleStream) -> tuple[ScenarioFigure, ...]:
+def _single_stream(result: results.SingleStream) -> tuple[ScenarioFigure, ...]:
     rounds = tuple(turn.samples_ns for turn in result.rounds if turn.samples_ns)
     return tuple(_latency(f"p{share:g} latency", rounds, share) for share in (50, 90, 99)) if rounds else ()
 
 
-def _shape_grid(result: found.ShapeGrid) -> tuple[ScenarioFigure, ...]:
+def _shape_grid(result: results.ShapeGrid) -> tuple[ScenarioFigure, ...]:
     cells = [cell for cell in result.cells if any(turn.samples_ns for turn in cell.rounds)]
     if not cells:
         return ()
 
-    def rate(cell: found.GridCell) -> float:
+    def rate(cell: results.GridCell) -> float:
         return cell.shape.batch * 1e9 / median([sample for turn in cell.rounds for sample in turn.samples_ns])
 
     best = max(cells, key=rate)
@@ -123,7 +128,7 @@ def _shape_grid(result: found.ShapeGrid) -> tuple[ScenarioFigure, ...]:
     return (_spread(f"rows at {best.shape}", rate(best), "rows/s", "higher", rounds),)
 
 
-def _mixed_lengths(result: found.MixedLengths) -> tuple[ScenarioFigure, ...]:
+def _mixed_lengths(result: results.MixedLengths) -> tuple[ScenarioFigure, ...]:
     rates = [sum(turn.tokens) * 1e9 / sum(turn.elapsed_ns) for turn in result.rounds if turn.elapsed_ns]
     if not rates:
         return ()
@@ -135,7 +140,7 @@ def _mixed_lengths(result: found.MixedLengths) -> tuple[ScenarioFigure, ...]:
     )
 
 
-def _offline(result: found.Offline) -> tuple[ScenarioFigure, ...]:
+def _offline(result: results.Offline) -> tuple[ScenarioFigure, ...]:
     if not result.passes:
         return ()
     return (
@@ -176,20 +181,20 @@ def _open_loop(result: OpenLoop) -> tuple[ScenarioFigure, ...]:
     )
 
 
-def _cold_start(result: found.ColdStart) -> tuple[ScenarioFigure, ...]:
+def _cold_start(result: results.ColdStart) -> tuple[ScenarioFigure, ...]:
     times_s = [start.elapsed_ns / 1e9 for start in result.starts if start.correct]
     return (_over("start to first correct answer", times_s, "s", "lower"),) if times_s else ()
 
 
-def _memory(result: found.Memory) -> tuple[ScenarioFigure, ...]:
+def _memory(result: results.Memory) -> tuple[ScenarioFigure, ...]:
     return (ScenarioFigure("peak memory", result.peak_bytes / 1e6, "MB", "lower", n=1),)
 
 
-def _size(result: found.SizeOnDisk) -> tuple[ScenarioFigure, ...]:
+def _size(result: results.SizeOnDisk) -> tuple[ScenarioFigure, ...]:
     return (ScenarioFigure("size on disk", sum(result.files.values()) / 1e6, "MB", "lower", n=len(result.files)),)
 
 
-def _energy(result: found.Energy) -> tuple[ScenarioFigure, ...]:
+def _energy(result: results.Energy) -> tuple[ScenarioFigure, ...]:
     used = [1000 * run.joules / run.texts for run in result.passes if run.texts]
     return (_over("energy", used, "J per 1000 texts", "lower"),) if used else ()
 

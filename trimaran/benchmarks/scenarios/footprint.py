@@ -1,4 +1,4 @@
-"""What a candidate costs beside time: its start, its memory, its size on disk, its energy."""
+"""What a candidate costs besides time: its start, its memory, its size on disk, its energy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from trimaran.core.progress import Step
 from trimaran.core.spec import ModelRef
 from trimaran.judging.probe_process import ProbeProcess
 
-# A start gives the answer that was judged before: the same engine on the same text differs by rounding at most.
+# A start must give the answer that was judged before. The same engine differs by rounding at most.
 SAME_ANSWER = 1e-3
 _IDLE_S = 1.0
 _ENOUGH_S = 1.0
@@ -31,8 +31,8 @@ _ENOUGH_S = 1.0
 def run_footprint(
     unit: SuiteUnit, entries: Sequence[RaceEntry], probes: Probes, *, step: Step | None = None
 ) -> list[ScenarioResult]:
-    """One result a contender; one that cannot run says why in `cut`."""
-    found: list[ScenarioResult] = []
+    """One result for each contender; one that cannot run says why in `cut`."""
+    measured: list[ScenarioResult] = []
     for done, entry in enumerate(entries):
         if step:
             step.advance(done, len(entries), entry.name)
@@ -43,23 +43,22 @@ def run_footprint(
             "artifact": entry.artifact.digest,
             "rows": entry.rows,
         }
-        found.append(MAKERS[unit.asked.scenario](head, unit.asked, entry, probes))
-    return found
+        measured.append(MAKERS[unit.asked.scenario](head, unit.asked, entry, probes))
+    return measured
 
 
 def cut_head(why: str | None) -> dict[str, Any]:
     return {"cut": why, "cut_by": "process" if why else None}
 
 
-def distance(expected: Mapping[str, Array], found: Mapping[str, Array]) -> float:
-    """The largest relative difference of an output; places that belong to no token do not count."""
+def distance(expected: Mapping[str, Array], answers: Mapping[str, Array]) -> float:
+    """The largest relative difference of an output. Positions without a token (NaN) do not count."""
     worst = 0.0
-    for name, wanted in expected.items():
-        if name not in found or found[name].shape != wanted.shape:
+    for name, output in expected.items():
+        if name not in answers or answers[name].shape != output.shape:
             return float("inf")
-        difference = np.nan_to_num(wanted.astype(np.float64)) - np.nan_to_num(found[name].astype(np.float64))
-        size = float(np.linalg.norm(np.nan_to_num(wanted.astype(np.float64))))
-        worst = max(worst, float(np.linalg.norm(difference)) / max(size, 1e-30))
+        before, now = (np.nan_to_num(side.astype(np.float64)) for side in (output, answers[name]))
+        worst = max(worst, float(np.linalg.norm(before - now)) / max(float(np.linalg.norm(before)), 1e-30))
     return worst
 
 
@@ -142,7 +141,7 @@ def _energy(head: dict[str, Any], asked: EnergySettings, entry: RaceEntry, probe
 
 
 def metered(counter: EnergyCounter, probe: ProbeProcess) -> EnergyPass:
-    """Whole passes over the texts, long enough for a counter that is renewed a thousand times a second."""
+    """Whole passes over the texts, for long enough: the counter is updated a thousand times a second."""
     texts, begun_ns, before = 0, time.perf_counter_ns(), counter.read_uj()
     while time.perf_counter_ns() - begun_ns < _ENOUGH_S * 1e9:
         texts += int(probe.run_texts("offline", at="pipeline")["texts"])

@@ -1,4 +1,4 @@
-"""Scenarios at the engine and from the text on: a process a candidate, turns interleaved in random order."""
+"""Scenarios at the engine and from the text on: a process for each candidate, turns interleaved in random order."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Turn = dict[str, Any]
 
 
 class Probes:
-    """The contenders' processes, opened when first asked and kept open; one that died stays out, with its reason."""
+    """The contenders' processes. Each is opened when first needed and kept open; one that died stays out."""
 
     def __init__(self, texts: Sequence[Text], *, source: str, threads: int, cores: Sequence[int]) -> None:
         self.texts, self._source, self.threads, self.cores = texts, source, threads, cores
@@ -69,7 +69,7 @@ class Probes:
         return self._open[entry.name]
 
     def known(self, entry: RaceEntry) -> tuple[TextsUsed, dict[str, Array]]:
-        """What the texts are to this contender, and its answer to the first; remembered when its process is gone."""
+        """The contender's facts about the texts and its answer to the first, kept even when its process is gone."""
         if entry.name not in self._known:
             probe, used = self.open(entry)
             self._known[entry.name] = used, probe.answers(self.texts[:1], entry.rows)
@@ -95,22 +95,26 @@ class Probes:
 
 
 class CutReason(NamedTuple):
+    """Why a scenario did not run to its end, and what it lacked."""
+
     why: str
     by: Literal["samples", "process"]
 
 
 class ScenarioRunner(NamedTuple):
-    """How one scenario is run: one turn of one contender, and what its turns make together."""
+    """How one scenario is run."""
 
+    # One turn of one contender.
     turn: Callable[[ProbeProcess, RaceEntry, Any, str, int], Turn]
+    # The result of all its turns.
     result: Callable[[Head, Any, Sequence[Turn]], ScenarioResult]
 
 
 def run_in_process(
     unit: SuiteUnit, entries: Sequence[RaceEntry], probes: Probes, *, step: Step | None = None
 ) -> list[ScenarioResult]:
-    """One result a contender. One that dies or does not reach its samples keeps its turns and says why it was cut."""
-    way, asked = RUNNERS[unit.asked.scenario], unit.asked
+    """One result for each contender. One that dies or lacks samples keeps its turns and says why it was cut."""
+    runner, asked = RUNNERS[unit.asked.scenario], unit.asked
     turns: dict[str, list[Turn]] = {entry.name: [] for entry in entries}
     cuts: dict[str, CutReason] = {}
     used: dict[str, TextsUsed] = {}
@@ -121,7 +125,7 @@ def run_in_process(
             _, used[entry.name] = probes.open(entry)
         except TrimaranError as error:
             cuts[entry.name] = CutReason(str(error), "process")
-    # Opening is not part of any scenario's time but the cold start's.
+    # Opening counts only in the scenario `cold-start`.
     begun_s = time.monotonic()
     for number in range(rounds):
         for index in generator.permutation(len(entries)):
@@ -132,22 +136,22 @@ def run_in_process(
                 done = sum(map(len, turns.values()))
                 step.advance(done, rounds * len(entries), f"round {number + 1}, {entry.name}")
             if time.monotonic() - begun_s >= asked.limit_s * len(entries):
-                said = f"{number} of {rounds} rounds were done when {asked.limit_s:g} s were over."
-                cuts[entry.name] = CutReason(said, "samples")
+                why = f"{number} of {rounds} rounds were done when {asked.limit_s:g} s were over."
+                cuts[entry.name] = CutReason(why, "samples")
                 continue
             probe, _ = probes.open(entry)
             try:
-                found = way.turn(probe, entry, asked, unit.at, number)
+                turn = runner.turn(probe, entry, asked, unit.at, number)
                 probe.rest()
             except TrimaranError as error:
                 cuts[entry.name] = CutReason(str(error), "process")
                 probes.bury(entry, error)
                 continue
-            turns[entry.name].append(found)
-            if short := found.get("short"):
+            turns[entry.name].append(turn)
+            if short := turn.get("short"):
                 cuts[entry.name] = CutReason(str(short), "samples")
     return [
-        way.result(_head(entry, unit, probes, used.get(entry.name), cuts.get(entry.name)), asked, turns[entry.name])
+        runner.result(_head(entry, unit, probes, used.get(entry.name), cuts.get(entry.name)), asked, turns[entry.name])
         for entry in entries
     ]
 
@@ -166,7 +170,7 @@ def _head(entry: RaceEntry, unit: SuiteUnit, probes: Probes, used: TextsUsed | N
 
 
 def _stream(probe: ProbeProcess, entry: RaceEntry, asked: SingleStreamSettings, at: str, number: int) -> Turn:
-    found = probe.run_texts(
+    turn = probe.run_texts(
         "stream",
         at=at,
         minimum_samples=asked.samples,
@@ -174,12 +178,12 @@ def _stream(probe: ProbeProcess, entry: RaceEntry, asked: SingleStreamSettings, 
         warmup_samples=asked.warmup,
         limit_s=asked.limit_s / asked.rounds,
     )
-    if not found.pop("enough"):
-        found["short"] = (
-            f"It never reached its samples: {len(found['samples_ns'])} of {asked.samples} in round {number + 1}, "
+    if not turn.pop("enough"):
+        turn["short"] = (
+            f"It never reached its samples: {len(turn['samples_ns'])} of {asked.samples} in round {number + 1}, "
             f"when {asked.limit_s / asked.rounds:g} s were over."
         )
-    return found
+    return turn
 
 
 def _streamed(head: Head, asked: SingleStreamSettings, turns: Sequence[Turn]) -> ScenarioResult:
@@ -207,7 +211,7 @@ def _grid(probe: ProbeProcess, entry: RaceEntry, asked: ShapeGridSettings, at: s
 
 
 def grid_shapes(asked: ShapeGridSettings, entry: RaceEntry) -> tuple[Shape, ...]:
-    """Those of the grid that the engine was made for."""
+    """The shapes of the grid that lie within the engine's profile."""
     batch, sequence = entry.artifact.profile.batch, entry.artifact.profile.sequence
     return tuple(
         Shape(batch=rows, sequence=tokens)
@@ -225,7 +229,7 @@ def _gridded(head: Head, asked: ShapeGridSettings, turns: Sequence[Turn]) -> Sce
 
 def _mix(probe: ProbeProcess, entry: RaceEntry, asked: MixedLengthsSettings, at: str, number: int) -> Turn:
     if not number:
-        # Batches of these sizes are met for the first time: not counted.
+        # The first batches of these sizes are warm-up.
         probe.run_texts("mixed", at=at, batch=asked.batch, seed=0)
     return probe.run_texts("mixed", at=at, batch=asked.batch, seed=number)
 

@@ -1,4 +1,4 @@
-"""Load on a live server: MLPerf's LoadGen issues and times the requests; a closed loop of callers is our own."""
+"""Load on a live server. MLPerf's LoadGen issues and times the requests; the closed loop of callers is our own."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trimaran.core.spec import Frozen
 
 Ask = Callable[[int], object]
 LoadgenScenario = Literal["SingleStream", "Server", "Offline"]
-# A server that fails this many requests in a row is taken for dead: asking on would only fill the report.
+# A server that fails this many requests in a row counts as dead, and no more requests are sent.
 DEAD_AFTER = 5
 _SAMPLE = re.compile(
     r'"name":"Sample","cat":"default","ph":"b".*?"ts":(?P<ts>[\d.]+),"args":\{"sample_seq":(?P<seq>\d+),'
@@ -28,11 +28,13 @@ _SAMPLE = re.compile(
 
 
 class Load(Frozen):
-    """What came back. Latencies count from the moment LoadGen had scheduled; `dead` is the last refusal's sentence."""
+    """The answers to one load."""
 
     elapsed_ns: int
+    # From the moment that LoadGen had scheduled.
     latencies_ns: tuple[int, ...]
     failures: int = 0
+    # The last error of a server that counts as dead.
     dead: str | None = None
 
 
@@ -70,7 +72,7 @@ def offline(asks: Sequence[Ask], *, texts: int, passes: int) -> Load:
 
 
 def closed_loop(asks: Sequence[Ask], *, texts: int, samples: int, time_s: float, limit_s: float) -> Load:
-    """Each of `asks` is a caller that asks again when answered, until there are enough samples AND enough time."""
+    """Each of `asks` is a caller that asks again when answered, until enough samples AND enough time are reached."""
     attempts = _Attempts()
     turns = itertools.count()
     latencies: list[list[int]] = [[] for _ in asks]
@@ -81,12 +83,12 @@ def closed_loop(asks: Sequence[Ask], *, texts: int, samples: int, time_s: float,
         answered = sum(map(len, latencies))
         return attempts.dead is not None or spent_s >= limit_s or (answered >= samples and spent_s >= time_s)
 
-    def call(ask: Ask, found: list[int]) -> None:
+    def call(ask: Ask, mine: list[int]) -> None:
         while not enough():
             index = next(turns) % texts
             asked_ns = time.perf_counter_ns()
             if attempts.made(ask, index):
-                found.append(time.perf_counter_ns() - asked_ns)
+                mine.append(time.perf_counter_ns() - asked_ns)
 
     callers = [threading.Thread(target=call, args=pair) for pair in zip(asks, latencies, strict=True)]
     begun_ns = time.perf_counter_ns()
@@ -96,7 +98,7 @@ def closed_loop(asks: Sequence[Ask], *, texts: int, samples: int, time_s: float,
         caller.join()
     return Load(
         elapsed_ns=time.perf_counter_ns() - begun_ns,
-        latencies_ns=tuple(sample for found in latencies for sample in found),
+        latencies_ns=tuple(sample for caller in latencies for sample in caller),
         failures=attempts.failures,
         dead=attempts.dead,
     )
@@ -166,23 +168,25 @@ def run(
 def load_from_trace(trace: str, failed: set[int], dead: str | None) -> Load:
     """LoadGen's own record of each sample: when it was due, and how long after that it was complete.
 
-    The trace is read by pattern: it is not quite JSON (its keys are quoted twice).
+    The trace is read by a regular expression, because it is not valid JSON: its keys are quoted twice.
     """
-    found = [(float(m["ts"]) * 1e3, int(m["seq"]), int(m["ns"])) for m in _SAMPLE.finditer(trace)]
-    if not found:
+    samples = [(float(m["ts"]) * 1e3, int(m["seq"]), int(m["ns"])) for m in _SAMPLE.finditer(trace)]
+    if not samples:
         return Load(elapsed_ns=0, latencies_ns=(), failures=len(failed), dead=dead)
-    first = min(due for due, _, _ in found)
-    last = max(due + took for due, _, took in found)
+    first = min(due for due, _, _ in samples)
+    last = max(due + took for due, _, took in samples)
     return Load(
         elapsed_ns=max(1, int(last - first)),
-        latencies_ns=tuple(took for _, number, took in sorted(found, key=lambda one: one[1]) if number not in failed),
+        latencies_ns=tuple(
+            took for _, number, took in sorted(samples, key=lambda sample: sample[1]) if number not in failed
+        ),
         failures=len(failed),
         dead=dead,
     )
 
 
 class _Attempts:
-    """Requests as they succeed and fail; after too many failures in a row nothing is asked any more."""
+    """Counts requests that fail; after too many failures in a row no more are sent."""
 
     def __init__(self) -> None:
         self.failures = 0

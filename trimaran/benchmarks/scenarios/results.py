@@ -1,4 +1,4 @@
-"""What each scenario found, as raw samples; the numbers that people read are computed in `finals`."""
+"""The results of scenarios as raw samples. The figures that people read are computed in `finals`."""
 
 from __future__ import annotations
 
@@ -15,18 +15,21 @@ Wire = Literal["grpc", "http"]
 
 
 class TextsUsed(Frozen):
-    """Which texts were asked: equal digests mean the same texts in the same order."""
+    """Which texts were asked."""
 
+    # Equal digests mean the same texts in the same order.
     digest: str
     source: str
     n: int
     tokens: int
+    # Tokens of the longest text.
     longest: int
+    # Texts that were cut to the model's limit.
     truncated: int = 0
 
 
 class ServerTime(Frozen):
-    """What Triton itself counted during the scenario, summed over its successful requests."""
+    """What Triton counted during the scenario, summed over its successful requests."""
 
     requests: int
     queue_ns: int
@@ -37,44 +40,46 @@ class ServerTime(Frozen):
 
 
 class ScenarioResultBase(Frozen):
-    """What every scenario says. `at`: tensors in, text in, or text in over the `wire` to `target`.
-
-    `cut` is the sentence why it did not get to its end: what stands here is then what was found until then. `cut_by`
-    says what it lacked: samples in time, its own process, or the server.
-    """
+    """What every scenario records."""
 
     candidate: str
+    # Tensors in, text in, or text in over the wire to a server.
     at: At
     threads: int
+    # Digest of the artifact.
     artifact: str | None = None
+    # How rows may share a call.
     rows: Rows | None = None
     wire: Wire | None = None
     target: Literal["triton", "gateway"] | None = None
+    # Who issued the requests.
     driver: str = "trimaran"
     texts: TextsUsed | None = None
+    # Why it did not run to its end; the result then holds what was measured until then.
     cut: str | None = None
+    # What it lacked: samples in time, its own process, or the server.
     cut_by: Literal["samples", "process", "server"] | None = None
 
 
 class SingleStream(ScenarioResultBase):
-    """One text at a time, the next when the answer is there. Final: p50, p90 and p99 of the latency.
-
-    `parts_ns` splits the same calls where the level can: at `pipeline` into `tokenise` and `compute`.
-    """
+    """One text at a time, the next when the answer is there. Final: p50, p90 and p99 of the latency."""
 
     scenario: Literal["single-stream"] = "single-stream"
     rounds: tuple[Round, ...]
+    # The same calls split into `tokenise` and `compute`, at the level `pipeline`.
     parts_ns: dict[str, tuple[int, ...]] = {}
     server: ServerTime | None = None
 
 
 class GridCell(Frozen):
+    """One shape of a grid."""
+
     shape: Shape
     rounds: tuple[Round, ...]
 
 
 class ShapeGrid(ScenarioResultBase):
-    """Full-length rows of every batch x sequence. Final: rows per second of the best cell; the cells are the result."""
+    """Full-length rows of every batch x sequence. Final: rows per second of the best cell."""
 
     scenario: Literal["shape-grid"] = "shape-grid"
     cells: tuple[GridCell, ...]
@@ -90,7 +95,7 @@ class MixedRound(Frozen):
 
 
 class MixedLengths(ScenarioResultBase):
-    """Batches of real texts. Final: real tokens per second; beside it the share of computed tokens that is padding."""
+    """Batches of real texts. Final: real tokens per second, and the share of computed tokens that is padding."""
 
     scenario: Literal["mixed-lengths"] = "mixed-lengths"
     batch: int
@@ -98,13 +103,15 @@ class MixedLengths(ScenarioResultBase):
 
 
 class OfflinePass(Frozen):
+    """All texts once."""
+
     elapsed_ns: int
     texts: int
     tokens: int
 
 
 class Offline(ScenarioResultBase):
-    """All texts at once, in whatever order and batches suit. Final: texts per second."""
+    """All texts at once, in any order and any batches. Final: texts per second."""
 
     scenario: Literal["offline"] = "offline"
     passes: tuple[OfflinePass, ...]
@@ -120,14 +127,14 @@ class ClosedPoint(Frozen):
 
 
 class ClosedLoop(ScenarioResultBase):
-    """A sweep of concurrency. Final: the highest throughput; beside it the knee, where more callers stop paying."""
+    """A sweep of concurrency. Final: the highest throughput, and the knee, beyond which more callers gain little."""
 
     scenario: Literal["closed-loop"] = "closed-loop"
     points: tuple[ClosedPoint, ...]
 
 
 class OpenPoint(Frozen):
-    """Poisson arrivals at a rate. Latencies count from the scheduled moment, so a server that lags pays for it."""
+    """Poisson arrivals at a rate. Latencies count from the scheduled moment, so waiting in line is included."""
 
     rate_per_s: float
     elapsed_ns: int
@@ -145,10 +152,11 @@ class OpenLoop(ScenarioResultBase):
 
 
 class ProcessStart(Frozen):
-    """One start of a fresh process until its first answer; `correct` holds it to eager's answer."""
+    """One start of a fresh process until its first answer."""
 
     elapsed_ns: int
     parts_ns: dict[str, int] = {}
+    # Whether the answer is the one that was judged before, and how far it is from that.
     correct: bool
     distance: float
 
@@ -161,10 +169,11 @@ class ColdStart(ScenarioResultBase):
 
 
 class Memory(ScenarioResultBase):
-    """Resident set of the measuring process. Final: the peak. `after_open` is with the model loaded and not yet run."""
+    """Resident set of the measuring process. Final: the peak."""
 
     scenario: Literal["memory"] = "memory"
     peak_bytes: int
+    # With the model loaded and not yet run, and before it was loaded.
     after_open_bytes: int | None = None
     before_open_bytes: int | None = None
 
@@ -177,21 +186,22 @@ class SizeOnDisk(ScenarioResultBase):
 
 
 class EnergyPass(Frozen):
+    """Whole passes over the texts, long enough for the counter."""
+
     joules: float
     elapsed_ns: int
     texts: int
 
 
 class Energy(ScenarioResultBase):
-    """What the processor package used while answering. Final: joules per thousand texts.
-
-    `idle_watts` is the machine doing nothing, not subtracted. `unavailable` says why there is no counter.
-    """
+    """What the processor package used while answering. Final: joules per thousand texts."""
 
     scenario: Literal["energy"] = "energy"
     passes: tuple[EnergyPass, ...] = ()
+    # Of the idle machine; not subtracted.
     idle_watts: float | None = None
     counter: str | None = None
+    # Why there is no counter.
     unavailable: str | None = None
 
 
@@ -211,10 +221,12 @@ ScenarioResult = Annotated[
 
 
 class SuiteRun(Frozen):
-    """Which suite was run. `cut` says why it did not get to its end; `resumed` counts how often it was taken up."""
+    """Which suite was run."""
 
     name: str
     digest: str
     scenarios: tuple[str, ...]
+    # Why it did not run to its end.
     cut: str | None = None
+    # How often it was continued after a cut.
     resumed: int = 0

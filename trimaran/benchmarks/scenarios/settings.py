@@ -1,4 +1,4 @@
-"""What can be asked of a suite: one small type a scenario, each with only the settings that it has."""
+"""The settings of each scenario in a suite: one small type each, with only the settings that it has."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ Limit = Annotated[float, Field(gt=0)]
 
 
 class ScenarioSettings(Frozen):
-    """`candidates` are names, or `chosen`, `passed` and `baselines`; only what is laid out can be served.
+    """What every scenario has."""
 
-    A scenario that is not through after `limit_s` ends there, is marked as cut and keeps what it found.
-    """
-
+    # Names, or `chosen`, `passed` and `baselines`. Only candidates in the repository can be served.
     candidates: tuple[str, ...] = Field(default=("eager", "chosen"), min_length=1)
+    # A scenario that takes longer ends here, is marked as cut and keeps what it measured.
     limit_s: Limit = 60.0
 
 
@@ -73,16 +72,16 @@ class ClosedLoopSettings(ScenarioSettings):
 
 
 class OpenLoopSettings(ScenarioSettings):
-    """Rates are shares of what one caller gets through; between the last that held and the first that broke the
-    budget, `refine` rates more are tried.
-    """
+    """Rising rates of Poisson arrivals."""
 
     scenario: Literal["open-loop"]
     at: tuple[Literal["served"], ...] = Field(default=("served",), min_length=1)
     wires: tuple[Wire, ...] = Field(default=("grpc",), min_length=1)
     budget_ms: Limit = 50.0
     share: float = Field(default=99.0, gt=0, le=100)
+    # The rates, as shares of what one caller gets through.
     shares_of_one_caller: tuple[float, ...] = Field(default=(0.25, 0.5, 0.75, 1.0, 1.5, 2.0), min_length=1)
+    # Further rates between the last one that kept the budget and the first that broke it.
     refine: int = Field(default=2, ge=0)
     samples: Positive = 100
     time_s: Seconds = 2.0
@@ -127,7 +126,7 @@ AnyScenarioSettings = Annotated[
 
 
 class SuiteUnit(Frozen):
-    """One scenario at one level over one wire: what is done, kept and taken up again as a whole."""
+    """One scenario at one level over one wire: it is run, kept and resumed as a whole."""
 
     asked: AnyScenarioSettings
     at: At
@@ -144,9 +143,9 @@ class SuiteUnit(Frozen):
 
 def units_of(scenarios: tuple[AnyScenarioSettings, ...]) -> tuple[SuiteUnit, ...]:
     """Everything that the scenarios ask for, in their order."""
-    found: list[SuiteUnit] = []
+    units: list[SuiteUnit] = []
     for asked in scenarios:
         for at in asked.at:
             wires: tuple[Wire | None, ...] = getattr(asked, "wires", (None,)) if at == "served" else (None,)
-            found.extend(SuiteUnit(asked=asked, at=at, wire=wire) for wire in wires)
-    return tuple(found)
+            units.extend(SuiteUnit(asked=asked, at=at, wire=wire) for wire in wires)
+    return tuple(units)

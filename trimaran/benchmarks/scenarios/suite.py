@@ -19,18 +19,20 @@ from trimaran.core.spec import Frozen
 
 
 class Suite(Frozen):
-    """`effort` is for the race of all candidates; `texts` is how many real texts the scenarios ask; `candidates`
-    compete when the user names none, and all that compete unasked when the suite names none either. `harness` checks
-    the harness itself, `ceiling` times the model's bare matrix products.
-    """
+    """What one TOML file asks for."""
 
     name: str
     describe: str = ""
+    # Of the race of all candidates.
     effort: Effort = Effort()
+    # Those that compete when the user names none; empty is the default set of candidates.
     candidates: tuple[str, ...] = ()
     baselines: tuple[str, ...] = ()
+    # Whether the harness itself is checked.
     harness: bool = False
+    # Whether the model's bare matrix products are timed.
     ceiling: bool = False
+    # How many real texts the scenarios ask.
     texts: int = Field(default=64, ge=1)
     scenarios: tuple[AnyScenarioSettings, ...] = ()
 
@@ -48,13 +50,13 @@ def shipped_suites() -> dict[str, Path]:
     return {path.stem: path for path in sorted(folder.glob("*.toml"))}
 
 
-def load_suite(asked: str) -> Suite:
+def load_suite(name: str) -> Suite:
     """A shipped suite by its name, or any TOML file by its path. Raises UsageError for one that asks for nothing."""
     shipped = shipped_suites()
-    path = shipped.get(asked, Path(asked))
+    path = shipped.get(name, Path(name))
     if not path.is_file():
         raise UsageError(
-            f"There is no suite {asked!r}.", hint=f"Shipped: {', '.join(shipped)}; or give the path of a TOML file."
+            f"There is no suite {name!r}.", hint=f"Shipped: {', '.join(shipped)}; or give the path of a TOML file."
         )
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -79,7 +81,7 @@ def suite_from_data(data: dict[str, Any], *, name: str, where: str) -> Suite:
 
 def _first(error: SchemaError) -> str:
     first = error.errors()[0]
-    place = ".".join(str(part) for part in first["loc"])
+    key = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
-        return f"unknown key {place}"
-    return f"{place}: {first['msg']}"
+        return f"unknown key {key}"
+    return f"{key}: {first['msg']}"

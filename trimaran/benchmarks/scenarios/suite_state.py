@@ -1,4 +1,4 @@
-"""What a suite has found so far, on disk beside its report: a run that was cut is taken up from there."""
+"""What a suite has measured so far, on disk beside its report, so that a run that was cut can be resumed."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ FILE = "suite-state.json"
 
 
 class UnitResults(Frozen):
-    """The results of one unit, one a candidate."""
+    """The results of one unit, one for each candidate."""
 
     key: str
     results: tuple[ScenarioResult, ...]
 
 
 class SuiteState(Persisted):
-    """`conditions` are all that must be alike for results to be put together: suite, model, machine, threads."""
+    """The file `suite-state.json`."""
 
     what: ClassVar[str] = "state of a suite"
     remedy: ClassVar[str] = "Run it without --resume."
 
     suite: str
+    # Suite, model, machine, threads: all that must be alike for results to belong together.
     conditions: dict[str, str]
     resumed: int = 0
     found: tuple[UnitResults, ...] = ()
@@ -38,15 +39,15 @@ class SuiteState(Persisted):
     ceilings: tuple[Ceiling, ...] = ()
 
     def of(self, unit: SuiteUnit) -> UnitResults | None:
-        return next((found for found in self.found if found.key == unit.key), None)
+        return next((results for results in self.found if results.key == unit.key), None)
 
     def having(self, unit: SuiteUnit, results: tuple[ScenarioResult, ...]) -> SuiteState:
-        others = tuple(found for found in self.found if found.key != unit.key)
+        others = tuple(other for other in self.found if other.key != unit.key)
         return self.model_copy(update={"found": (*others, UnitResults(key=unit.key, results=results))})
 
     def whole_only(self) -> SuiteState:
         """Without the units that were cut: those are measured again."""
-        kept = tuple(found for found in self.found if not any(result.cut for result in found.results))
+        kept = tuple(unit for unit in self.found if not any(result.cut for result in unit.results))
         return self.model_copy(update={"found": kept, "resumed": self.resumed + 1})
 
 
@@ -59,7 +60,7 @@ def forget(folder: Path) -> None:
 
 
 def begin(folder: Path, suite: str, conditions: dict[str, str], *, resume: bool) -> SuiteState:
-    """An empty state, or with `resume` what an earlier run of the same suite under the same conditions left."""
+    """An empty state, or with `resume` the state of an earlier run of the same suite under the same conditions."""
     fresh = SuiteState(suite=suite, conditions=conditions)
     path = folder / FILE
     if not resume:
@@ -72,9 +73,12 @@ def begin(folder: Path, suite: str, conditions: dict[str, str], *, resume: bool)
     state = SuiteState.read(path)
     unlike = [name for name in conditions if state.conditions.get(name) != conditions[name]]
     if unlike:
-        said = "; ".join(f"{name}: {state.conditions.get(name, 'none')} and now {conditions[name]}" for name in unlike)
+        differences = "; ".join(
+            f"{name}: {state.conditions.get(name, 'none')} and now {conditions[name]}" for name in unlike
+        )
         raise UsageError(
-            f"The run in {folder} was begun under other conditions ({said}), so its results do not belong together.",
+            f"The run in {folder} was begun under other conditions ({differences}), so its results do not belong "
+            "together.",
             hint="Run it without --resume, or as it was begun.",
         )
     return state.whole_only()
