@@ -10,7 +10,7 @@ from functools import partial
 import psutil
 
 import trimaran
-from trimaran.benchmarks.measure.baselines import Baseline, baseline_entries, runs_as
+from trimaran.benchmarks.measure.baselines import Baseline, baseline_entries, environment_for, runs_as
 from trimaran.benchmarks.measure.quiet import noticed
 from trimaran.benchmarks.measure.runner import ContenderOutcome as Timing
 from trimaran.benchmarks.measure.runner import Effort, Measured, RaceEntry, measure
@@ -62,7 +62,11 @@ def judge_baselines(
 def _assessed(plan: DeployPlan, reference: Artifact, row: Baseline, answers: Mapping[str, Array]) -> Quality:
     def opened() -> ProbeProcess:
         return ProbeProcess(
-            reference, threads=plan.config.threads, options=dict(row.options), deadline_s=ASSESS_DEADLINE_S
+            reference,
+            threads=plan.config.threads,
+            environment=environment_for(row.probe),
+            options=dict(row.options),
+            deadline_s=ASSESS_DEADLINE_S,
         )
 
     return assess(reference, answers, plan.judging, gates=plan.gates, threads=plan.config.threads, open_probe=opened)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import os
 import shutil
 from collections.abc import Callable, Sequence
@@ -11,14 +12,40 @@ from typing import Any
 
 from trimaran.benchmarks.measure.runner import RaceEntry
 from trimaran.core.artifact import Artifact
-from trimaran.core.errors import UsageError
+from trimaran.core.errors import TrimaranError, UsageError
+from trimaran.core.isolation import Worker, first_restriction_that_runs
 from trimaran.core.spec import Precision
 
+_PROBE_DEADLINE_S = 60.0
 _COMPILERS = ("g++", "clang++", "c++")
 
 
 def _no_reason() -> str | None:
     return None
+
+
+def bf16_product() -> float:
+    """One product in bf16 as an encoder has them. oneDNN may choose AMX for it, which does not execute on every CPU."""
+    import torch
+
+    rows, weights = torch.ones(32, 384, dtype=torch.bfloat16), torch.ones(384, 384, dtype=torch.bfloat16)
+    return float(torch.nn.functional.linear(rows, weights).sum())
+
+
+@functools.cache
+def environment_for(probe: Callable[[], object] | None) -> dict[str, str]:
+    """Variables under which the probe runs in a child process: none, or a narrower instruction set."""
+    if probe is None:
+        return {}
+
+    def attempt(restriction: dict[str, str]) -> object:
+        with Worker(environment=restriction) as worker:
+            return worker.call(probe, _PROBE_DEADLINE_S)
+
+    try:
+        return dict(first_restriction_that_runs(attempt)[1])
+    except TrimaranError:  # the race shows how it fails
+        return {}
 
 
 def no_compiler() -> str | None:
@@ -41,6 +68,8 @@ class Baseline:
     describe: str
     # Why it cannot run on this machine, or None.
     why_not: Callable[[], str | None] = _no_reason
+    # A small piece of its work, to find an instruction set on which it runs.
+    probe: Callable[[], object] | None = None
     # A compiled graph serves one shape, so it cannot be asked hundreds of lengths; in fp32 it computes what eager does.
     judged: bool = True
 
@@ -48,7 +77,9 @@ class Baseline:
 BASELINES: dict[str, Baseline] = {
     row.name: row
     for row in (
-        Baseline("eager-bf16", "bf16", (("dtype", "bfloat16"),), "eager, weights and activations in bf16"),
+        Baseline(
+            "eager-bf16", "bf16", (("dtype", "bfloat16"),), "eager, weights and activations in bf16", probe=bf16_product
+        ),
         Baseline(
             "eager-compiled",
             "fp32",
@@ -82,4 +113,8 @@ def runs_as(reference: Artifact, row: Baseline | None = None) -> str:
 
 def baseline_entries(reference: Artifact, rows: Sequence[Baseline]) -> list[RaceEntry]:
     """Those that can run here. One that cannot still gets a row with the reason."""
-    return [RaceEntry(row.name, reference, options=dict(row.options)) for row in rows if row.why_not() is None]
+    return [
+        RaceEntry(row.name, reference, environment=environment_for(row.probe), options=dict(row.options))
+        for row in rows
+        if row.why_not() is None
+    ]
