@@ -51,7 +51,7 @@ def easily_moved(artifact: Artifact) -> Columns:
 
 def labelled_texts(artifact: Artifact) -> Columns:
     """The graph's own labels, of the texts that are not on the border."""
-    found = label_probabilities("logits", answers(artifact, list(TEXTS))["logits"])
+    found = label_probabilities({"logits": answers(artifact, list(TEXTS))["logits"]})
     best = np.sort(found, axis=-1)
     sure = np.argsort(best[:, -2] - best[:, -1], kind="stable")[:24]
     return ("text", "label"), [(TEXTS[place], artifact.labels[int(found[place].argmax())]) for place in sure]

@@ -221,7 +221,7 @@ def test_a_server_that_dies_in_the_middle_ends_with_an_error_and_keeps_the_rest(
 
     def killing(unit: SuiteUnit, *, target: Any, **options: Any) -> Any:
         if unit.asked.scenario == "closed-loop":
-            for pid in processes_with(f"--http-port\0{target.urls['http'].rpartition(':')[2]}"):
+            for pid in processes_with(f"--http-port={target.urls['http'].rpartition(':')[2]}"):
                 if Path(f"/proc/{pid}/comm").read_text().startswith("tritonserver"):
                     os.kill(pid, signal.SIGKILL)
         return serve(unit, target=target, **options)
