@@ -114,7 +114,7 @@ def test_weights_are_copied_where_they_cannot_be_linked(tmp_path: Path, monkeypa
 def test_a_second_deploy_adds_a_version_and_touches_none(tmp_path: Path) -> None:
     artifact = tiny_artifact(tmp_path / "s")
     lay_out(artifact, repository=tmp_path / "r", name="m", rows="padded", threads=1)
-    before = {path: path.read_bytes() for path in (tmp_path / "r" / "m" / "1").iterdir()}
+    before = {path: path.read_bytes() for path in (tmp_path / "r" / "m" / "1").rglob("*") if path.is_file()}
     second = lay_out(artifact, repository=tmp_path / "r", name="m", rows="alone", threads=2)
     assert second.version == 2
     assert {path: path.read_bytes() for path in (tmp_path / "r" / "m" / "1").iterdir()} == before
