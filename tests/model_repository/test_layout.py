@@ -117,7 +117,7 @@ def test_a_second_deploy_adds_a_version_and_touches_none(tmp_path: Path) -> None
     before = {path: path.read_bytes() for path in (tmp_path / "r" / "m" / "1").rglob("*") if path.is_file()}
     second = lay_out(artifact, repository=tmp_path / "r", name="m", rows="alone", threads=2)
     assert second.version == 2
-    assert {path: path.read_bytes() for path in (tmp_path / "r" / "m" / "1").iterdir()} == before
+    assert {path: path.read_bytes() for path in (tmp_path / "r" / "m" / "1").rglob("*") if path.is_file()} == before
     assert config_of(second, "m_onnxruntime").dynamic_batching is None
 
 
