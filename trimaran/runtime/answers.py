@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from .text import STRETCH, Array, Infer, InferMany, Row, Text, TextEncoder, infer_rows
 
 
@@ -80,6 +82,13 @@ class Answering:
             stretch=self.stretch,
             infer_many=self.infer_many,
         )
+
+    def pair_scores(self, items: Sequence[tuple[str, Sequence[str]]]) -> list[Array]:
+        """For each (text, others) the graph's `score` of the text with each of the others."""
+        pairs = [(text, other) for text, others in items for other in others]
+        scores = self.encoded(pairs)[1]["score"][:, 0] if pairs else np.zeros(0)
+        ends = np.cumsum([len(others) for _, others in items])
+        return np.split(scores, ends[:-1]) if items else []
 
     def encoded(self, texts: Sequence[Text], *, prompt: str | None = None) -> tuple[list[Any], dict[str, Array]]:
         """The encodings of the texts and the engine's outputs for them."""

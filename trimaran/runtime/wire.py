@@ -144,12 +144,22 @@ def labels_and_scores(answers: Sequence[Answer]) -> Tensors:
     }
 
 
-def indices_and_scores(answers: Sequence[Answer]) -> Tensors:
+def indexed_columns(indices: str, scores: str) -> Callable[[Sequence[Answer]], Tensors]:
     """Answers that are lists of `{"index": ..., "score": ...}`; shorter ones are filled up with -1 and 0."""
-    return {
-        "INDICES": filled([[entry["index"] for entry in answer] for answer in answers], -1, np.int64),
-        "SCORES": filled([[entry["score"] for entry in answer] for answer in answers], 0, np.float32),
-    }
+
+    def tensors(answers: Sequence[Answer]) -> Tensors:
+        return {
+            indices: filled([[entry["index"] for entry in answer] for answer in answers], -1, np.int64),
+            scores: filled([[entry["score"] for entry in answer] for answer in answers], 0, np.float32),
+        }
+
+    return tensors
+
+
+def best_first(scores: Array, top_k: int | None = None) -> list[Answer]:
+    """Indices with their scores, the highest score first."""
+    order = np.argsort(-scores, kind="stable")[:top_k]
+    return [{"index": int(index), "score": float(scores[index])} for index in order]
 
 
 def filled(rows: Sequence[Any], fill: Any, dtype: Any) -> Array:

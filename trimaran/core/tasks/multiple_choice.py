@@ -6,26 +6,24 @@ and their probabilities reach a caller: each judged text has four choices, its o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from trimaran.core.distances import Answers, Column
 from trimaran.core.metrics import Metric
-from trimaran.core.tasks.shared import LARGEST_CHANGE, MAX_ABS_DIFFERENCE
+from trimaran.core.tasks.shared import LARGEST_CHANGE, MAX_ABS_DIFFERENCE, in_given_order, indexed_column, logarithms
 from trimaran.core.tasks.task import (
     FLOAT_NOISE,
     Gate,
     Head,
     Loss,
-    RequestRow,
     Task,
-    WireTensors,
     first_text,
     levels,
     second_text,
     tensor,
+    with_neighbours,
 )
 from trimaran.runtime.text import Text, softmax
 
@@ -64,36 +62,12 @@ def _moved_scores(reference: Answers, candidate: Answers) -> Column:
     return np.asarray(np.square(delta).reshape(len(delta), -1).mean(axis=1))
 
 
-def _from_wire(numbers: str, tensors: WireTensors, other: WireTensors) -> Answers:
-    """Logarithms of the probabilities in the order of the choices: they differ from scores by a constant a text."""
-    order = np.argsort(tensors["BEST"], axis=-1, kind="stable")
-    probabilities = np.take_along_axis(tensors["PROBABILITIES"], order, axis=-1)
-    return {"score": np.log(np.maximum(probabilities, 1e-30)).reshape(-1, 1)}
-
-
-def _requests(texts: Sequence[Text], facts: Mapping[str, Any]) -> list[RequestRow]:
-    choices = [second_text(text) for text in texts]
-    return [
-        {
-            "TEXT": first_text(text),
-            "CHOICES": [choices[(index + step) % len(texts)] for step in range(_CHOICES)],
-        }
-        for index, text in enumerate(texts)
-    ]
-
-
 def _bulk_item(pair: tuple[str, str]) -> tuple[str, list[str]]:
     """A row of a collection names its choices in one column, parted by `|||`."""
     choices = [choice.strip() for choice in pair[1].split("|||")]
     if len(choices) < 2 or not all(choices):
         raise ValueError("Multiple choice wants at least two choices, parted by |||.")
     return pair[0], choices
-
-
-def _column() -> Any:
-    import pyarrow as pa
-
-    return pa.list_(pa.struct({"index": pa.int32(), "score": pa.float32()}))
 
 
 TASK = Task(
@@ -129,11 +103,12 @@ TASK = Task(
     ),
     headline="choice_agreement",
     loss=Loss("(Δ score)²", _moved_scores),
-    from_wire=_from_wire,
-    requests=_requests,
+    # Logarithms of probabilities differ from scores by a constant a text.
+    from_wire=lambda numbers, tensors, other: {"score": logarithms(in_given_order(tensors, "BEST", "PROBABILITIES"))},
+    requests=lambda texts, facts: with_neighbours(texts, "TEXT", "CHOICES", _CHOICES),
     most_requests=32,
     in_graph="the head",
     on_server="softmax over the choices, best first",
-    column=_column,
+    column=indexed_column,
     bulk_item=_bulk_item,
 )

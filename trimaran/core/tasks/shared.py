@@ -90,7 +90,24 @@ def labels_from_wire(numbers: str, tensors: WireTensors, other: WireTensors) -> 
     order = np.argsort(tensors["LABELS"].astype("S"), axis=-1, kind="stable")
     scores = np.take_along_axis(tensors["SCORES"], order, axis=-1)
     # Logits leave the server as probabilities; their logarithms differ from logits by a constant a row.
-    return {numbers: np.log(np.maximum(scores, _SMALLEST_PROBABILITY)) if numbers == "logits" else scores}
+    return {numbers: logarithms(scores) if numbers == "logits" else scores}
+
+
+def in_given_order(tensors: WireTensors, indices: str, scores: str) -> Any:
+    """Scores that came best first, in the order of what they are scores of: one a row."""
+    order = np.argsort(tensors[indices], axis=-1, kind="stable")
+    return np.take_along_axis(tensors[scores], order, axis=-1).reshape(-1, 1)
+
+
+def logarithms(probabilities: Any) -> Any:
+    return np.log(np.maximum(probabilities, _SMALLEST_PROBABILITY))
+
+
+def indexed_column() -> Any:
+    """A list of indices with scores, as a column of a Parquet file."""
+    import pyarrow as pa
+
+    return pa.list_(pa.struct({"index": pa.int32(), "score": pa.float32()}))
 
 
 def best_labels(answers: Answers) -> Column:

@@ -4,23 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from ..answers import Answering
-from ..wire import TOP_K, Answer, Input, Output, ServedTask, indices_and_scores
+from ..wire import TOP_K, Answer, Input, Output, ServedTask, best_first, indexed_columns
 
 
 def ranked(model: Answering, items: Sequence[tuple[str, Sequence[str]]], *, top_k: int | None = None) -> list[Answer]:
     """Documents of each query by score, best first; items are (query, documents)."""
-    pairs = [(query, document) for query, documents in items for document in documents]
-    scores = model.encoded(pairs)[1]["score"][:, 0] if pairs else np.zeros(0)
-    answers, begin = [], 0
-    for _, documents in items:
-        own = scores[begin : begin + len(documents)]
-        begin += len(documents)
-        order = np.argsort(-own, kind="stable")[:top_k]
-        answers.append([{"index": int(index), "score": float(own[index])} for index in order])
-    return answers
+    return [best_first(scores, top_k) for scores in model.pair_scores(items)]
 
 
 SERVED = ServedTask(
@@ -29,6 +19,6 @@ SERVED = ServedTask(
     outputs=(Output("INDICES", "TYPE_INT64", (-1,)), Output("SCORES", "TYPE_FP32", (-1,))),
     item=lambda row: (row["QUERY"], row["DOCUMENTS"]),
     answer=ranked,
-    tensors=indices_and_scores,
+    tensors=indexed_columns("INDICES", "SCORES"),
     options=TOP_K,
 )
