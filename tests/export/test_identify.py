@@ -142,6 +142,14 @@ def test_a_task_without_its_head_is_refused(tmp_path: Path) -> None:
         locate(str(folder), task_name="question-answering")
 
 
+@pytest.mark.parametrize("task_name", ["auto", "multiple-choice"])
+def test_a_head_whose_answer_changes_with_padding_is_refused_with_the_reason(tmp_path: Path, task_name: str) -> None:
+    folder = zoo.saved_model(tmp_path / "model", "roformer", "embedding")
+    edit_config(folder, architectures=["RoFormerForMultipleChoice"])
+    with pytest.raises(UsageError, match="roformer for multiple-choice cannot be exported: it reads the last position"):
+        locate(str(folder), task_name=task_name)
+
+
 def test_a_task_that_the_family_lacks_is_refused(tmp_path: Path) -> None:
     folder = zoo.saved_model(tmp_path / "model", "xlnet", "embedding")
     with pytest.raises(UsageError, match="family xlnet has no head for fill-mask"):

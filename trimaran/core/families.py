@@ -45,8 +45,8 @@ class Family:
     overrides: Mapping[str, Any] = field(default_factory=dict)
     # transformers' Auto class -> the class to load instead.
     classes: Mapping[str, str] = field(default_factory=dict)
-    # Auto classes whose head reads a decoder, which is not exported.
-    decoder_heads: tuple[str, ...] = ()
+    # Auto classes that transformers has and that are not exported, with the reason.
+    refused_heads: Mapping[str, str] = field(default_factory=dict)
     # Config switches that are refused if they are on, with the reason.
     unsupported: Mapping[str, str] = field(default_factory=dict)
     # Whether transformers has fused attention for the family.
@@ -71,6 +71,7 @@ _NORMS = {"BiasGelu": (0, 1), "SkipLayerNormalization": (0, 2)}
 _EMBEDDED_NORMS = {"BiasGelu": (0, 1), "SkipLayerNormalization": (1, 2)}
 _GELU_AND_NORMS = {"Gelu": (0, 1), "SkipLayerNormalization": (0, 2)}
 _RMS_NORMS = {"SkipSimplifiedLayerNormalization": (0, 2)}
+_READS_DECODER = "it reads the decoder, which is not exported"
 _SLOW_TOKENIZER = "needs a tokenizer.json: its own tokenizer is slow"
 
 
@@ -78,7 +79,10 @@ def _t5_encoder(name: str, model_class: str, after: str = "") -> Family:
     return Family(
         name, _PLAIN, after=after, fusion="t5", fused=_RMS_NORMS, relative_positions=True, overrides={"use_cache": False},
         classes={"AutoModel": model_class}, note="the encoder alone",
-        decoder_heads=("AutoModelForSequenceClassification", "AutoModelForQuestionAnswering"),
+        refused_heads={
+            "AutoModelForSequenceClassification": _READS_DECODER,
+            "AutoModelForQuestionAnswering": _READS_DECODER,
+        },
     )  # fmt: skip
 
 
@@ -100,7 +104,12 @@ FAMILIES: dict[str, Family] = {
         Family(
             "squeezebert", _WITH_SEGMENTS, fused={"Gelu": (0, 1), "SkipLayerNormalization": (1, 0)}, sdpa=False,
         ),
-        Family("roformer", _WITH_SEGMENTS, fused=_EMBEDDED_NORMS, sdpa=False),
+        Family(
+            "roformer", _WITH_SEGMENTS, fused=_EMBEDDED_NORMS, sdpa=False,
+            refused_heads={
+                "AutoModelForMultipleChoice": "it reads the last position, so the answer would change with padding"
+            },
+        ),
         Family("nomic_bert", _WITH_SEGMENTS, fused={"SkipLayerNormalization": (1, 2)}),
         Family("gte", _WITH_SEGMENTS, after="nomic_bert", fused={"Gelu": (0, 1), "SkipLayerNormalization": (1, 2)}),
         Family("jina_embeddings_v3", _WITH_SEGMENTS, after="xlm-roberta", fused=_EMBEDDED_NORMS, note="without its LoRA adapters"),

@@ -43,7 +43,14 @@ def task_of(asked: str, config: Mapping[str, Any], *, modules: Sequence[str], mo
         likely = ["rerank"] if cross_encoder_activation(config) is not None else ["text-classification", "rerank"]
     if len(likely) != 1:
         _refuse_unclear(likely, heads, architectures, source)
+    _refuse_head(likely[0], model_type)
     return likely[0]
+
+
+def _refuse_head(task_name: str, model_type: str) -> None:
+    reason = family(model_type).refused_heads.get(task(task_name).model_class)
+    if reason is not None:
+        raise UsageError(f"The head of {model_type} for {task_name} cannot be exported: {reason}.")
 
 
 def _refuse_unclear(likely: Sequence[str], heads: Sequence[str], architectures: Sequence[str], source: str) -> None:
@@ -64,6 +71,7 @@ def _asked_task(asked: str, architectures: Sequence[str], *, model_type: str, so
     row = task(asked)
     if row.bare:
         return row.name
+    _refuse_head(asked, model_type)
     if not has_head(model_type, row.model_class):
         raise UsageError(f"The family {model_type} has no head for {asked}.")
     if row.model_class not in heads_of(architectures):
@@ -75,10 +83,10 @@ def _asked_task(asked: str, architectures: Sequence[str], *, model_type: str, so
 
 
 def has_head(model_type: str, model_class: str) -> bool:
-    """Whether transformers has this Auto class for the family, with a head that reads the encoder."""
+    """Whether transformers has this Auto class for the family, with a head that can be exported."""
     import transformers
 
-    if model_class in family(model_type).decoder_heads:
+    if model_class in family(model_type).refused_heads:
         return False
     return transformers.CONFIG_MAPPING[model_type] in getattr(transformers, model_class)._model_mapping
 

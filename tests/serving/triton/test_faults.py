@@ -249,7 +249,7 @@ def test_a_thousand_silent_connections_and_callers_who_leave_disturb_nobody(
                     leaving.sendall(b"POST /v2/models/m/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 90\r\n\r\n{")
             assert load.right_again()
     assert load.wrong == 0
-    assert set(load.outcomes) == {"right"}
+    assert set(load.outcomes) == {"right"}, load.said
     assert (state_of(running).reloads, state_of(running).restarts) == (0, 0)
 
 
