@@ -36,7 +36,8 @@ text, and nothing in the layers.
 A family that was built after another one is tested with one task for each of its heads (numbers), and with its
 tokenizer's ids, pairs and embeddings (text). Its other ✓ are tasks with the same heads.
 
-A – is a head that transformers does not have for the family, or one that cannot be exported: it reads a decoder or padding.
+A – is a head that transformers does not have for the family, or one that cannot be exported because it reads a decoder
+or padding.
 """
 
 
