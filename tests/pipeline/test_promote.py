@@ -157,7 +157,7 @@ def test_an_engine_that_is_a_model_of_its_own_switches_with_the_model_that_calls
             rollback(tmp_path / "r", "m", prove=False, progress=QUIET)
             assert callers.now(1)
         assert callers.failures == []
-        loaded = {entry.name: entry.version for entry in control.index(("127.0.0.1", server.http_port)) if entry.state}
+        loaded = {entry.name: entry.version for entry in control.index(server.control) if entry.state}
         assert {name for name in loaded if name.endswith("_onnxruntime")}, joins
     finally:
         daemon.stop()

@@ -9,7 +9,7 @@ from pathlib import Path
 from trimaran.core.errors import UsageError
 from trimaran.core.repository import RepositoryModel, models_in, stages_of, versions_of
 from trimaran.core.serving_json import SERVING_FILE, read_serving
-from trimaran.serving.triton.flags import EXIT_TIMEOUT_S, address_flags, server_flags
+from trimaran.serving.triton.flags import EXIT_TIMEOUT_S, address_flags, restricting_flags, server_flags
 
 # Built by deploy/Dockerfile: the official image with what the Python stages import.
 IMAGE = "trimaran-triton"
@@ -75,8 +75,17 @@ def _newest(model: Path) -> Path | None:
 
 def triton_arguments(models: list[str], *, address: str) -> list[str]:
     """The command of the container. HTTP and gRPC listen at `address`; metrics are read from outside."""
-    flags = [*server_flags(MODELS_FOLDER, models), *address_flags(address, metrics_address=_EVERYWHERE)]
-    return ["tritonserver", *flags]
+    return closed(server_flags(MODELS_FOLDER, models) + address_flags(address, metrics_address=_EVERYWHERE))
+
+
+def closed(flags: list[str]) -> list[str]:
+    """tritonserver with these flags and a secret that is made when the container starts.
+
+    Nobody is told the secret: the models of a container are never loaded by hand.
+    """
+    restricting = " ".join(restricting_flags("$secret"))
+    script = f'read -r secret < /proc/sys/kernel/random/uuid && exec tritonserver "$@" {restricting}'
+    return ["sh", "-c", script, "tritonserver", *flags]
 
 
 def docker_command(

@@ -54,7 +54,7 @@ class LiveServer:
     def __init__(self, server: Server) -> None:
         self.models = server.models
         self._server = server
-        self._address = (server.host, server.ports.http)
+        self._address = server.control
 
     def now_s(self) -> float:
         return time.monotonic()
