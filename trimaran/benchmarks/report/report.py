@@ -10,13 +10,13 @@ from pydantic import ConfigDict, Field
 from trimaran.benchmarks.measure.ceiling import Ceiling
 from trimaran.benchmarks.measure.measurement import Measurement
 from trimaran.benchmarks.scenarios.results import HarnessCheck, ScenarioResult, SuiteRun
+from trimaran.core.config import Objective
 from trimaran.core.environment import Environment
 from trimaran.core.spec import Frozen, Precision, ShapeProfile
 from trimaran.core.tasks import Gate, Level
 from trimaran.judging.judgement import Quality
 from trimaran.judging.sensitivity import Sensitivity
 
-Objective = Literal["latency", "throughput"]
 OBJECTIVES: tuple[Objective, ...] = ("latency", "throughput")
 REFERENCE = "eager"
 # 1: candidates and their measurements. 2: baselines, scenarios, the harness's own figures, the suite.
