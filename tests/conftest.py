@@ -1,13 +1,19 @@
-"""How tests are shared out among processes: those that share a costly fixture stay together, long ones go first."""
+"""Fixtures that several folders share, and how tests are shared out among processes.
+
+Tests that share a costly fixture stay together, and long ones go first.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 from tests.instruction_set import restrict_this_process
+
+if TYPE_CHECKING:
+    from tests.quantize.tensorrt.engines import World
 
 restrict_this_process()
 
@@ -19,6 +25,23 @@ TOGETHER = (
     ("tests/bulk/test_ray",),
 )
 LONGEST_FIRST = tuple(f"tests/{name}/" for name in ("end_to_end", "export", "serving", "quantize", "pipeline", "bulk"))
+
+
+@pytest.fixture(scope="session")
+def triton() -> None:
+    """The tests that need it run the real Triton; where there is none they say why they did not."""
+    from trimaran.serving.triton import installation
+
+    if reason := installation.why_not():
+        pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    """Tiny encoders and what is made of them, each once for all tests of a session."""
+    from tests.quantize.tensorrt.engines import World
+
+    return World(tmp_path_factory.mktemp("engines"))
 
 
 class ByGroup(LoadScopeScheduling):

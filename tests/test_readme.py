@@ -58,7 +58,7 @@ def test_a_figure_that_no_result_holds_is_noticed(readme: ModuleType) -> None:
 def test_scenarios_and_the_harness_are_shown_where_the_report_has_them(readme: ModuleType) -> None:
     from tests.benchmarks.fakes import usual_report
     from tests.benchmarks.scenario_worlds import cut_result, scenario_results
-    from trimaran.benchmarks.scenarios.results import HarnessCheck
+    from trimaran.benchmarks.measure.harness import HarnessCheck
     from trimaran.core.samples import Round
 
     turns = tuple(Round(samples_ns=(1_000_000 + number,)) for number in range(4))

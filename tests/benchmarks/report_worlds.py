@@ -5,10 +5,11 @@ from __future__ import annotations
 from tests.benchmarks.fakes import EAGER, MILLISECOND, report, row, usual_report
 from tests.benchmarks.scenario_worlds import cut_result, rounds, scenario_results
 from trimaran.benchmarks.measure.ceiling import BareProduct, Ceiling
+from trimaran.benchmarks.measure.harness import HarnessCheck
 from trimaran.benchmarks.measure.products import MatrixProduct
 from trimaran.benchmarks.report.figures import shapes_of
 from trimaran.benchmarks.report.report import Report
-from trimaran.benchmarks.scenarios.results import HarnessCheck, SuiteRun
+from trimaran.benchmarks.scenarios.results import SuiteRun
 from trimaran.core.samples import Round, Shape
 from trimaran.judging.sensitivity import LayerCost, SearchStep, Sensitivity
 

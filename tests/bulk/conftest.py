@@ -1,7 +1,8 @@
-"""A home for the stores that land artifacts, and one tiny artifact for all."""
+"""Fixtures that several tests of bulk runs share: a home for stores, one tiny artifact, and finished runs."""
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -9,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.bulk.worlds import tiny
+from tests.bulk.worlds import run, sentences, tiny, written
 from tests.homes import home_at
+from trimaran.bulk.readers import InputColumns
 from trimaran.core.artifact import Artifact
 from trimaran.core.progress import SilentProgress
 
@@ -54,3 +56,38 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         yield folder
     finally:
         subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.fixture(scope="session")
+def texts() -> list[str]:
+    """The texts of `whole`."""
+    return sentences(1000, seed=5)
+
+
+@pytest.fixture(scope="session")
+def whole(artifact: Artifact, texts: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Ten parts made without any trouble."""
+    folder = tmp_path_factory.mktemp("whole")
+    run(artifact, [written(folder / "a.txt", texts)], folder / "out")
+    return folder / "out"
+
+
+@pytest.fixture
+def faiss_on_one_thread() -> Iterator[None]:
+    """Threads that wait for one another by spinning make small trainings slow on a busy machine."""
+    import faiss
+
+    before = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    yield
+    faiss.omp_set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def finished(artifact: Artifact, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of few rows, with words for ids."""
+    folder = tmp_path_factory.mktemp("finished")
+    lines = [json.dumps({"text": text, "id": f"t{i}"}) for i, text in enumerate(sentences(150, seed=2))]
+    written(folder / "a.jsonl", lines)
+    run(artifact, [folder / "a.jsonl"], folder / "out", columns=InputColumns(id="id"))
+    return folder / "out"

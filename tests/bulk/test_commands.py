@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
 import subprocess
@@ -15,9 +14,7 @@ import pytest
 from tests.bulk.worlds import sentences, table, tiny, vectors, written
 from tests.commands import COMMAND, environment, trimaran, trimaran_json
 from tests.serving.worlds import by_hand
-from trimaran.bulk.meter import Meter, duration
 from trimaran.core.artifact import Artifact
-from trimaran.core.progress import LineProgress
 from trimaran.core.store import Store
 from trimaran.judging.judgement import Quality
 from trimaran.model_repository.layout import lay_out
@@ -44,12 +41,12 @@ def world(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> Path:
 
 @pytest.fixture(scope="module")
 def encoded(world: Path) -> Path:
-    told = trimaran_json(
+    printed = trimaran_json(
         "encode", "titles", "--input", "texts/*.txt", "--output", "vectors", "--part-rows", 128,
         home=world / "home", cwd=world,
     )  # fmt: skip
-    assert (told["rows_written"], told["engine"], len(told["parts"])) == (300, "local", 3)
-    assert told["settings"]["how"]["rows"] == "equal-length"
+    assert (printed["rows_written"], printed["engine"], len(printed["parts"])) == (300, "local", 3)
+    assert printed["settings"]["how"]["rows"] == "equal-length"
     return world / "vectors"
 
 
@@ -89,10 +86,10 @@ def test_an_index_is_built_and_searched_by_name(world: Path, encoded: Path, text
     assert built.returncode == 0, built.stderr
     assert "few enough" in built.stdout
     assert "recall@10 1.0000 against exact search on 200 vectors" in built.stdout
-    told = trimaran_json(
+    printed = trimaran_json(
         "index", "search", "titles.faiss", "titles", texts[250], "-k", 2, home=world / "home", cwd=world
     )
-    (answer,) = told["answers"]
+    (answer,) = printed["answers"]
     best = [hit["id"] for hit in answer["hits"]]
     assert len(best) == 2
     assert any(texts[place] == texts[250] for place in best) or best[0] == 250
@@ -113,18 +110,18 @@ def test_names_that_nobody_knows_are_refused_with_those_that_are(world: Path) ->
 
 
 def test_an_artifact_no_longer_in_the_store_is_brought_back_from_the_repository(world: Path, tmp_path: Path) -> None:
-    found = find_artifact("titles", store=Store(tmp_path / "store"), repository=world / "model_repository")
-    assert found.rows == "equal-length"
-    assert found.artifact.directory.parent == tmp_path / "store"
-    assert Store(tmp_path / "store").find(found.artifact.recipe) is not None
+    brought_back = find_artifact("titles", store=Store(tmp_path / "store"), repository=world / "model_repository")
+    assert brought_back.rows == "equal-length"
+    assert brought_back.artifact.directory.parent == tmp_path / "store"
+    assert Store(tmp_path / "store").find(brought_back.artifact.recipe) is not None
     shutil.rmtree(tmp_path / "store")
 
 
 def test_a_promoted_version_is_the_one_that_encodes(tmp_path: Path) -> None:
     store, repository = Store(tmp_path / "store"), tmp_path / "repository"
     first, second = tiny(tmp_path), tiny(tmp_path, backend="openvino")
-    for found, rows in ((first, "padded"), (second, "alone")):
-        lay_out(found, repository=repository, name="titles", rows=rows, threads=1)  # type: ignore[arg-type]
+    for version, rows in ((first, "padded"), (second, "alone")):
+        lay_out(version, repository=repository, name="titles", rows=rows, threads=1)  # type: ignore[arg-type]
     assert find_artifact("titles", store=store, repository=repository).artifact.digest == second.digest
     pin(repository, "titles", 1)
     pinned = find_artifact("titles", store=store, repository=repository)
@@ -155,33 +152,14 @@ def test_an_address_wants_the_ray_engine(world: Path) -> None:
     assert "--address is for --engine ray" in done.stderr
 
 
-def test_a_meter_tells_rows_rates_and_the_time_left() -> None:
-    stream = io.StringIO()
-    with LineProgress(stream).stage("encode") as step:
-        meter = Meter(step, total_bytes=1000)
-        assert meter.left_s() is None
-        meter.reused(50, 500)
-        meter.running(1, 5, 50)
-        meter.done(1, 10, 100, 100)
-        assert meter.total_rows() == 100
-        left_s = meter.left_s()
-        assert left_s is not None
-        assert left_s == pytest.approx(4 * meter.elapsed_s, rel=0.5)
-        assert meter.summary().endswith(f"{duration(left_s)} left")
-        assert "rows/s" in meter.summary()
-        assert "tokens/s" in meter.summary()
-    assert Meter(step, total_bytes=0).left_s() is None
-    assert (duration(5), duration(125), duration(7300)) == ("5 s", "2 min 5 s", "2 h 1 min")
-
-
 @pytest.fixture
 def served(world: Path) -> Iterator[str]:
     if reason := installation.why_not():
         pytest.skip(reason)
     home = world / "home"
-    told = trimaran_json("serve", "model_repository", "--free-ports", "--detach", home=home, cwd=world)
+    printed = trimaran_json("serve", "model_repository", "--free-ports", "--detach", home=home, cwd=world)
     try:
-        yield f"127.0.0.1:{told['grpc_port']}"
+        yield f"127.0.0.1:{printed['grpc_port']}"
     finally:
         trimaran("stop", "model_repository", home=home, cwd=world)
 
@@ -194,5 +172,5 @@ def test_a_served_model_searches_like_its_artifact(world: Path, encoded: Path, s
     done = trimaran(*search, "--url", served, "--json", home=world / "home", cwd=world)
     assert "may not mean the same" not in done.stderr
     by_server = json.loads(done.stdout)
-    mine, theirs = (told["answers"][0]["hits"] for told in (by_artifact, by_server))
+    mine, theirs = (printed["answers"][0]["hits"] for printed in (by_artifact, by_server))
     assert [round(hit["score"], 4) for hit in mine] == [round(hit["score"], 4) for hit in theirs]

@@ -45,10 +45,19 @@ def test_an_unknown_prompt_is_refused_with_the_names(prompted: Artifact, artifac
 
 def test_the_command_takes_a_prompt(prompted: Artifact, tmp_path: Path) -> None:
     source = written(tmp_path / "texts.txt", TEXTS)
-    asked = ("encode", prompted.directory, "--input", source, "--output", tmp_path / "out", "--store", tmp_path / "s")
-    said = trimaran_json(*asked, "--prompt", "bad", home=tmp_path / "home")
-    assert said["settings"]["how"]["ask"] == {"prompt": "bad"}
+    command = (
+        "encode",
+        prompted.directory,
+        "--input",
+        source,
+        "--output",
+        tmp_path / "out",
+        "--store",
+        tmp_path / "s",
+    )
+    printed = trimaran_json(*command, "--prompt", "bad", home=tmp_path / "home")
+    assert printed["settings"]["how"]["ask"] == {"prompt": "bad"}
     np.testing.assert_allclose(vectors(tmp_path / "out"), by_hand(["bad " + text for text in TEXTS]), atol=1e-6)
     # Vectors of another prompt do not belong into the same folder.
-    other = trimaran(*asked, "--prompt", "query", "--resume", home=tmp_path / "home")
+    other = trimaran(*command, "--prompt", "query", "--resume", home=tmp_path / "home")
     assert other.returncode != 0

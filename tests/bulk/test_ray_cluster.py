@@ -1,19 +1,15 @@
-"""How a cluster's nodes become actors, and how artifacts land on them; no Ray is started for it."""
+"""The nodes of a cluster decide how many actors there are; no Ray is started for it."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.bulk.worlds import tiny
 from trimaran.bulk.ray_cluster import plan_actors
 from trimaran.bulk.run import WorkerOptions
-from trimaran.bulk.shipping import pack, unpack
 from trimaran.core.artifact import Artifact
-from trimaran.core.errors import IntegrityError, UnavailableError, UsageError
-from trimaran.core.store import HOME_VARIABLE
+from trimaran.core.errors import UnavailableError, UsageError
 
 
 class Nodes:
@@ -24,12 +20,12 @@ class Nodes:
 
     def nodes(self) -> list[dict[str, Any]]:
         gone = {"Alive": False, "Resources": {"CPU": 99.0}}
-        return [gone, *({"Alive": True, "Resources": found} for found in self._resources)]
+        return [gone, *({"Alive": True, "Resources": resources} for resources in self._resources)]
 
 
 def crew(nodes: Nodes, artifact: Artifact, **work: Any) -> tuple[int, int, int, int]:
-    found = plan_actors(nodes, artifact, WorkerOptions(engine="ray", **work))
-    return found.workers, found.cores, found.gpus, found.lanes
+    plan = plan_actors(nodes, artifact, WorkerOptions(engine="ray", **work))
+    return plan.workers, plan.cores, plan.gpus, plan.lanes
 
 
 def test_as_many_actors_as_fit(artifact: Artifact) -> None:
@@ -49,32 +45,3 @@ def test_an_engine_for_gpus_gets_one_each(artifact: Artifact) -> None:
 def test_a_worker_wider_than_every_node_is_refused(artifact: Artifact) -> None:
     with pytest.raises(UsageError, match="No node of the Ray cluster has 16 CPUs"):
         crew(Nodes({"CPU": 8}), artifact, threads=16)
-
-
-def test_an_artifact_lands_once_and_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sent = tiny(tmp_path / "here")
-    shipment = pack(sent, lambda data: data)
-    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path / "there"))
-    fetched: list[int] = []
-
-    def fetch(data: bytes) -> bytes:
-        fetched.append(len(data))
-        return data
-
-    first = unpack(shipment, fetch)
-    assert first.directory.is_relative_to(tmp_path / "there")
-    assert first.files == sent.files
-    count = len(fetched)
-    assert unpack(shipment, fetch).directory == first.directory
-    assert len(fetched) == count
-    (first.directory / "model.onnx").write_bytes(b"damaged")
-    assert unpack(shipment, fetch).files == sent.files
-    assert len(fetched) == 2 * count
-
-
-def test_what_was_damaged_on_the_way_does_not_land(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shipment = pack(tiny(tmp_path / "here"), lambda data: data)
-    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path / "there"))
-    with pytest.raises(IntegrityError, match="bytes, its manifest says"):
-        unpack(shipment, lambda data: data[:-1])
-    assert not list((tmp_path / "there" / "store").iterdir())

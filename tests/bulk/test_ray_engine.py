@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.bulk.worlds import run, sentences, table, written
+from tests.bulk.worlds import require_same_parts, run, sentences, written
 from tests.commands import COMMAND, environment, trimaran_json
 from tests.serving.worlds import eventually
 from trimaran.bulk.run import WorkerOptions
@@ -61,14 +61,14 @@ def cluster(home: Path, client_port: int) -> Iterator[Any]:
         from ray.cluster_utils import Cluster
 
         head = {"num_cpus": 1, "include_dashboard": False, "ray_client_server_port": client_port}
-        found = Cluster(initialize_head=True, head_node_args=head)
+        cluster = Cluster(initialize_head=True, head_node_args=head)
         try:
             for _ in range(NODES):
-                found.add_node(num_cpus=1)
-            found.wait_for_nodes()
-            yield found
+                cluster.add_node(num_cpus=1)
+            cluster.wait_for_nodes()
+            yield cluster
         finally:
-            found.shutdown()
+            cluster.shutdown()
 
 
 @pytest.fixture
@@ -94,21 +94,17 @@ def on(cluster: Any, **options: Any) -> WorkerOptions:
 
 
 def same(output: Path, local: Path) -> None:
-    names = sorted(path.name for path in (local / "parts").iterdir())
-    assert sorted(path.name for path in (output / "parts").iterdir()) == names
-    for name in names:
-        assert (output / "parts" / name).read_bytes() == (local / "parts" / name).read_bytes()
-    assert table(output).column("row").to_pylist() == [row for row in range(ROWS) if row != 1234]
+    require_same_parts(output, local, [row for row in range(ROWS) if row != 1234])
     assert (output / "rejects.jsonl").read_bytes() == (local / "rejects.jsonl").read_bytes()
 
 
 def actors() -> list[psutil.Process]:
-    found = []
+    processes = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             if any("MapWorker" in word for word in process.cmdline()):
-                found.append(process)
-    return found
+                processes.append(process)
+    return processes
 
 
 def test_many_nodes_give_the_same_bits_as_the_local_engine(
@@ -197,10 +193,10 @@ def test_a_cluster_is_used_from_outside_by_ray_client(
         "--address",
         f"ray://127.0.0.1:{client_port}",
     ]
-    told = trimaran_json(
+    printed = trimaran_json(
         "encode", artifact.directory, "--input", source, "--output", tmp_path / "out", *options, home=home
     )
-    assert (told["engine"], told["workers"]) == ("ray", NODES + 1)
+    assert (printed["engine"], printed["workers"]) == ("ray", NODES + 1)
     same(tmp_path / "out", local)
 
 
@@ -209,10 +205,10 @@ def test_a_ray_of_its_own_is_started_and_stopped(
 ) -> None:
     before = {process.pid for process in psutil.process_iter()}
     options = ["--part-rows", "100", "--rows", "padded", "--engine", "ray", "--workers", "1"]
-    told = trimaran_json(
+    printed = trimaran_json(
         "encode", artifact.directory, "--input", source, "--output", tmp_path / "out", *options, home=home
     )
-    assert (told["engine"], told["workers"]) == ("ray", 1)
+    assert (printed["engine"], printed["workers"]) == ("ray", 1)
     same(tmp_path / "out", local)
 
     def left() -> list[str]:

@@ -23,6 +23,7 @@ ROWS = [
     {"text": "who ran", "other": "the dog ran"},
     {"text": "a house", "other": "cat"},
 ]
+CHOICES = [{**row, "other": f"{row['other']} ||| the bad fish"} for row in ROWS]
 ASK: dict[str, dict[str, Any]] = {"zero-shot-classification": {"labels": ["animals", "houses"]}}
 PAIRS = {name for name, row in TASKS.items() if row.texts == "pair"} - {"zero-shot-classification"}
 
@@ -39,19 +40,34 @@ def test_every_task_but_embedding_has_a_column_type() -> None:
 def test_answers_are_those_of_the_task(task: str, tmp_path: Path) -> None:
     artifact = exported_family(tmp_path, "bert", task)
     source = tmp_path / "a.jsonl"
-    source.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    rows = CHOICES if task == "multiple-choice" else ROWS
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
     columns = InputColumns(pair="other" if task in PAIRS else None)
     how = EncodeOptions(rows="padded", ask=ASK.get(task, {}))
     run(artifact, [source], tmp_path / "table", columns=columns, how=how)
     run(artifact, [source], tmp_path / "lines", columns=columns, how=how, format_="jsonl")
-    texts: list[Any] = [(row["text"], row["other"]) if task in PAIRS else row["text"] for row in ROWS]
+    texts: list[Any] = [(row["text"], row["other"]) if task in PAIRS else row["text"] for row in rows]
     if task == "rerank":
         texts = [(first, [second]) for first, second in texts]
-    wanted = [_plain(answer) for answer in TASKS[task].served.answer(answering(artifact), texts, **ASK.get(task, {}))]
+    if task == "multiple-choice":
+        texts = [(first, second.split(" ||| ")) for first, second in texts]
+    expected = [_plain(answer) for answer in TASKS[task].served.answer(answering(artifact), texts, **ASK.get(task, {}))]
     lines = (tmp_path / "lines" / "parts" / "part-00000.jsonl").read_text().splitlines()
-    assert _close([json.loads(line)["answer"] for line in lines], wanted)
-    found = pq.read_table(tmp_path / "table" / "parts").column("answer").to_pylist()
-    assert _close([_without_none(answer) for answer in found], wanted)
+    assert _close([json.loads(line)["answer"] for line in lines], expected)
+    answers = pq.read_table(tmp_path / "table" / "parts").column("answer").to_pylist()
+    assert _close([_without_none(answer) for answer in answers], expected)
+
+
+@pytest.mark.slow
+def test_a_row_that_the_task_refuses_is_rejected_alone(tmp_path: Path) -> None:
+    artifact = exported_family(tmp_path, "bert", "multiple-choice")
+    source = tmp_path / "a.jsonl"
+    source.write_text("".join(json.dumps(row) + "\n" for row in [CHOICES[0], ROWS[1], CHOICES[2]]))
+    manifest = run(artifact, [source], tmp_path / "out", columns=InputColumns(pair="other"))
+    assert manifest.rows_written == 2
+    ((reason, count),) = manifest.rejected.items()
+    assert count == 1
+    assert "at least two choices" in reason
 
 
 def _plain(value: Any) -> Any:
@@ -64,12 +80,12 @@ def _without_none(value: Any) -> Any:
     return [_without_none(item) for item in value] if isinstance(value, list) else value
 
 
-def _close(found: Any, wanted: Any) -> bool:
+def _close(answer: Any, expected: Any) -> bool:
     """Equal but for the last bits of numbers, which a batch of other texts may change."""
-    if isinstance(wanted, dict):
-        return set(found) == set(wanted) and all(_close(found[key], wanted[key]) for key in wanted)
-    if isinstance(wanted, list):
-        return len(found) == len(wanted) and all(_close(*pair) for pair in zip(found, wanted, strict=True))
-    if isinstance(wanted, float):
-        return bool(np.isclose(found, wanted, atol=1e-5))
-    return bool(found == wanted)
+    if isinstance(expected, dict):
+        return set(answer) == set(expected) and all(_close(answer[key], expected[key]) for key in expected)
+    if isinstance(expected, list):
+        return len(answer) == len(expected) and all(_close(*pair) for pair in zip(answer, expected, strict=True))
+    if isinstance(expected, float):
+        return bool(np.isclose(answer, expected, atol=1e-5))
+    return bool(answer == expected)

@@ -1,12 +1,22 @@
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from pathlib import Path
 
 import pytest
 
-from trimaran.core.corpus import read_pairs, read_texts, require_useful, shipped_pairs, shipped_texts
+from trimaran.core.corpus import (
+    Part,
+    _shipped_rows,
+    read_pairs,
+    read_texts,
+    require_useful,
+    shipped_pairs,
+    shipped_texts,
+    spread,
+)
 from trimaran.core.errors import UsageError
 
 
@@ -22,6 +32,26 @@ def test_the_corpus_has_several_lengths_and_chinese() -> None:
     words = sorted(len(text.split()) for text in judging)
     assert words[0] <= 3 and words[-1] >= 120
     assert sum(any("\u4e00" <= letter <= "\u9fff" for letter in text) for text in judging) >= 20
+
+
+@pytest.mark.parametrize("part", ["calibration", "judging"])
+def test_the_corpus_has_names_words_titles_and_captions_without_a_sentence_around_them(part: Part) -> None:
+    rows = [row for row in _shipped_rows(part) if row["domain"] in ("name", "word", "title", "caption")]
+    assert len(rows) >= 40
+    assert max(len(row["text"].split()) for row in rows) <= 8
+    assert sum(len(text.split()) <= 8 for text in shipped_texts(part)) >= 0.4 * len(shipped_texts(part))
+
+
+def test_texts_are_drawn_evenly_from_the_whole_file() -> None:
+    texts = tuple(f"text {index}" for index in range(1000))
+    drawn = spread(texts, 320)
+    assert len(set(drawn)) == 320
+    positions = [texts.index(text) for text in drawn]
+    assert {after - before for before, after in itertools.pairwise(positions)} == {3, 4}
+    assert (positions[0], positions[-1] >= 990) == (0, True)
+    assert spread(texts[:7], 3) == ("text 0", "text 2", "text 4")
+    assert spread(texts[:7], 9) == texts[:7]
+    assert spread((), 9) == ()
 
 
 @pytest.mark.parametrize(

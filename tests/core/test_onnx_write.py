@@ -49,3 +49,20 @@ def test_a_written_graph_reads_as_it_was(tmp_path: Path, external_above_bytes: i
     assert found == model
     ids = np.array([5, 299], np.int64)
     np.testing.assert_array_equal(Engine(str(path), threads=1).infer({"ids": ids})["out"], arrays["table"][ids])
+
+
+def test_weights_beside_a_graph_are_read_from_there_and_written_inside(tmp_path: Path) -> None:
+    import onnx
+
+    proto = onnx.parser.parse_model(
+        """<ir_version: 9, opset_import: ["": 17]> g (float[n, 40] x) => (float[n, 40] y) { y = MatMul (x, weight) }"""
+    )
+    weight = np.random.default_rng(2).standard_normal((40, 40)).astype(np.float32)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(weight, "weight"))
+    assert write_model(ir.from_proto(proto), tmp_path / "beside.onnx", external_above_bytes=0)
+    model = ir.load(tmp_path / "beside.onnx")
+    assert not write_model(model, tmp_path / "inside.onnx")
+    assert isinstance(model.graph.initializers["weight"].const_value, ir.ExternalTensor), "the model stays as it was"
+    (tmp_path / "model.onnx.data").unlink()
+    (tensor,) = onnx.load(str(tmp_path / "inside.onnx")).graph.initializer
+    np.testing.assert_array_equal(onnx.numpy_helper.to_array(tensor), weight)

@@ -6,7 +6,7 @@ import pytest
 from trimaran.core.tail import fewest_texts, proven_share, tail_bound, tail_rank, too_few_words
 
 
-@pytest.mark.parametrize(("texts", "rank"), [(1, 0), (298, 0), (299, 1), (400, 1), (1200, 7)])
+@pytest.mark.parametrize(("texts", "rank"), [(1, 0), (298, 0), (299, 1), (400, 1), (460, 1), (1200, 7)])
 def test_the_rank_grows_with_the_texts(texts: int, rank: int) -> None:
     assert tail_rank(texts) == rank
 

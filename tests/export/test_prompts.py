@@ -48,7 +48,7 @@ def test_the_default_prompt_and_named_ones_are_those_of_sentence_transformers(tm
 def test_eager_pytorch_reads_the_golden_requests_with_their_prompts(tmp_path: Path) -> None:
     model = sentence_folder(tmp_path, prompts=PROMPTS, default_prompt_name="passage")
     reference = reference_of(locate(str(tmp_path / "sentence")), tmp_path, profile=LONG)
-    rows = golden_rows("embedding", TEXTS, prompts=tuple(reference.tokenizer.prompts))
+    rows = golden_rows("embedding", TEXTS, {}, prompts=tuple(reference.tokenizer.prompts))
     asked = [json.loads(str(row["OPTIONS"]) or "{}").get("prompt") for row in rows]
     assert set(asked) == {None, "document", *PROMPTS}
     found = final_answers(reference, rows, threads=1)["EMBEDDING"]
@@ -57,7 +57,7 @@ def test_eager_pytorch_reads_the_golden_requests_with_their_prompts(tmp_path: Pa
 
 
 def test_golden_requests_of_a_model_without_prompts_have_no_options() -> None:
-    assert all("OPTIONS" not in row for row in golden_rows("embedding", TEXTS))
+    assert all("OPTIONS" not in row for row in golden_rows("embedding", TEXTS, {}))
 
 
 def test_an_unknown_prompt_is_refused_with_the_names(tmp_path: Path) -> None:

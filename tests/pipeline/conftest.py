@@ -1,7 +1,7 @@
-"""The tests of the pipeline start servers too: a home for logs and state files, and the real Triton."""
+"""The tests of the pipeline start servers too: a home for logs and state files."""
 
 from __future__ import annotations
 
-from tests.serving.conftest import home, triton
+from tests.serving.conftest import home
 
-__all__ = ["home", "triton"]
+__all__ = ["home"]

@@ -8,8 +8,9 @@ import pytest
 
 from tests.benchmarks.fakes import row
 from tests.tiny import tiny_artifact
-from trimaran.benchmarks.measure.baselines import attention_of, baseline_row, baselines, no_compiler
+from trimaran.benchmarks.measure.baselines import attention_of, baselines, no_compiler
 from trimaran.benchmarks.measure.runner import ContenderOutcome, Measured
+from trimaran.benchmarks.report.choice import baseline_row
 from trimaran.core.errors import ToolError, UsageError
 from trimaran.core.tasks import gates_for
 from trimaran.pipeline.outcomes import CandidateOutcome, Failed, judged

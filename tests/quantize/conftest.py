@@ -4,13 +4,6 @@ import importlib.util
 
 import pytest
 
-from tests.quantize.tensorrt.engines import World
-
-
-@pytest.fixture(scope="session")
-def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    return World(tmp_path_factory.mktemp("engines"))
-
 
 @pytest.fixture
 def rtx() -> None:

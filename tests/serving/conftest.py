@@ -8,17 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.homes import home_at
-from trimaran.serving.triton import installation
 
 
 @pytest.fixture(scope="module", autouse=True)
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with home_at(tmp_path_factory.mktemp("home")) as folder:
         yield folder
-
-
-@pytest.fixture(scope="session")
-def triton() -> None:
-    """The tests that need it run the real Triton; where there is none they say why they did not."""
-    if reason := installation.why_not():
-        pytest.skip(reason)

@@ -37,7 +37,6 @@ from trimaran.core.tasks import task
 
 EngineName = Literal["local", "ray"]
 PART_ROWS = 2048
-# Token vectors are a matrix for each text, so a part of them holds fewer.
 DISK_WAIT_S = 300.0
 
 
@@ -66,15 +65,15 @@ def settings_for(
     )
     refuse_mismatch(shape)
     row = task(artifact.task)
-    wanted = row.bulk_texts or row.texts
+    texts = row.bulk_texts or row.texts
     for option, example in row.needs_options.items():
         if not how.ask.get(option):
-            raise UsageError(f"{artifact.task} wants {option}.", hint=f"Give --ask '{option}={example}'.")
+            raise UsageError(f"{artifact.task} needs {option}.", hint=f"Give --ask '{option}={example}'.")
     require_prompt(artifact, how)
-    if wanted == "pair" and columns.pair is None:
+    if texts == "pair" and columns.pair is None:
         raise UsageError(f"{artifact.task} reads two texts a row.", hint="Name the second one's column with --pair.")
-    if wanted == "single" and columns.pair is not None:
-        raise UsageError(f"{artifact.task} reads one text a row.", hint="Leave --pair away.")
+    if texts == "single" and columns.pair is not None:
+        raise UsageError(f"{artifact.task} reads one text a row.", hint="Leave out --pair.")
     return BulkSettings(shape=shape, columns=columns, how=how, part_rows=part_rows or row.bulk_part_rows or PART_ROWS)
 
 

@@ -28,10 +28,9 @@ from trimaran.core.errors import UsageError
 from trimaran.core.spec import Frozen, Rows
 from trimaran.core.tasks import task
 from trimaran.runtime.answers import Answering, Reader
-from trimaran.runtime.text import Row, Text, TextEncoder, batch_of, groups_of
+from trimaran.runtime.text import Infer, Row, Text, TextEncoder, batch_of, groups_of
 from trimaran.runtime.wire import PROMPT
 
-Infer = Callable[[Arrays], Arrays]
 EMBEDDING = "embedding"
 # OpenVINO caches up to 5,000 compiled kernels and oneDNN below it 1,024, one for each shape, at about half a megabyte
 # each. A run has few shapes (`groups_of`), so it needs fewer kernels than this.
@@ -230,9 +229,9 @@ class _AnswerRunner:
         self._artifact, self._how = artifact, how
         self._encoder: TextEncoder = encoder_of(artifact)
         self._reader = Reader(str(artifact.directory / "tokenizer.json"))
-        self._row = task(artifact.task)
+        self._task = task(artifact.task)
 
-    def __call__(self, infer: Infer, work: _Job, group: list[int]) -> int:
+    def __call__(self, infer: Infer, job: _Job, group: list[int]) -> int:
         tokens = 0
 
         def counted(inputs: Mapping[str, Any]) -> Arrays:
@@ -249,17 +248,17 @@ class _AnswerRunner:
             policy=self._how.rows,
             maximum_batch=self._artifact.profile.batch.maximum,
         )
-        items = [self._row.bulk_item(work.texts[index]) for index in group]
         try:
-            found = self._row.served.answer(served, items, **self._how.ask)
+            items = [self._task.bulk_item(job.texts[index]) for index in group]
+            answers = self._task.served.answer(served, items, **self._how.ask)
         except ValueError as error:
             # A text that the task refuses (a question that leaves no room for its context) rejects only itself.
             if len(group) == 1:
-                work.bad[group[0]] = str(error)
+                job.bad[group[0]] = str(error)
                 return tokens
-            return tokens + sum(self(infer, work, [index]) for index in group)
-        for index, answer in zip(group, found, strict=True):
-            work.answers[index] = answer
+            return tokens + sum(self(infer, job, [index]) for index in group)
+        for index, answer in zip(group, answers, strict=True):
+            job.answers[index] = answer
         return tokens
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trimaran.core.tasks import Level
-from trimaran.serving.client.place import Protocol
+from trimaran.serving.client.endpoint import Protocol
 
 if TYPE_CHECKING:
     from trimaran.core.config import DeployConfig

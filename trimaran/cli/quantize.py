@@ -23,7 +23,7 @@ from trimaran.cli.options import (
 )
 from trimaran.cli.output import emit_artifact
 from trimaran.core.config import BUDGET_S
-from trimaran.quantize.tensorrt.engine import HardwareCompatible
+from trimaran.quantize.tensorrt.engine_process import HardwareCompatible
 
 
 @app.command(rich_help_panel="Stages")

@@ -31,6 +31,8 @@ def query(
 
     Zero-shot classification: `NAME "text" … --label weather --label money`
 
+    Multiple choice: `NAME "text" "choice" "choice" …`. Next sentence: `NAME "first" "second"`.
+
     All others: `NAME "text" "text" …`. Models for embedding, feature extraction and text classification read
     `"first ||| second"` as a pair.
 

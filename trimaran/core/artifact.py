@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -97,6 +98,15 @@ class Artifact(Persisted, Draft):
     @property
     def digest(self) -> str:
         return self.recipe.digest
+
+    def derive(self, folder: Path, *, details: dict[str, Any], **changes: Any) -> Draft:
+        """Draft what a stage made of this artifact in `folder`: the same but for the changes, with further details.
+
+        The tokenizer is copied beside it.
+        """
+        shutil.copy(self.directory / "tokenizer.json", folder / "tokenizer.json")
+        same = self.model_dump(include=set(Draft.model_fields))
+        return Draft(**{**same, **changes, "details": {**self.details, **details}})
 
     @property
     def entry_path(self) -> Path:

@@ -18,6 +18,7 @@ from trimaran.runtime.text import Text, TextEncoder
 
 Part = Literal["calibration", "judging"]
 Given = TypeVar("Given", bound=Text)
+Item = TypeVar("Item")
 FEWEST = 16
 FEWEST_WORDS, FEWEST_DIFFERENT_WORDS = 100, 40
 
@@ -47,6 +48,16 @@ def read_pairs(path: Path) -> tuple[tuple[str, str], ...]:
     firsts = table.column(TEXT, what="first texts", place=0)
     seconds = table.column(SECOND, what="second texts", place=1)
     return _enough(path, dict.fromkeys(pair for pair in zip(firsts, seconds, strict=True) if all(pair)))
+
+
+def spread(texts: Sequence[Item], most: int) -> tuple[Item, ...]:
+    """At most so many of the texts, evenly spaced over all of them, the same ones every time.
+
+    Files are often sorted (by length, topic or date), so their beginning is not like the rest. Example: 3 of 7 texts
+    are the 1st, the 3rd and the 5th.
+    """
+    count = min(most, len(texts))
+    return tuple(texts[index * len(texts) // count] for index in range(count))
 
 
 def require_useful(texts: Sequence[Text], path: Path) -> None:

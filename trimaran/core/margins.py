@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,11 @@ Draws = Callable[[int, int], npt.NDArray[np.intp]]
 NEAR = 1 / 3
 FEWEST_NEAR = 8
 _SMALLEST_PROBABILITY = 1e-7
+_SMALLEST_MOVE = 1e-12
+# The distribution of sizes is cut into so many parts, of which the rarest has this chance.
+_SIZES, _RAREST_MOVE = 32, 1e-6
+# Degrees of freedom of Student's t: the last is the normal distribution.
+_FREEDOMS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 12.0, 20.0, 1e6)
 
 
 def margins_and_moves(reference: Outputs, candidate: Outputs) -> tuple[Column, Column] | None:
@@ -71,30 +77,71 @@ def foreseen_changes(reference: Outputs, candidate: Outputs, draws: Draws) -> Co
 def foreseen_probability_change(reference: Outputs, candidate: Outputs, rarity: float) -> float | None:
     """The |Δ probability| that a further text exceeds with the chance `rarity`; None where answers have no margin.
 
-    A probability changes most where the text is near another label. Each text near one is held against every move that
-    was seen near one, which gives many more changes than there are texts.
+    A probability changes most where the text is near another label. Each text near one is held against moves in every
+    direction that was seen near one. A further text may move further than all that were seen, so the sizes of moves are
+    taken from a distribution with the tail of those seen.
     """
     found = margins_and_moves(reference, candidate)
     if found is None:
         return None
     name = next(iter(reference))
     near = _nearest(found[0])
-    changes = _CROSSED[name](reference[name].astype(np.float64), candidate[name].astype(np.float64), near)
+    changes, weights = _CROSSED[name](reference[name].astype(np.float64), candidate[name].astype(np.float64), near)
     # Texts far from the border count as unchanged. A text has as many chances to change as it has independent labels.
     share = rarity * len(reference[name]) / len(near)
-    return float(np.quantile(changes, max(0.0, 1 - share), method="higher"))
+    order = np.argsort(-changes, axis=None)
+    exceeding = np.cumsum(weights.ravel()[order])
+    place = int(np.searchsorted(exceeding, share * exceeding[-1]))
+    return float(changes.ravel()[order[min(place, len(order) - 1)]])
 
 
-def _crossed_softmax(wanted: Column, found: Column, near: npt.NDArray[np.intp]) -> Column:
-    """|Δ probability| of each near text (rows) under the move of each near text (columns)."""
+def _crossed_softmax(wanted: Column, found: Column, near: npt.NDArray[np.intp]) -> tuple[Column, Column]:
+    """|Δ probability| of each near text (rows) under each move, and the weight of each."""
     moves = (found - wanted)[near]
-    return np.asarray([np.abs(softmax(row + moves) - softmax(row[None])).max(axis=-1) for row in wanted[near]])
+    # A number that is added to all logits changes nothing.
+    moves = moves - moves.mean(axis=-1, keepdims=True)
+    lengths = np.linalg.norm(moves, axis=-1)
+    directions = moves / np.maximum(lengths, _SMALLEST_MOVE)[:, None]
+    sizes, chances = _sizes_of_moves(lengths)
+    tried = (sizes[:, None, None] * directions).reshape(-1, moves.shape[-1])
+    changes = [np.abs(softmax(row + tried) - softmax(row[None])).max(axis=-1) for row in wanted[near]]
+    return np.asarray(changes), np.tile(np.repeat(chances, len(directions)), (len(near), 1))
 
 
-def _crossed_sigmoid(wanted: Column, found: Column, near: npt.NDArray[np.intp]) -> Column:
+def _crossed_sigmoid(wanted: Column, found: Column, near: npt.NDArray[np.intp]) -> tuple[Column, Column]:
     before, after = (_log_odds(side).ravel()[near] for side in (wanted, found))
-    moves = after - before
-    return np.asarray([np.abs(1 / (1 + np.exp(-odds - moves)) - 1 / (1 + np.exp(-odds))) for odds in before])
+    sizes, chances = _sizes_of_moves(np.abs(after - before))
+    tried = np.concatenate([sizes, -sizes])
+    changes = [np.abs(1 / (1 + np.exp(-odds - tried)) - 1 / (1 + np.exp(-odds))) for odds in before]
+    return np.asarray(changes), np.tile(np.concatenate([chances, chances]), (len(near), 1))
+
+
+def _sizes_of_moves(seen: Column) -> tuple[Column, Column]:
+    """Sizes that moves of further texts have, largest first, and the chance of each.
+
+    Texts differ in how noisy they are, so moves follow Student's t, which has the normal distribution as its limit. Its
+    scale is taken from the median of the sizes seen, and its tail from how far those above the median spread.
+    """
+    from scipy.stats import t
+
+    logarithms = np.log(np.maximum(seen, _SMALLEST_MOVE))
+    middle = float(np.median(logarithms))
+    above = logarithms[logarithms > middle] - middle
+    spread = float(np.sqrt(np.square(above).mean())) if len(above) else 0.0
+    freedom = min(_FREEDOMS, key=lambda one: abs(_spread_above_median(one) - spread))
+    edges = np.concatenate([[0.0], np.geomspace(_RAREST_MOVE, 1.0, _SIZES)])
+    chances = np.diff(edges)
+    sizes = t.isf((edges[:-1] + chances / 2) / 2, freedom) / t.isf(0.25, freedom)
+    return np.exp(middle) * sizes, chances
+
+
+@cache
+def _spread_above_median(freedom: float) -> float:
+    """Root of the mean squared logarithm of |x| / median, for x of Student's t where |x| is above its median."""
+    from scipy.stats import t
+
+    chances = (np.arange(2000) + 0.5) / 4000
+    return float(np.sqrt(np.square(np.log(t.isf(chances / 2, freedom) / t.isf(0.25, freedom))).mean()))
 
 
 def _times_drawn(draws: npt.NDArray[np.intp]) -> Column:
@@ -132,7 +179,7 @@ _MARGINS: Mapping[str, Callable[[Column, Column], tuple[Column, Column]]] = {
     "logits": _best_above_next,
     "label_probabilities": _either_side_of_half,
 }
-_CROSSED: Mapping[str, Callable[[Column, Column, npt.NDArray[np.intp]], Column]] = {
+_CROSSED: Mapping[str, Callable[[Column, Column, npt.NDArray[np.intp]], tuple[Column, Column]]] = {
     "logits": _crossed_softmax,
     "label_probabilities": _crossed_sigmoid,
 }

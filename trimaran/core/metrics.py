@@ -25,7 +25,7 @@ from trimaran.core.tail import tail_bound
 ByText = Callable[[Answers, Answers], Column]
 Kind = Literal["mean", "share", "tail", "worst", "pooled"]
 # Raise this when a metric changes its meaning: judgements remembered under another version are not reused.
-METRICS_VERSION = 3
+METRICS_VERSION = 4
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -62,17 +61,14 @@ def export(
         facts = write_traced(ref, parent.signature, sample, folder / ENTRY, chosen, opset, external_above_bytes)
         gc.collect()
         proofs = prove(parent, folder / ENTRY, sample, atol, step, threads=threads or usable_cores())
-        shutil.copy(parent.directory / "tokenizer.json", folder / "tokenizer.json")
-        return Draft(
-            **{
-                **parent.model_dump(include=set(Draft.model_fields)),
-                "format": "onnx",
-                "backend": "onnxruntime",
-                "entry": ENTRY,
-                "engine_options": {},
-                "checks": (*proofs, CLEAN),
-                "details": {**parent.details, "exporter": chosen, **facts},
-            }
+        return parent.derive(
+            folder,
+            format="onnx",
+            backend="onnxruntime",
+            entry=ENTRY,
+            engine_options={},
+            checks=(*proofs, CLEAN),
+            details={"exporter": chosen, **facts},
         )
 
     with progress.stage("export") as step:

@@ -19,7 +19,7 @@ RESAMPLES = 400
 # Of both ends; the one end that a limit asks about is then kept with 95 %.
 CONFIDENCE = 0.9
 # As many as the shipped judging set has.
-JUDGED = 400
+JUDGED = 460
 # A statistic of all rows is costly to take again.
 POOLED_RESAMPLES = 100
 SEED = 11

@@ -12,7 +12,7 @@ from trimaran.bulk.worker import EncodeOptions
 from trimaran.core.store import Store
 from trimaran.pipeline.artifact_lookup import find_artifact
 from trimaran.serving.client import Client
-from trimaran.serving.client.place import Protocol
+from trimaran.serving.client.endpoint import Protocol
 
 
 class AskedVectors(NamedTuple):

@@ -10,11 +10,11 @@ from functools import partial
 import psutil
 
 import trimaran
-from trimaran.benchmarks.measure.baselines import Baseline, baseline_entries, baseline_row, runs_as
+from trimaran.benchmarks.measure.baselines import Baseline, baseline_entries, runs_as
 from trimaran.benchmarks.measure.quiet import noticed
 from trimaran.benchmarks.measure.runner import ContenderOutcome as Timing
 from trimaran.benchmarks.measure.runner import Effort, Measured, RaceEntry, measure
-from trimaran.benchmarks.report.choice import choose, failed_row, judged_row, stopped_row
+from trimaran.benchmarks.report.choice import baseline_row, choose, failed_row, judged_row, stopped_row
 from trimaran.benchmarks.report.figures import decisive
 from trimaran.benchmarks.report.report import REFERENCE, CandidateRow, Report
 from trimaran.benchmarks.report.wording import metric_name

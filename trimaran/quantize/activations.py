@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trimaran.core.artifact import Artifact
-from trimaran.core.corpus import digest_of_texts, encoder_of
+from trimaran.core.corpus import digest_of_texts, encoder_of, spread
 from trimaran.core.errors import UsageError
 from trimaran.core.onnx_write import write_model
 from trimaran.quantize.ranges import BINS, magnitude_counts
@@ -32,7 +32,7 @@ def calibration_inputs(parent: Artifact, texts: Sequence[Text], *, samples: int)
             hint='Give more in MakerSettings.calibration; shipped_texts("calibration") has some.',
         )
     encoder = encoder_of(parent)
-    rows = encoder.rows(texts[:samples])
+    rows = encoder.rows(spread(texts, samples))
     batch = min(8, parent.profile.batch.maximum)
     longest = sorted(rows, key=lambda row: len(row.ids))[-batch:]
     together = [*longest[:-1], rows[0]] if batch > 1 else longest

@@ -48,11 +48,11 @@ class Contestant:
 class Candidate(Contestant):
     format: Format
     maker: Maker
-    # MadeCandidate from the graph with com.microsoft fusions, which only ONNX Runtime can read.
+    # Made from the graph with com.microsoft fusions, which only ONNX Runtime can read.
     fused: bool = False
-    # MadeCandidate with calibration texts.
+    # Made with calibration texts.
     calibrated: bool = False
-    # MadeCandidate by a search for the layers that must stay in float, which keeps the gates within a budget of time.
+    # Made by a search for the layers that must stay in float, which keeps the gates within a budget of time.
     searched: bool = False
     # If the bound shows that a proven candidate is faster, the search is skipped (for float: the judging).
     lower_bound: LowerBound | None = None

@@ -26,7 +26,7 @@ _ELEMENTWISE = ("Add", "Div", "Erf", "Gelu", "Mul", "Pow", "Relu", "Sigmoid", "S
 
 
 @dataclass(frozen=True)
-class Product:
+class LinearProduct:
     """One product with a constant matrix, by the names that the graph has for it."""
 
     node: str
@@ -36,29 +36,29 @@ class Product:
 
 
 @dataclass(frozen=True)
-class Columns:
+class OutputColumns:
     """Output channels `first` to `last` of a product, into which a factor and an offset for each channel can go."""
 
-    product: Product
+    product: LinearProduct
     first: int
     last: int
 
 
 @dataclass(frozen=True)
-class Layer:
+class LinearLayer:
     """Products that read one activation through the same weights."""
 
     name: str
     # The activations. Where layers share their weights (ALBERT) these are several, each read by as many products.
     tensors: tuple[str, ...]
     weights: tuple[str, ...]
-    products: tuple[Product, ...]
+    products: tuple[LinearProduct, ...]
     # The products that make V, where the activation is an attention's result. That result is a weighted mean of V's
     # rows, so what is done to V's channels is done to it.
-    values: tuple[Columns, ...] = ()
+    values: tuple[OutputColumns, ...] = ()
     # The products that make the activation by elementwise functions alone. Their output channels may be repeated, and
     # so the activation's.
-    hidden: tuple[Product, ...] = ()
+    hidden: tuple[LinearProduct, ...] = ()
     inputs: int = 0
     outputs: int = 0
 
@@ -69,14 +69,14 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Scores:
+class AttentionScores:
     """The product of queries and keys of one attention: the activations of both, as the linear layers made them."""
 
     name: str
     tensors: tuple[str, str]
 
 
-def linear_layers(model: ir.Model) -> list[Layer]:
+def linear_layers(model: ir.Model) -> list[LinearLayer]:
     """Return the layers in the graph's order. A head's Gemm on one pooled row stays in float: it costs nothing."""
     readers: dict[ir.Value, list[ir.Node]] = {}
     for node in model.graph:
@@ -94,7 +94,7 @@ def linear_layers(model: ir.Model) -> list[Layer]:
     ]
 
 
-def attention_scores(model: ir.Model) -> list[Scores]:
+def attention_scores(model: ir.Model) -> list[AttentionScores]:
     """Return the products of queries and keys in a plain graph; in a fused attention they are not visible."""
     scores = []
     for node in model.graph:
@@ -102,7 +102,7 @@ def attention_scores(model: ir.Model) -> list[Scores]:
             continue
         query, key = map(_before_heads, node.inputs)
         if query is not None and key is not None:
-            scores.append(Scores(f"{_name([str(node.name)])}/scores", (str(query.name), str(key.name))))
+            scores.append(AttentionScores(f"{_name([str(node.name)])}/scores", (str(query.name), str(key.name))))
     return scores
 
 
@@ -120,8 +120,8 @@ def through_layout(value: ir.Value | None, *, sole_reader: bool = False) -> ir.N
     return node
 
 
-def _layer(weights: tuple[ir.Value, ...], tensors: list[ir.Value], nodes: list[ir.Node]) -> Layer:
-    return Layer(
+def _layer(weights: tuple[ir.Value, ...], tensors: list[ir.Value], nodes: list[ir.Node]) -> LinearLayer:
+    return LinearLayer(
         name=_name([str(node.name) for node in nodes[: len(weights)]]),
         tensors=tuple(str(tensor.name) for tensor in tensors),
         weights=tuple(str(weight.name) for weight in weights),
@@ -133,14 +133,14 @@ def _layer(weights: tuple[ir.Value, ...], tensors: list[ir.Value], nodes: list[i
     )
 
 
-def _product(node: ir.Node) -> Product:
+def _product(node: ir.Node) -> LinearProduct:
     if node.op_type == "Attention":
-        return Product(str(node.name), str(node.inputs[1].name), (str(node.name), 2))
+        return LinearProduct(str(node.name), str(node.inputs[1].name), (str(node.name), 2))
     readers = _readers(node.outputs[0])
     reader = readers[0] if len(readers) == 1 else None
     side = None if reader is None else _bias_input(reader, node.outputs[0])
     bias = None if reader is None or side is None else (str(reader.name), side)
-    return Product(str(node.name), str(node.inputs[1].name), bias)
+    return LinearProduct(str(node.name), str(node.inputs[1].name), bias)
 
 
 def _bias_input(node: ir.Node, result: ir.Value) -> int | None:
@@ -155,12 +155,12 @@ def _bias_input(node: ir.Node, result: ir.Value) -> int | None:
     return next((side for side, value in enumerate(node.inputs) if is_weight(value, rank=1)), None)
 
 
-def _values(tensors: Sequence[ir.Value]) -> tuple[Columns, ...]:
+def _values(tensors: Sequence[ir.Value]) -> tuple[OutputColumns, ...]:
     """Return the products that make V for these attention results, or nothing if one of them has no such product."""
     columns = [_value_columns(tensor) for tensor in tensors]
     if not _have_one_weight([entry[0] if entry else None for entry in columns]):
         return ()
-    values = tuple(Columns(_product(node), first, last) for node, first, last in filter(None, columns))
+    values = tuple(OutputColumns(_product(node), first, last) for node, first, last in filter(None, columns))
     return values if all(value.product.bias for value in values) else ()
 
 
@@ -181,7 +181,7 @@ def _value_columns(tensor: ir.Value) -> tuple[ir.Node, int, int] | None:
     return made, 0, _shape(made.inputs[1])[1]
 
 
-def _hidden(tensors: Sequence[ir.Value], nodes: Sequence[ir.Node]) -> tuple[Product, ...]:
+def _hidden(tensors: Sequence[ir.Value], nodes: Sequence[ir.Node]) -> tuple[LinearProduct, ...]:
     """Return the products that make these activations elementwise, or nothing if one of them has no such product."""
     makers = [_elementwise_maker(tensor, nodes) for tensor in tensors]
     return tuple(_product(node) for node in makers if node) if _have_one_weight(makers) else ()

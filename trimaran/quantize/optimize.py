@@ -6,7 +6,6 @@ import contextlib
 import gc
 import io
 import logging
-import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -65,15 +64,7 @@ def optimize(
                 f"Fusion fell short: {'; '.join(str(check) for check in short)}.",
                 hint="The exporter's pattern has changed. --allow-partial-fusion records the shortfall and goes on.",
             )
-        shutil.copy(parent.directory / "tokenizer.json", folder / "tokenizer.json")
-        draft = Draft(
-            **{
-                **parent.model_dump(include=set(Draft.model_fields)),
-                "entry": ENTRY,
-                "checks": tuple(checks),
-                "details": {**parent.details, "fused_nodes": fused_nodes},
-            }
-        )
+        draft = parent.derive(folder, entry=ENTRY, checks=tuple(checks), details={"fused_nodes": fused_nodes})
         proof = prove_against_parent(parent, draft, folder, limit=ATOL, threads=threads or usable_cores())
         return draft.model_copy(update={"checks": (*checks, proof)})
 
@@ -137,6 +128,7 @@ def _without_tables(model: ir.Model) -> dict[str, ir.ExternalTensor]:
             tables[name] = tensor
             row = np.zeros((1, *tensor.shape.numpy()[1:]), tensor.dtype.numpy())
             value.const_value = ir.Tensor(row, name=name)
+            value.shape = value.const_value.shape
     return tables
 
 
@@ -157,7 +149,7 @@ def put_attention_first(model: ir.Model) -> None:
 
 
 def _made_by(value: ir.Value | None, *operators: str) -> bool:
-    """Whether these operators made the value, the last one first, each through its first input that a node made."""
+    """Whether the first operator made the value from a result of the second, that one from the third's, and so on."""
     for operator in operators:
         node = None if value is None else value.producer()
         if node is None or node.op_type != operator:

@@ -1,13 +1,7 @@
-"""Makes one candidate from its parent graph: the maker writes it, it is run on real text, and it is published.
-
-Where to read on: the makers are named in `quantize/candidates.py` and live in `plain`, `int8/`, `half/` and
-`tensorrt/qdq.py`; `int8/mixed.py` is the one that searches (`int8/search.py`). `optimize.py` makes the fused graph that
-some candidates start from, `tensorrt/engine.py` the engine of a finished ONNX candidate.
-"""
+"""Makes one candidate from its parent graph: the maker writes it, it is run on real text, and it is published."""
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -47,19 +41,16 @@ def to_precision(
 
     def make(folder: Path) -> Draft:
         made = row.maker(parent, folder, settings)
-        shutil.copy(parent.directory / "tokenizer.json", folder / "tokenizer.json")
-        draft = Draft(
-            **{
-                **parent.model_dump(include=set(Draft.model_fields)),
-                "format": row.format,
-                "precision": row.precision,
-                "backend": row.backend,
-                "entry": made.entry,
-                "signature": _retyped(parent.signature, made.output_types),
-                "engine_options": dict(row.engine_options),
-                "execution_environment": settings.execution_environment,
-                "details": {**parent.details, "candidate": row.name, **made.details},
-            }
+        draft = parent.derive(
+            folder,
+            format=row.format,
+            precision=row.precision,
+            backend=row.backend,
+            entry=made.entry,
+            signature=_retyped(parent.signature, made.output_types),
+            engine_options=dict(row.engine_options),
+            execution_environment=settings.execution_environment,
+            details={"candidate": row.name, **made.details},
         )
         limit = ATOL if row.precision == "fp32" else None
         proof = prove_against_parent(parent, draft, folder, limit=limit, threads=settings.threads)

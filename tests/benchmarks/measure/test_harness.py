@@ -7,6 +7,8 @@ import pytest
 from tests.benchmarks.fakes import MILLISECOND, Clock, FakeTiming, entries, measurement, opener
 from tests.tiny import tiny_artifact
 from trimaran.benchmarks.measure.harness import (
+    HarnessCheck,
+    Twins,
     check_harness,
     floor_ns,
     measure_twins,
@@ -18,7 +20,6 @@ from trimaran.benchmarks.measure.measurement import Measurement
 from trimaran.benchmarks.measure.runner import Effort, RaceEntry, measure
 from trimaran.benchmarks.measure.steadiness import drift, flagged_rounds, unsteady
 from trimaran.benchmarks.report.figures import find, speedups
-from trimaran.benchmarks.scenarios.results import HarnessCheck, Twins
 from trimaran.core.pinning import cores_for
 from trimaran.core.samples import Round, Shape
 

@@ -9,7 +9,8 @@ from trimaran.benchmarks.report.limits import peak, shares
 from trimaran.benchmarks.report.render_csv import render_csv
 from trimaran.benchmarks.report.render_html import render_html
 from trimaran.benchmarks.report.render_markdown import render_markdown
-from trimaran.benchmarks.report.report import Report, report_from_data
+from trimaran.benchmarks.report.report import Report
+from trimaran.benchmarks.report.report_files import report_from_data
 from trimaran.core.samples import Shape
 
 

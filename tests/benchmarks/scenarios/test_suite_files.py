@@ -75,7 +75,7 @@ def test_a_run_begun_under_other_conditions_is_not_taken_up(tmp_path: Path) -> N
 @pytest.mark.parametrize("damage", ["{", "[1]", '{"schema": 1}'])
 def test_a_damaged_state_is_named(tmp_path: Path, damage: str) -> None:
     (tmp_path / FILE).write_text(damage)
-    with pytest.raises(IntegrityError, match="is damaged"):
+    with pytest.raises(IntegrityError, match="is not a readable state of a suite"):
         begin(tmp_path, "mine", CONDITIONS, resume=True)
 
 

@@ -16,12 +16,13 @@ from tests.homes import home_at
 from tests.serving.worlds import processes_with
 from tests.tiny import tiny_artifact
 from trimaran.benchmarks.measure.harness import floor_ns, overhead
+from trimaran.benchmarks.report import suite_board
 from trimaran.benchmarks.report.comparability import require_alike
 from trimaran.benchmarks.report.figures import shapes_of
 from trimaran.benchmarks.report.limits import shares
 from trimaran.benchmarks.report.report import Report
 from trimaran.benchmarks.report.report_files import read_report
-from trimaran.benchmarks.scenarios import loadgen, suite_board
+from trimaran.benchmarks.scenarios import loadgen
 from trimaran.benchmarks.scenarios.finals import READINGS, final
 from trimaran.benchmarks.scenarios.settings import SuiteUnit
 from trimaran.benchmarks.scenarios.suite import Suite, suite_from_data

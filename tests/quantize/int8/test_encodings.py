@@ -5,14 +5,14 @@ import pytest
 
 from trimaran.quantize.activations import Samples
 from trimaran.quantize.int8.encodings import LEVELS, choose_encoding, copies_of
-from trimaran.quantize.linear_layers import Layer, Product
+from trimaran.quantize.linear_layers import LinearLayer, LinearProduct
 
 GENERATOR = np.random.default_rng(9)
-PRODUCT = Product("p", "w", None)
+PRODUCT = LinearProduct("p", "w", None)
 
 
-def layer_of(*, hidden: bool) -> Layer:
-    return Layer("l", ("x",), ("w",), (PRODUCT,), hidden=(PRODUCT,) if hidden else (), inputs=24, outputs=8)
+def layer_of(*, hidden: bool) -> LinearLayer:
+    return LinearLayer("l", ("x",), ("w",), (PRODUCT,), hidden=(PRODUCT,) if hidden else (), inputs=24, outputs=8)
 
 
 def samples_of(rows: np.ndarray) -> dict[str, Samples]:

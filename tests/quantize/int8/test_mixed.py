@@ -75,6 +75,21 @@ def test_a_gate_that_nothing_keeps_leaves_the_layers_in_float_and_says_so(world:
     assert len(found.steps) > 1 and not found.gates[0].holds
 
 
+@pytest.mark.parametrize(
+    ("given", "calibrate", "held"), [(16, 8, 8), (320, 160, 160), (400, 160, 240), (5000, 160, 240)]
+)
+def test_both_parts_are_drawn_from_the_whole_file(given: int, calibrate: int, held: int) -> None:
+    texts = [f"text {index}" for index in range(given)]
+    calibrating, held_out = split_texts(texts)
+    assert (len(calibrating), len(held_out)) == (calibrate, held)
+    assert not set(calibrating) & set(held_out)
+    for part in (calibrating, held_out):
+        positions = [texts.index(text) for text in part]
+        assert positions == sorted(positions)
+        assert max(positions) >= 0.8 * given
+        assert sum(position < given / 2 for position in positions) == pytest.approx(len(part) / 2, abs=2)
+
+
 def test_manifest_names_the_texts_and_no_text_both_calibrates_and_is_held_out(world: World) -> None:
     calibrating, held_out = split_texts(TEXTS)
     assert not set(calibrating) & set(held_out)

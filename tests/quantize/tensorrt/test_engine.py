@@ -22,6 +22,7 @@ from trimaran.quantize.candidates import candidate
 from trimaran.quantize.settings import MakerSettings
 from trimaran.quantize.stage import to_precision
 from trimaran.quantize.tensorrt.engine import _watching, build_engine, profile_shapes, short_and_long
+from trimaran.quantize.tensorrt.engine_process import EngineOptions
 
 pytestmark = pytest.mark.usefixtures("rtx")
 # By hand: six linear layers a transformer layer, two layers each, and ALBERT's projection of its embeddings.
@@ -157,6 +158,14 @@ def test_plain_tensorrt_without_a_driver_says_what_to_install(world: World, monk
     monkeypatch.setattr("trimaran.quantize.tensorrt.engine.driver_present", lambda: False)
     with pytest.raises(UnavailableError, match=r"no libcuda.so.1.*Install the NVIDIA driver"):
         build_engine(world.graph("bert", "onnx-fp16"), runtime="tensorrt", store=world.store, progress=QUIET)
+
+
+def test_plain_tensorrt_takes_no_compute_capability(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trimaran.quantize.tensorrt.engine.installed_version", lambda runtime: "11.4.0.106")
+    monkeypatch.setattr("trimaran.quantize.tensorrt.engine.driver_present", lambda: True)
+    options = EngineOptions(compute_capabilities=("8.6",))
+    with pytest.raises(UsageError, match="it takes no compute capability"):
+        build_engine(world.exported("bert"), options, runtime="tensorrt", store=world.store, progress=QUIET)
 
 
 def test_a_missing_runtime_says_what_to_install(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,6 +27,14 @@ CONFIG = {
 INDEX = [{"name": "m", "version": "2", "state": "READY"}, {"name": "m", "version": "10", "state": "READY"}]
 
 
+class FakeResult:
+    def __init__(self, vectors: np.ndarray) -> None:
+        self._vectors = vectors
+
+    def as_numpy(self, output: str) -> np.ndarray:
+        return self._vectors
+
+
 class FakeChannel:
     """Answers with the number that each text is, after a while that differs from request to request."""
 
@@ -50,7 +58,7 @@ class FakeChannel:
         time.sleep(self._pause_s * (1 + numbers[0] % 3))
         with self._lock:
             self.running -= 1
-        return {"EMBEDDING": np.array([[number] for number in numbers], np.float32)}
+        return FakeResult(np.array([[number] for number in numbers], np.float32))
 
     def close(self) -> None:
         pass
@@ -58,7 +66,7 @@ class FakeChannel:
 
 def fake_client(channel: FakeChannel, **options: Any) -> Client:
     client = Client("127.0.0.1:1", **options)
-    client._channel = channel  # type: ignore[assignment]
+    client._core._channel = channel
     return client
 
 

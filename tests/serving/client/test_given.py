@@ -133,7 +133,7 @@ def test_an_empty_list_asks_nothing(method: str) -> None:
         (["a", b"b"], "found bytes (as|at) entry 1"),
         ([{"text": "a"}], "found dict (as|at) entry 0"),
     ],
-    ids=repr,
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
 def test_what_is_no_text_is_named(method: str, texts: Any, words: str) -> None:
     with pytest.raises(UsageError, match=f"^Wanted .*{words}"):
@@ -190,7 +190,7 @@ def test_a_list_of_questions_gets_a_list_of_answers() -> None:
         ([{"question": "a", "context": "b"}], "found dict as entry 0"),
         (None, "found None"),
     ],
-    ids=repr,
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
 def test_what_is_no_question_with_its_context_is_named(pairs: Any, words: str) -> None:
     with pytest.raises(
@@ -226,8 +226,8 @@ def test_documents_may_be_a_generator() -> None:
         ("weather", r"labels wants a list of strings, found one string. Write labels=\[…\]"),
         (["weather", 5], "labels wants a list of strings, found int at entry 1"),
         (5, "a list of strings as labels, found int"),
-        ([], "told the labels"),
-        (None, "told the labels"),
+        ([], "needs the labels"),
+        (None, "needs the labels"),
     ],
 )
 def test_labels_are_a_list_of_strings(labels: Any, words: str) -> None:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import pytest
 
 from tests.homes import home_at
-from tests.serving.conftest import triton  # noqa: F401  (a fixture)
 from tests.serving.gateway.worlds import Running, gateway
 from tests.serving.triton.every_task import every_task
 from tests.serving.worlds import tiny_repository
@@ -17,7 +16,7 @@ from trimaran.serving.triton.server import Server, launch
 
 
 @pytest.fixture(scope="package")
-def server(tmp_path_factory: pytest.TempPathFactory, triton: None) -> Iterator[Server]:  # noqa: F811
+def server(tmp_path_factory: pytest.TempPathFactory, triton: None) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("triton")
     with home_at(folder / "home"):
         with launch(tiny_repository(folder), drain=False) as running:
@@ -41,7 +40,7 @@ class Tasks:
 
 
 @pytest.fixture(scope="package")
-def tasks(tmp_path_factory: pytest.TempPathFactory, triton: None) -> Iterator[Tasks]:  # noqa: F811
+def tasks(tmp_path_factory: pytest.TempPathFactory, triton: None) -> Iterator[Tasks]:
     folder = tmp_path_factory.mktemp("tasks")
     with home_at(folder / "home"):
         repository, artifacts = every_task(folder)

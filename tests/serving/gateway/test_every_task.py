@@ -144,7 +144,7 @@ def test_sparse(client: Any, tasks: Tasks) -> None:
 def test_the_wrong_method_and_a_wrong_option_are_named(client: Any) -> None:
     with pytest.raises(UsageError, match=r"gives EMBEDDING, not LABELS.*Use embed"):
         client.classify("embedding", ["a"])
-    with pytest.raises(UsageError, match="told the labels"):
+    with pytest.raises(UsageError, match="needs the labels"):
         client.classify("zero-shot-classification", ["a"])
     with pytest.raises(UsageError, match="single texts, found tuple"):
         client.fill("fill-mask", [("a", "b")])
@@ -192,6 +192,8 @@ QUERIES: dict[str, tuple[tuple[str, ...], str]] = {
     "rerank": (("weather", "rain", "money"), "rain 0."),
     "sparse-embedding": (("a",), '"weights": '),
     "feature-extraction": (("a",), '"vectors": '),
+    "multiple-choice": (("weather", "rain", "money"), "rain 0."),
+    "next-sentence": (("It rained.", "She left."), "0."),
 }
 
 
@@ -376,3 +378,23 @@ def test_the_openai_client_reads_every_kind_of_answer(tasks: Tasks) -> None:
     with openai.OpenAI(base_url=f"{tasks.gateway.url}/v1", api_key="wrong", max_retries=0) as stranger:
         with pytest.raises(openai.AuthenticationError):
             stranger.models.list()
+
+
+def test_choose(client: Any, tasks: Tasks) -> None:
+    wanted = in_process(tasks, "multiple-choice", [("weather", list(WORDS))])[0]
+    found = client.choose("multiple-choice", "weather", WORDS)
+    assert [index for index, _ in found] == [entry["index"] for entry in wanted]
+    np.testing.assert_allclose([score for _, score in found], [entry["score"] for entry in wanted], atol=1e-5)
+    assert sum(score for _, score in found) == pytest.approx(1.0, abs=1e-5)
+    with pytest.raises(UsageError, match="2 to 1024 strings, found 1"):
+        client.choose("multiple-choice", "weather", ["one"])
+
+
+def test_follows(client: Any, tasks: Tasks) -> None:
+    asked = [(WORDS[0], text) for text in MANY]
+    np.testing.assert_allclose(
+        client.follows("next-sentence", asked), in_process(tasks, "next-sentence", asked), atol=1e-5
+    )
+    assert client.follows("next-sentence", asked[0]) == pytest.approx(
+        client.follows("next-sentence", asked)[0], abs=1e-5
+    )

@@ -13,7 +13,6 @@ import pytest
 from tests.commands import trimaran, trimaran_json
 from tests.homes import home_at
 from tests.model_repository.worlds import changed
-from tests.serving.conftest import triton  # noqa: F401  (a fixture)
 from tests.serving.gateway.worlds import Running, gateway
 from tests.serving.worlds import by_hand
 from tests.tiny import tiny_artifact
@@ -37,12 +36,12 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory, triton: None) -> Iterator[World]:  # noqa: F811
+def world(tmp_path_factory: pytest.TempPathFactory, triton: None) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("prompts")
     plain = tiny_artifact(folder / "s")
     spec = {**plain.tokenizer.model_dump(), "prompts": PROMPTS, "default_prompt": "query"}
     artifact = changed(plain, folder / "s", tokenizer=spec)
-    rows = golden_rows("embedding", TEXTS * 4, prompts=tuple(PROMPTS))
+    rows = golden_rows("embedding", TEXTS * 4, {}, prompts=tuple(PROMPTS))
     with home_at(folder / "home"):
         wanted = final_answers(artifact, rows, threads=1)
         golden = make_golden(

@@ -58,6 +58,11 @@ QUESTIONS: dict[str, tuple[Question, ...]] = {
     "fill-mask": (Question(_texts(MASKED, "nothing")), Question(_texts(MASKED), {"top_k": 2}, {"top_k": 2})),
     "sparse-embedding": (Question(_texts(*WORDS)), Question(_texts(*WORDS), {"top_k": 4}, {"top_k": 4})),
     "feature-extraction": (Question(_texts(*WORDS)),),
+    "multiple-choice": (
+        Question(tuple({"TEXT": text, "CHOICES": list(WORDS)} for text in WORDS)),
+        Question(({"TEXT": "Where?", "CHOICES": ["here", "there"]},)),
+    ),
+    "next-sentence": (Question(tuple({"TEXT": text, "NEXT": "It slept. 🍕"} for text in WORDS)),),
 }  # fmt: skip
 
 

@@ -170,7 +170,7 @@ def test_a_model_says_what_it_is(server: Server) -> None:
 def bundle_of(artifact: Artifact) -> Golden:
     """Golden requests, with the graph's own answers in process standing for eager's."""
     texts = texts_for(artifact.task, "judging", None)
-    rows = golden_rows(artifact.task, texts[:40], mask_token="[MASK]")[:12]
+    rows = golden_rows(artifact.task, texts[:40], {"mask_token": "[MASK]"})[:12]
     keywords = {keyword: rows[0][name] for name, keyword in TASKS[artifact.task].served.keywords.items()}
     tensors = dict(in_process(artifact, Question(rows, keywords=keywords)))
     for large in ("HIDDEN_STATES", "ATTENTIONS"):

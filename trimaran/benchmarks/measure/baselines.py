@@ -1,4 +1,4 @@
-"""Eager PyTorch in the settings that its users would try first: measured beside the candidates, never deployed."""
+"""Eager PyTorch in the settings that its users would try first. Measured beside the candidates, never deployed."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trimaran.benchmarks.measure.runner import ContenderOutcome, RaceEntry
-from trimaran.benchmarks.report.report import CandidateRow
+from trimaran.benchmarks.measure.runner import RaceEntry
 from trimaran.core.artifact import Artifact
 from trimaran.core.errors import UsageError
 from trimaran.core.spec import Precision
-from trimaran.judging.judgement import Quality
 
 _COMPILERS = ("g++", "clang++", "c++")
 
@@ -24,22 +22,26 @@ def _no_reason() -> str | None:
 
 
 def no_compiler() -> str | None:
-    """None, or why torch.compile cannot run here: its CPU code is C++ that is compiled on the spot."""
+    """Why torch.compile cannot run here, or None: its CPU code is C++ that is compiled when it is first called."""
     named = os.environ.get("CXX")
-    wanted = (named,) if named else _COMPILERS
-    if any(shutil.which(name) for name in wanted):
+    compilers = (named,) if named else _COMPILERS
+    if any(shutil.which(name) for name in compilers):
         return None
-    return f"torch.compile wants a C++ compiler, and {' or '.join(wanted)} is not on the PATH"
+    return f"torch.compile wants a C++ compiler, and {' or '.join(compilers)} is not on the PATH"
 
 
 @dataclass(frozen=True)
 class Baseline:
+    """One setting of eager PyTorch."""
+
     name: str
     precision: Precision
+    # Options of the engine.
     options: tuple[tuple[str, Any], ...]
     describe: str
+    # Why it cannot run on this machine, or None.
     why_not: Callable[[], str | None] = _no_reason
-    # One graph a shape cannot be asked hundreds of lengths; in fp32 it computes what eager computes.
+    # A compiled graph serves one shape, so it cannot be asked hundreds of lengths; in fp32 it computes what eager does.
     judged: bool = True
 
 
@@ -69,7 +71,7 @@ def baselines(names: Sequence[str]) -> tuple[Baseline, ...]:
 
 
 def attention_of(reference: Artifact) -> str:
-    """transformers' own attention setting, which decides much of eager's speed and is therefore stated."""
+    """transformers' own attention setting. It decides much of eager's speed, so the report states it."""
     return str(reference.engine_options.get("attention", "sdpa"))
 
 
@@ -79,24 +81,5 @@ def runs_as(reference: Artifact, row: Baseline | None = None) -> str:
 
 
 def baseline_entries(reference: Artifact, rows: Sequence[Baseline]) -> list[RaceEntry]:
-    """Those that can run here; one that cannot gets its row with the reason all the same."""
+    """Those that can run here. One that cannot still gets a row with the reason."""
     return [RaceEntry(row.name, reference, options=dict(row.options)) for row in rows if row.why_not() is None]
-
-
-def baseline_row(
-    reference: Artifact, row: Baseline, outcome: ContenderOutcome | None, quality: Quality | None = None
-) -> CandidateRow:
-    failure = row.why_not() or (outcome and outcome.failure) or None
-    said = f"It cannot run here: {failure}" if row.why_not() else failure
-    return CandidateRow(
-        name=row.name,
-        backend=reference.backend,
-        precision=row.precision,
-        verdict="failed" if failure else "baseline",
-        reason=f"{(said or 'Another setting of the same PyTorch model, not a candidate').rstrip('.')}.",
-        artifact=reference.digest,
-        quality=quality,
-        peak_memory_bytes=(outcome and outcome.peak_memory_bytes) or None,
-        load_s=outcome.load_s if outcome else None,
-        runs_as=runs_as(reference, row),
-    )

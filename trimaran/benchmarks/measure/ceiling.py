@@ -1,8 +1,8 @@
-"""How near the limit: what this CPU reaches on the model's own matrix products with nothing around them.
+"""The measured ceiling: how fast this CPU runs the model's own matrix products with nothing around them.
 
-The ceiling is measured, not read from a data sheet: each product is run bare, in float and in 8-bit integers, by every
-library that has a kernel for it, and the fastest counts. A candidate's share of it is the time of the bare products
-over its own: what is left goes to everything that is not a matrix product, and to slower kernels.
+Each product runs bare, in float and in 8-bit integers, by every library that has a kernel for it, and the fastest
+counts. A candidate's share of the ceiling is the time of the bare products over its own time. The rest goes to
+everything that is not a matrix product, and to slower kernels.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from trimaran.core.spec import Frozen
 from trimaran.judging.probe_process import thread_environment
 
 Arithmetic = Literal["float32", "bfloat16", "int8"]
-# What a precision may compute in: nobody is asked to multiply in a type that does not help.
+# What a precision may compute in: a type that does not help need not be used.
 _ALLOWED: dict[Arithmetic, tuple[Arithmetic, ...]] = {
     "float32": ("float32",),
     "bfloat16": ("float32", "bfloat16"),
@@ -33,11 +33,12 @@ _TURN_S = 0.02
 
 
 class BareProduct(Frozen):
-    """One product's fastest kernel in one arithmetic; seconds for all `count` of them."""
+    """One product by its fastest kernel in one arithmetic."""
 
     product: MatrixProduct
     arithmetic: Arithmetic
     library: str
+    # For all `product.count` of them.
     seconds: float
 
     @property
@@ -46,12 +47,14 @@ class BareProduct(Frozen):
 
 
 class Ceiling(Frozen):
+    """The bare products of a model at one shape."""
+
     shape: Shape
     threads: int
     bare: tuple[BareProduct, ...]
 
     def seconds(self, arithmetic: Arithmetic) -> float:
-        """All products of the model, one after the other. Where integers do not help, float counts for both."""
+        """All products of the model, one after the other. Where integers do not help, the float kernel counts."""
         return sum(
             min(b.seconds for b in self.bare if b.product == product and b.arithmetic in _ALLOWED[arithmetic])
             for product in dict.fromkeys(b.product for b in self.bare)
@@ -62,7 +65,7 @@ class Ceiling(Frozen):
 
 
 def measure_ceiling(graph: Path, shape: Shape, *, threads: int, deadline_s: float = 300.0) -> Ceiling:
-    """In a child process, under the narrowest instruction set that it needs to live."""
+    """In a child process, with the instruction set restricted only as far as it needs to run at all."""
     products = [product.model_dump() for product in products_of(graph, shape)]
 
     def attempt(restriction: dict[str, str]) -> list[dict[str, Any]]:
@@ -74,7 +77,7 @@ def measure_ceiling(graph: Path, shape: Shape, *, threads: int, deadline_s: floa
 
 
 def time_products(products: Sequence[dict[str, Any]], threads: int) -> list[dict[str, Any]]:
-    """Every product in every arithmetic, by the fastest library; rounds go over all of them in turn."""
+    """Every product in every arithmetic, by the fastest library; each round times all of them."""
     import torch
 
     torch.set_num_threads(threads)

@@ -9,9 +9,10 @@ POWERCAP = Path("/sys/class/powercap")
 
 
 class EnergyCounter(NamedTuple):
-    """The packages' counters in microjoules; each wraps around at its range."""
+    """The counters of all processor packages, in microjoules."""
 
     files: tuple[Path, ...]
+    # Where each counter starts again at zero.
     ranges_uj: tuple[int, ...]
 
     @property
@@ -22,7 +23,7 @@ class EnergyCounter(NamedTuple):
         return tuple(int(path.read_text(encoding="utf-8")) for path in self.files)
 
     def joules_between(self, before: tuple[int, ...], after: tuple[int, ...]) -> float:
-        """One turn of the counter at most: a pass is far shorter than the hour or so that a turn takes."""
+        """A counter may have wrapped around once: it takes about an hour, and a pass is far shorter."""
         spent = (
             end - begin if end >= begin else end + size - begin
             for begin, end, size in zip(before, after, self.ranges_uj, strict=True)
@@ -31,7 +32,7 @@ class EnergyCounter(NamedTuple):
 
 
 def find_counter(root: Path = POWERCAP) -> EnergyCounter | str:
-    """The counter, or the sentence why there is none."""
+    """The counter, or a sentence that says why there is none."""
     if not root.is_dir():
         return f"This machine shows no energy counter: {root} does not exist (most virtual machines hide it)."
     zones = [

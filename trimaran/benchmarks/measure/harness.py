@@ -1,4 +1,4 @@
-"""What the harness does to what it measures: its floor, its cost against a bare loop, and A against A."""
+"""What the harness does to what it measures: its floor, its cost compared with a bare loop, and A against A."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trimaran.benchmarks.measure.runner import Effort, RaceEntry, measure
-from trimaran.benchmarks.scenarios.results import HarnessCheck, Twins
 from trimaran.core.errors import TrimaranError
 from trimaran.core.isolation import Worker
 from trimaran.core.pinning import pin
 from trimaran.core.progress import Step
 from trimaran.core.samples import Round, Shape
+from trimaran.core.spec import Frozen
 from trimaran.judging.probe import serving_call, timed_calls
 from trimaran.judging.stats import Difference, Ratio, median, ratio_of_means, separated, speedup
 
@@ -25,10 +25,35 @@ OVERHEAD_LIMIT = 0.02
 _DEADLINE_S = 60.0
 
 
-class Overhead(NamedTuple):
-    """Time of a call under the harness over its time in a bare loop, and how long the call is."""
+class Twins(Frozen):
+    """One engine entered three times in the same interleaved rounds."""
 
+    candidate: str
+    shape: Shape
+    # Twice the same, and once called twice for each sample.
+    first: tuple[Round, ...]
+    second: tuple[Round, ...]
+    doubled: tuple[Round, ...]
+
+
+class HarnessCheck(Frozen):
+    """What the harness does to what it measures: its floor, its cost, and whether it tells an engine from itself."""
+
+    # A session that does nothing, measured like any other.
+    null: tuple[Round, ...]
+    # A call of about a millisecond in a plain loop; one sample a round: the loop's time over its calls.
+    bare: tuple[Round, ...]
+    # The same call under the harness.
+    timed: tuple[Round, ...]
+    twins: Twins | None = None
+
+
+class Overhead(NamedTuple):
+    """What the harness adds to a call."""
+
+    # Time of the call under the harness over its time in a bare loop.
     ratio: Ratio
+    # How long the call takes in a bare loop.
     call_ns: float
 
     @property
@@ -79,32 +104,32 @@ def harness_sentences(check: HarnessCheck) -> tuple[str, ...]:
 
 
 def warnings(check: HarnessCheck) -> tuple[str, ...]:
-    """A sentence for everything that the harness should not do and did: the other numbers stand under it."""
-    said = []
+    """A sentence for each thing that the harness got wrong; all other figures of the report are in doubt by as much."""
+    sentences = []
     cost = overhead(check)
     if cost and cost.ratio.low > 1 + OVERHEAD_LIMIT:
-        said.append(
+        sentences.append(
             f"The harness made a call of {cost.call_ns / 1e6:.2f} ms {cost.ratio.median - 1:.1%} longer than a bare "
             f"loop; {OVERHEAD_LIMIT:.0%} is its limit."
         )
     elif cost and not cost.holds:
-        said.append(
+        sentences.append(
             f"What the harness itself costs could not be told: a call took {cost.ratio.low:.2f} to "
             f"{cost.ratio.high:.2f} times as long as in a bare loop."
         )
     if check.twins:
         (again, same), (twice, other) = twins_verdicts(check.twins)
         if same != "no difference":
-            said.append(
+            sentences.append(
                 f"{check.twins.candidate} came out as {same} than itself ({again.median:.3f} times, "
                 f"{again.low:.3f}–{again.high:.3f}): differences of that size mean nothing in this report."
             )
         if other != "slower":
-            said.append(
+            sentences.append(
                 f"{check.twins.candidate} called twice did not come out as slower ({twice.low:.3f}–{twice.high:.3f}): "
                 "the machine was too noisy to tell a factor of two."
             )
-    return tuple(said)
+    return tuple(sentences)
 
 
 def check_harness(*, cores: Sequence[int] = (), step: Step | None = None) -> HarnessCheck:
@@ -131,11 +156,11 @@ def measure_twins(
     entries = [
         RaceEntry(name, entry.artifact, entry.rows, entry.environment, repeat=calls) for name, calls in names.items()
     ]
-    found = measure(entries, (shape,), threads=threads, cores=cores, effort=effort, step=step)
-    for outcome in found.outcomes:
+    measured = measure(entries, (shape,), threads=threads, cores=cores, effort=effort, step=step)
+    for outcome in measured.outcomes:
         if outcome.failure:
             raise TrimaranError(f"{entry.name} did not get through the harness's own check: {outcome.failure}")
-    rounds = {measurement.candidate: measurement.rounds for measurement in found.measurements}
+    rounds = {measurement.candidate: measurement.rounds for measurement in measured.measurements}
     return Twins(candidate=entry.name, shape=shape, **rounds)
 
 
@@ -168,7 +193,7 @@ class Bench:
 
 
 def work_of(call_ns: int) -> Callable[[], Any]:
-    """A call of about this long that is work, not waiting: a clock that is watched would hide the overhead."""
+    """A call of about this length that works rather than waits: waiting for the clock would hide the overhead."""
     values = np.random.default_rng(0).random(4096)
 
     def once() -> Any:

@@ -1,4 +1,4 @@
-"""The matrix products of a graph at a shape: what any engine has to compute, however it goes about it."""
+"""The matrix products of a graph at a shape: what every engine has to compute."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from trimaran.core.spec import Frozen
 
 
 class MatrixProduct(Frozen):
-    """`count` times: `batch` independent products of (rows x inner) by (inner x columns)."""
+    """(rows x inner) by (inner x columns)."""
 
+    # How often it stands in the graph.
     count: int
+    # Independent products that run as one.
     batch: int
     rows: int
     inner: int
     columns: int
+    # Whether the right side is a constant: a linear layer, not attention.
     weights: bool
 
     def __str__(self) -> str:
@@ -45,7 +48,7 @@ def products_of(graph: Path, shape: Shape) -> tuple[MatrixProduct, ...]:
         value.name: tuple(dimension.dim_value for dimension in value.type.tensor_type.shape.dim)
         for value in (*inferred.value_info, *inferred.input, *inferred.output)
     }
-    found: Counter[tuple[int, int, int, int, bool]] = Counter()
+    counts: Counter[tuple[int, int, int, int, bool]] = Counter()
     for node in inferred.node:
         if node.op_type not in ("MatMul", "Gemm"):
             continue
@@ -56,10 +59,10 @@ def products_of(graph: Path, shape: Shape) -> tuple[MatrixProduct, ...]:
         columns = right[-2] if flags.get("transB") else right[-1]
         fixed = len(right) == 2
         rows, batch = (prod(left[:-1]), 1) if fixed else (left[-2], prod(left[:-2]))
-        found[batch, rows, left[-1], columns, node.input[1] in weights] += 1
+        counts[batch, rows, left[-1], columns, node.input[1] in weights] += 1
     return tuple(
         MatrixProduct(count=count, batch=batch, rows=rows, inner=inner, columns=columns, weights=fixed)
-        for (batch, rows, inner, columns, fixed), count in found.items()
+        for (batch, rows, inner, columns, fixed), count in counts.items()
     )
 
 

@@ -1,4 +1,4 @@
-"""How much of the cores others used while we measured: a busy machine can make any ratio, and make it steadily."""
+"""How much of the cores other processes used while we measured. A busy machine can shift any ratio, and steadily."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-# Beyond this share of the cores, the figures are not those of a quiet machine.
+# Above this share of the cores, the machine does not count as quiet.
 NOTICED = 0.05
 _IDLE_FIELDS = (3, 4)  # idle and iowait, of the fields of a cpu line
 
@@ -28,7 +28,7 @@ def own_seconds() -> float:
 
 
 class CpuWatch:
-    """Begins when it is made. `cores` are those that the contenders are pinned to; none means all."""
+    """Starts when it is created. `cores` are those that the contenders are pinned to; none means all."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class CpuWatch:
         self._begun = self._now()
 
     def others_share(self) -> float | None:
-        """Share of the cores' time that other processes, or the host, took since; None where the system is mute."""
+        """Share of the cores' time that other processes or the host took since; None where the system does not tell."""
         now = self._now()
         if self._begun is None or now is None:
             return None
@@ -57,16 +57,16 @@ class CpuWatch:
         rows = {
             line.split()[0]: [int(field) for field in line.split()[1:9]] for line in lines if line.startswith("cpu")
         }
-        wanted = [f"cpu{core}" for core in self._cores] or [name for name in rows if name != "cpu"]
-        found = [rows[name] for name in wanted if name in rows]
-        if not found:
+        names = [f"cpu{core}" for core in self._cores] or [name for name in rows if name != "cpu"]
+        watched = [rows[name] for name in names if name in rows]
+        if not watched:
             return None
-        busy = sum(value for row in found for place, value in enumerate(row) if place not in _IDLE_FIELDS)
-        return busy / os.sysconf("SC_CLK_TCK"), self._own(), self._clock_s(), len(found)
+        busy = sum(value for row in watched for field, value in enumerate(row) if field not in _IDLE_FIELDS)
+        return busy / os.sysconf("SC_CLK_TCK"), self._own(), self._clock_s(), len(watched)
 
 
 def noticed(share: float | None, *, during: str = "the race") -> str:
-    """A sentence when others were busy enough to matter."""
+    """A sentence when other processes were busy enough to matter."""
     if share is None or share <= NOTICED:
         return ""
     return (

@@ -1,8 +1,8 @@
-"""What an engine's kernels should take on a GPU that is not here: a roofline, never a measurement.
+"""What an engine's kernels should take on a GPU that is not at hand: a roofline, never a measurement.
 
 A kernel takes the longer of its arithmetic at the GPU's dense peak and its bytes at the GPU's bandwidth, plus the gap
 between two kernels of a CUDA graph. The kernels come from the builder's own receipt, the products from the graph.
-Real kernels reach half to nine tenths of a peak, so the figure is a bound from below.
+Real kernels reach half to nine tenths of a peak, so the figure is a lower bound.
 """
 
 from __future__ import annotations
@@ -42,9 +42,10 @@ GPUS: tuple[Gpu, ...] = (
 
 
 class KernelReceipt(Frozen):
-    """What the builder's fused-layer table says: kernels in all, products by the type they read, fused attentions."""
+    """What the builder's table of fused layers says."""
 
     kernels: int
+    # Products and fused attentions, by the type that they read.
     products: dict[str, int]
     fused_attentions: dict[str, int]
 

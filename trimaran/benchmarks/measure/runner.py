@@ -1,4 +1,4 @@
-"""Times candidates so that they can be compared: own process each, interleaved rounds, one busy at a time."""
+"""Times candidates so that they can be compared: a process each, interleaved rounds, only one busy at a time."""
 
 from __future__ import annotations
 
@@ -25,40 +25,44 @@ from trimaran.judging.stats import median
 
 @dataclass(frozen=True)
 class RaceEntry:
-    """One contender. `rows` is how its answers were proven; eager PyTorch is given its best, `padded`.
-
-    `options` change how the artifact is opened (a baseline's precision); `brief` ones only run the losing rounds,
-    because nothing will be decided on them; `competes` ones are chosen from, and stop when another has beaten them;
-    `repeat` calls make one sample.
-    """
+    """One contender of a race."""
 
     name: str
     artifact: Artifact
+    # How rows may share a call, as proven; eager PyTorch gets its fastest way, `padded`.
     rows: Rows = "padded"
+    # Variables of its process.
     environment: dict[str, str] = field(default_factory=dict)
+    # How the artifact is opened, such as a baseline's precision.
     options: dict[str, Any] = field(default_factory=dict)
+    # Runs only `losing_rounds`, because nothing is decided on it.
     brief: bool = False
+    # May be chosen, and stops early when another has beaten it.
     competes: bool = False
+    # Calls that make one sample.
     repeat: int = 1
 
 
 class Effort(Frozen):
-    """How much to measure. `minimum_rounds` always run; after them, a shape whose turn no longer fits the budget
-    sits out, the costliest first, so that what is left of it goes to the shapes that are cheap to repeat. From
-    `losing_rounds` on, whoever is beaten beyond doubt takes no more part. A shape whose call takes `long_call_s` is
-    warmed up in the first round only: what a rest makes cold is a small part of such a call.
-    """
+    """How much to measure."""
 
     rounds: int = 7
+    # These always run. After them, shapes that no longer fit the budget are skipped, the costliest first.
     minimum_rounds: int = 3
+    # After these, a contender that is clearly beaten stops.
     losing_rounds: int = 2
+    # Of one turn: one contender at one shape in one round.
     minimum_samples: int = 1
     minimum_time_s: float = 0.15
     warmup_samples: int = 1
     warmup_time_s: float = 0.05
+    # A shape whose call takes this long is warmed up in the first round only: caches are a small part of such a call.
     long_call_s: float = 0.1
+    # Of the whole race.
     budget_s: float = 26.0
+    # Of one call to a contender's process.
     deadline_s: float = 180.0
+    # Of the random order within a round.
     seed: int = 0
 
     @model_validator(mode="after")
@@ -77,21 +81,23 @@ class Effort(Frozen):
 
 
 class ContenderOutcome(Frozen):
-    """How one contender's process fared; `failure` says why it broke off, `stopped` why it was not asked further."""
+    """What became of one contender's process."""
 
     candidate: str
+    # Why it died or refused.
     failure: str | None
     peak_memory_bytes: int
     load_s: float | None
+    # Why it was not measured further.
     stopped: str = ""
 
 
 class Measured(Frozen):
-    """A contender that failed keeps the rounds it finished; its outcome marks them."""
+    """The result of a race. A contender that failed keeps the rounds it finished."""
 
     measurements: tuple[Measurement, ...]
     outcomes: tuple[ContenderOutcome, ...]
-    # Share of the cores that other processes used meanwhile.
+    # Share of the cores that other processes used during the race.
     others_share: float | None = None
 
     def outcome(self, candidate: str) -> ContenderOutcome:
@@ -136,9 +142,9 @@ def measure(
     clock_s: Callable[[], float] = time.monotonic,
     deciding: Sequence[Shape] = (),
 ) -> Measured:
-    """Raw samples of every contender at every shape. One that dies is reported and the others go on.
+    """Raw samples of every contender at every shape. One that dies is reported, and the others go on.
 
-    Of those that compete, whoever is beaten at all the `deciding` shapes stops early.
+    A contender that competes stops early when another has beaten it at all `deciding` shapes.
     """
     effort = effort or Effort()
     names = [entry.name for entry in entries]
@@ -180,7 +186,7 @@ def measure(
 
 
 def affordable(costs_s: Mapping[Shape, float], left_s: float) -> tuple[Shape, ...]:
-    """The shapes, in order, that together fit into the time left when the costliest give way."""
+    """The shapes that together fit into the time left, in order; the costliest are skipped first."""
     kept: set[Shape] = set()
     for shape, cost_s in sorted(costs_s.items(), key=lambda pair: pair[1]):
         if cost_s > left_s:
@@ -216,24 +222,24 @@ class _Race:
     def run_round(
         self, number: int, order: Sequence[str], shapes: Sequence[Shape], clock_s: Callable[[], float]
     ) -> dict[Shape, float]:
-        """One turn for each that still runs; returns the seconds that each shape took of all."""
+        """One turn for each contender that still runs; returns the seconds that all turns of each shape took."""
         costs_s = dict.fromkeys(shapes, 0.0)
         for name in order:
             if name not in self._running:
                 continue
             self._advance(f"round {number + 1}, {name}")
-            found: dict[Shape, Round] = {}
+            turns: dict[Shape, Round] = {}
             try:
                 for shape in shapes:
                     begun_s = clock_s()
-                    found[shape] = self._turn(name, shape)
+                    turns[shape] = self._turn(name, shape)
                     costs_s[shape] += clock_s() - begun_s
                 self._running[name].rest()
             except TrimaranError as error:
-                # All shapes or none: a contender that dies half-way has no half round.
+                # A contender that dies during a round keeps no part of that round.
                 self._end(name, error)
                 continue
-            for shape, turn in found.items():
+            for shape, turn in turns.items():
                 self._rounds[name, shape].append(turn)
             self._turns_done += 1
         return costs_s

@@ -1,10 +1,11 @@
-"""Which candidate to deploy, and one sentence for every other why not."""
+"""Which candidate to deploy, and one sentence for each of the others why it was not chosen."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from trimaran.benchmarks.measure.baselines import Baseline, runs_as
 from trimaran.benchmarks.measure.measurement import Measurement
 from trimaran.benchmarks.measure.runner import ContenderOutcome
 from trimaran.benchmarks.report.figures import decisive, find, rows_per_second, score, speedups
@@ -22,6 +23,8 @@ from trimaran.judging.stats import Ratio, separated, speedup
 
 
 class RaceChoice(NamedTuple):
+    """Every candidate with its final verdict, and the verdict of the race."""
+
     rows: tuple[CandidateRow, ...]
     verdict: ReportVerdict
 
@@ -44,7 +47,7 @@ def judged_row(
     if outcome and outcome.failure:
         verdict, reason = "failed", _sentence(outcome.failure)
     if quality and not quality.holds:
-        # It is measured for the picture only, so it stays rejected even where measuring failed.
+        # It is measured for the plots only, so it stays rejected even where measuring failed.
         verdict, reason = "rejected", broken_sentence(quality)
     return CandidateRow(
         name=name,
@@ -79,6 +82,25 @@ def stopped_row(name: str, backend: str, precision: Precision, reason: str) -> C
     return CandidateRow(name=name, backend=backend, precision=precision, verdict="stopped", reason=_sentence(reason))
 
 
+def baseline_row(
+    reference: Artifact, row: Baseline, outcome: ContenderOutcome | None, quality: Quality | None = None
+) -> CandidateRow:
+    """Another setting of the same model: a baseline, or failed with the reason."""
+    failure = f"It cannot run here: {why}" if (why := row.why_not()) else outcome.failure if outcome else None
+    return CandidateRow(
+        name=row.name,
+        backend=reference.backend,
+        precision=row.precision,
+        verdict="failed" if failure else "baseline",
+        reason=_sentence(failure or "Another setting of the same PyTorch model, not a candidate"),
+        artifact=reference.digest,
+        quality=quality,
+        peak_memory_bytes=(outcome and outcome.peak_memory_bytes) or None,
+        load_s=outcome.load_s if outcome else None,
+        runs_as=runs_as(reference, row),
+    )
+
+
 def choose(
     rows: Sequence[CandidateRow],
     measurements: Sequence[Measurement],
@@ -97,9 +119,9 @@ def choose(
     if any(find(measurements, reference.name, shape) is None for shape in shapes):
         raise ToolError(f"{reference.name} was not measured, so there is nothing to compare with. {reference.reason}")
     scores = {
-        row.name: found
+        row.name: ratio
         for row in rows
-        if row.verdict == "passed" and (found := score(measurements, row.name, reference=reference.name, shapes=shapes))
+        if row.verdict == "passed" and (ratio := score(measurements, row.name, reference=reference.name, shapes=shapes))
     }
     rows = [
         row.model_copy(update={"verdict": "failed", "reason": "It was not measured."})
@@ -111,7 +133,7 @@ def choose(
         return RaceChoice(tuple(rows), _nothing_passed(rows, level))
     best = max(scores, key=lambda name: scores[name].median)
     ratios = {name: speedups(measurements, name, reference=reference.name) for name in scores}
-    told = tuple(
+    judged = tuple(
         row.model_copy(
             update={
                 "verdict": "chosen" if row.name == best else "passed",
@@ -135,9 +157,9 @@ def choose(
         objective=objective,
     )
     verdict = ReportVerdict(
-        chosen=best, difference=separated(scores[best]), speed=speed, truth=_truth_sentence(told, best, level)
+        chosen=best, difference=separated(scores[best]), speed=speed, truth=_truth_sentence(judged, best, level)
     )
-    return RaceChoice(told, verdict)
+    return RaceChoice(judged, verdict)
 
 
 def _speed_sentence(
@@ -153,8 +175,8 @@ def _speed_sentence(
 ) -> str:
     threads = measurements[0].threads
     where = listed([_at(shape, ratios[shape]) for shape in shapes])
-    found = find(measurements, best, shapes[0])
-    rate = f", {rows_per_second(found):.0f} rows/s" if found and objective == "throughput" else ""
+    timed = find(measurements, best, shapes[0])
+    rate = f", {rows_per_second(timed):.0f} rows/s" if timed and objective == "throughput" else ""
     on = f"on {count(threads, 'thread')}"
     match separated(overall):
         case "faster":
@@ -186,7 +208,7 @@ def _truth_sentence(rows: Sequence[CandidateRow], best: str, level: Level) -> st
 def _others(rows: Sequence[CandidateRow]) -> str:
     counts = {verdict: sum(row.verdict == verdict for row in rows) for verdict in ("passed", *UNSERVED)}
     words = {"passed": "passed and slower", "stopped": "stopped early"}
-    parts = [f"{found} {words.get(verdict, verdict)}" for verdict, found in counts.items() if found]
+    parts = [f"{number} {words.get(verdict, verdict)}" for verdict, number in counts.items() if number]
     return f"of the others, {listed(parts)}" if parts else "there were no others"
 
 

@@ -1,4 +1,4 @@
-"""Whether numbers of two reports may stand in one table: machine, versions, threads and pinning are compared first."""
+"""Whether numbers of two reports may be compared: machine, versions, threads and pinning must be alike."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ def unlike(first: Report, second: Report) -> tuple[UnlikeCondition, ...]:
 
 
 def require_alike(reports: Sequence[Report], *, allow_unlike: bool = False) -> tuple[UnlikeCondition, ...]:
-    """What differs between the first report and the others; raises UsageError unless that was asked for.
+    """What differs between the first report and the others. Raises UsageError unless unlike reports are allowed.
 
-    Whoever allows it must show what is returned beside the numbers.
+    A caller that allows them must show the returned conditions beside the numbers.
     """
-    found = tuple(dict.fromkeys(one for other in reports[1:] for one in unlike(reports[0], other)))
-    if found and not allow_unlike:
+    conditions = tuple(dict.fromkeys(one for other in reports[1:] for one in unlike(reports[0], other)))
+    if conditions and not allow_unlike:
         raise UsageError(
-            f"The reports were not measured under like conditions: {'; '.join(map(str, found))}.",
+            f"The reports were not measured under like conditions: {'; '.join(map(str, conditions))}.",
             hint="Measure both on one machine with the same versions and threads, or allow unlike ones (--unlike).",
-            fields=[one.field for one in found],
+            fields=[condition.field for condition in conditions],
         )
-    return found
+    return conditions
 
 
 def _conditions(report: Report) -> dict[str, str]:

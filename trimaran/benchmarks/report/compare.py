@@ -1,4 +1,4 @@
-"""What changed between two reports: only where intervals separate, and never silently between unlike machines."""
+"""What changed between two reports. A change counts only where the intervals separate, on machines that are alike."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Literal, NamedTuple
 
 from trimaran.benchmarks.measure.measurement import Measurement
 from trimaran.benchmarks.report.comparability import UnlikeCondition, require_alike
-from trimaran.benchmarks.report.figures import find, speedups
+from trimaran.benchmarks.report.figures import find, speedups_of
 from trimaran.benchmarks.report.report import CandidateRow, Report
 from trimaran.benchmarks.report.wording import level_words, times
 from trimaran.benchmarks.scenarios.finals import ScenarioFigure, figures_of
 from trimaran.benchmarks.scenarios.results import ScenarioResult
 from trimaran.core.tasks import Gate, task
-from trimaran.judging.stats import MARGIN, Ratio, median, separated, speedup
+from trimaran.judging.stats import MARGIN, Difference, Ratio, median, separated, speedup
 
 ChangeKind = Literal["verdict", "speed", "scenario", "quality", "memory", "size"]
 ChangeOutcome = Literal["better", "worse", "same"]
@@ -22,30 +22,36 @@ ChangeOutcome = Literal["better", "worse", "same"]
 # Memory is one reading of a process, without an interval; the same engine twice stays within this.
 MEMORY_MARGIN = 0.05
 SIZE_MARGIN = 0.01
-# Share of the way from perfect to the gate's limit. Answers to the same texts repeat to the last digits.
+# Share of the way from a perfect metric to the gate's limit. The same engine answers the same texts alike.
 QUALITY_MARGIN = 0.05
+_OUTCOMES: dict[Difference, ChangeOutcome] = {"faster": "better", "slower": "worse", "no difference": "same"}
 _SERVABLE = ("chosen", "passed", "reference", "baseline")
 
 
 class ReportChange(NamedTuple):
-    """One number in both reports. `ratio` says how many times better the new one is, where it has an interval."""
+    """One number that both reports have."""
 
     kind: ChangeKind
     candidate: str
+    # A shape, a metric, or a scenario and its figure.
     where: str
     old: float | str
     new: float | str
     unit: str
     outcome: ChangeOutcome
+    # How many times better the new number is, where it has an interval.
     ratio: Ratio | None = None
     note: str = ""
 
 
 class ReportComparison(NamedTuple):
+    """Two reports side by side."""
+
     old: Report
     new: Report
     unlike: tuple[UnlikeCondition, ...]
     changes: tuple[ReportChange, ...]
+    # Candidates that only the old or only the new report has.
     gone: tuple[str, ...]
     added: tuple[str, ...]
 
@@ -56,8 +62,8 @@ class ReportComparison(NamedTuple):
 def compare(old: Report, new: Report, *, allow_unlike: bool = False) -> ReportComparison:
     """Every number that both reports have. Raises UsageError when they are unlike and that was not asked for."""
     unlike = require_alike((old, new), allow_unlike=allow_unlike)
-    mine = {row.name: row for row in _rows(old)}
-    theirs = {row.name: row for row in _rows(new)}
+    mine = {row.name: row for row in old.rows}
+    theirs = {row.name: row for row in new.rows}
     changes = [
         *(change for name in mine if name in theirs for change in _row_changes(old, new, mine[name], theirs[name])),
         *_speed_changes(old, new),
@@ -88,7 +94,7 @@ def _row_changes(old: Report, new: Report, before: CandidateRow, after: Candidat
                 yield _quality_change(name, gates[metric], value, after.quality.metrics[metric])
     if before.size_bytes and after.size_bytes:
         yield _plain_change("size", name, before.size_bytes / 1e6, after.size_bytes / 1e6, SIZE_MARGIN)
-    # What was not served was not measured either, and its peak is that of judging it.
+    # A candidate that is not served is not measured either; its peak is then that of judging it.
     if was == is_ and before.peak_memory_bytes and after.peak_memory_bytes:
         peaks = before.peak_memory_bytes / 1e6, after.peak_memory_bytes / 1e6
         yield _plain_change("memory", name, *peaks, MEMORY_MARGIN)
@@ -119,7 +125,7 @@ def _by_growth(grown: float, margin: float) -> ChangeOutcome:
 def _speed_changes(old: Report, new: Report) -> Iterator[ReportChange]:
     """A candidate got faster only if it did so against the clock AND against the eager PyTorch beside it.
 
-    Two runs are not side by side: a machine that was slower that day shows in both, and is not the candidate's doing.
+    Two runs are not side by side. A machine that was slower that day slows both, so eager must not show the change.
     """
     for after in new.measurements:
         before = find(old.measurements, after.candidate, after.shape)
@@ -131,15 +137,14 @@ def _speed_changes(old: Report, new: Report) -> Iterator[ReportChange]:
             beside = _against_eager(old, new, after)
             if beside and separated(beside) != seen:
                 seen, note = "no difference", f"eager changed likewise: {times(beside)} beside it"
-        outcome: ChangeOutcome = {"faster": "better", "slower": "worse", "no difference": "same"}[seen]  # type: ignore[assignment]
+        outcome = _OUTCOMES[seen]
         medians = median(before.samples_ns) / 1e6, median(after.samples_ns) / 1e6
         yield ReportChange("speed", after.candidate, str(after.shape), *medians, "ms", outcome, clock, note)
 
 
 def _against_eager(old: Report, new: Report, after: Measurement) -> Ratio | None:
-    was = speedups(old.measurements, after.candidate, reference=old.reference.name).get(after.shape)
-    is_ = speedups(new.measurements, after.candidate, reference=new.reference.name).get(after.shape)
-    return divided(is_, was) if was and is_ else None
+    then, now = (speedups_of(report, after.candidate).get(after.shape) for report in (old, new))
+    return divided(now, then) if then and now else None
 
 
 def divided(upper: Ratio, lower: Ratio) -> Ratio:
@@ -153,10 +158,10 @@ def divided(upper: Ratio, lower: Ratio) -> Ratio:
 def _scenario_changes(old: Report, new: Report) -> Iterator[ReportChange]:
     before = {_key(result): result for result in old.scenarios if not result.cut}
     for result in new.scenarios:
-        found = before.get(_key(result))
-        if found is None or result.cut or _asked(found) != _asked(result):
+        earlier = before.get(_key(result))
+        if earlier is None or result.cut:
             continue
-        figures = {figure.name: figure for figure in figures_of(found)}
+        figures = {figure.name: figure for figure in figures_of(earlier)}
         for figure in figures_of(result):
             if figure.name in figures and (change := _figure_change(result, figures[figure.name], figure)):
                 yield change
@@ -189,15 +194,9 @@ def scenario_words(result: ScenarioResult) -> str:
 
 
 def _key(result: ScenarioResult) -> tuple[object, ...]:
-    return result.scenario, result.candidate, result.at, result.wire, result.target
-
-
-def _asked(result: ScenarioResult) -> object:
-    return (result.threads, result.texts.digest if result.texts else None)
-
-
-def _rows(report: Report) -> tuple[CandidateRow, ...]:
-    return (report.reference, *report.baselines, *report.candidates)
+    """What two results must share to be compared: the texts and threads are part of it."""
+    texts = result.texts.digest if result.texts else None
+    return result.scenario, result.candidate, result.at, result.wire, result.target, result.threads, texts
 
 
 def _all_gates(report: Report) -> tuple[Gate, ...]:

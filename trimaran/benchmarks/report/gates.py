@@ -1,4 +1,4 @@
-"""A report held against limits from a file: the rows that a CI job passes or fails by."""
+"""A report checked against limits from a file: the rows that a CI job passes or fails by."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pydantic import Field
 from pydantic import ValidationError as SchemaError
 
 from trimaran.benchmarks.report.compare import ChangeKind, ReportChange, compare, scenario_words
-from trimaran.benchmarks.report.figures import speedups
+from trimaran.benchmarks.report.figures import speedups_of
 from trimaran.benchmarks.report.render_compare import comparison_cells
 from trimaran.benchmarks.report.report import CandidateRow, Report
 from trimaran.benchmarks.report.report_files import read_report
@@ -31,34 +31,40 @@ NOT_MEASURED = "not measured"
 
 
 class ScenarioGate(Frozen):
-    """A limit on one figure of a scenario; whether it is a floor or a ceiling is the figure's own nature."""
+    """A limit on one figure of a scenario. The figure itself says whether higher or lower is better."""
 
     scenario: str
     figure: str
     limit: float
+    # None is every level, every wire.
     at: At | None = None
     wire: Wire | None = None
 
 
 class RegressionRule(Frozen):
-    """No number of these kinds may be worse than in the baseline by more than `tolerance` times."""
+    """No number may be worse than in a baseline report."""
 
+    # A report.json, or the folder that holds one.
     baseline: str
+    # How many times worse is still accepted.
     tolerance: float = Field(default=1.0, ge=1.0)
     kinds: tuple[ChangeKind, ...] = ("verdict", "speed", "scenario", "quality", "memory", "size")
+    # Whether the baseline may come from another machine or other versions.
     unlike: bool = False
 
 
 class GatesFile(Frozen):
-    """`judge_by = "bound"` holds the end of the interval that speaks against you to the limit, `"median"` the middle.
+    """The limits of one file."""
 
-    `candidate` is a name, `chosen`, or `servable` for every one that keeps its own gates.
-    """
-
+    # A name, `chosen`, or `servable` for every candidate that keeps its own gates.
     candidate: str = "chosen"
+    # `bound` checks the worse end of the interval against the limit, `median` its middle.
     judge_by: Literal["bound", "median"] = "bound"
+    # By shape: 1x128.
     speedup: dict[str, float] = {}
+    # By shape and percentile: 1x128 p99.
     latency_ms: dict[str, float] = {}
+    # By metric.
     quality: dict[str, float] = {}
     memory_mb: float | None = None
     size_mb: float | None = None
@@ -67,7 +73,7 @@ class GatesFile(Frozen):
 
 
 class GateRow(NamedTuple):
-    """One limit, and whether the report keeps it. What was not measured keeps to no limit."""
+    """One limit, and whether the report keeps it. A figure that was not measured keeps no limit."""
 
     gate: str
     candidate: str
@@ -83,7 +89,7 @@ def read_gates(path: Path) -> GatesFile:
             f"There is no gates file at {path}.", hint="`trimaran init ci github` writes one to start from."
         )
     try:
-        found = GatesFile.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+        gates = GatesFile.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
     except SchemaError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
@@ -91,8 +97,8 @@ def read_gates(path: Path) -> GatesFile:
         raise UsageError(f"{path}: {where}: {first['msg']}.{known}") from error
     except ValueError as error:
         raise UsageError(f"{path} is not TOML: {error}.") from error
-    _refuse_unknown(found, path)
-    return found
+    _refuse_unknown(gates, path)
+    return gates
 
 
 def hold(report: Report, gates: GatesFile, *, folder: Path) -> tuple[GateRow, ...]:
@@ -101,10 +107,10 @@ def hold(report: Report, gates: GatesFile, *, folder: Path) -> tuple[GateRow, ..
     Raises UsageError when the file gates nothing or names a candidate that the report does not have.
     """
     rows = tuple(
-        found
+        gate_row
         for row in _gated(report, gates)
         for check in (_speedup_rows, _latency_rows, _quality_rows, _footprint_rows, _scenario_rows)
-        for found in check(report, gates, row)
+        for gate_row in check(report, gates, row)
     )
     if gates.regression:
         rows += tuple(_regression_rows(report, gates, gates.regression, folder))
@@ -119,38 +125,35 @@ def _gated(report: Report, gates: GatesFile) -> tuple[CandidateRow, ...]:
     name = report.verdict.chosen if gates.candidate == "chosen" else gates.candidate
     if name is None:
         return (report.reference.model_copy(update={"name": "nothing chosen"}),)
-    found = tuple(row for row in (*report.candidates, *report.baselines) if row.name == name)
-    if not found:
+    rows = tuple(row for row in (*report.candidates, *report.baselines) if row.name == name)
+    if not rows:
         known = ", ".join(row.name for row in report.candidates)
         raise UsageError(f"The report has no candidate {name!r} to gate.", hint=f"It has: {known}.")
-    return found
+    return rows
 
 
 def _speedup_rows(report: Report, gates: GatesFile, row: CandidateRow) -> Iterator[GateRow]:
-    ratios = {
-        str(shape): ratio
-        for shape, ratio in speedups(report.measurements, row.name, reference=report.reference.name).items()
-    }
+    ratios = {str(shape): ratio for shape, ratio in speedups_of(report, row.name).items()}
     for shape, limit in gates.speedup.items():
         ratio = ratios.get(shape)
         value = ratio and (ratio.low if gates.judge_by == "bound" else ratio.median)
-        said = f"{interval(ratio)}× (median {ratio.median:.2f})" if ratio else NOT_MEASURED
-        yield GateRow(f"speed-up at {shape}", row.name, said, f"≥ {limit:g}×", value is not None and value >= limit)
+        observed = f"{interval(ratio)}× (median {ratio.median:.2f})" if ratio else NOT_MEASURED
+        yield GateRow(f"speed-up at {shape}", row.name, observed, f"≥ {limit:g}×", value is not None and value >= limit)
 
 
 def _latency_rows(report: Report, gates: GatesFile, row: CandidateRow) -> Iterator[GateRow]:
-    measured = {str(found.shape): found for found in report.measurements if found.candidate == row.name}
+    measured = {str(one.shape): one for one in report.measurements if one.candidate == row.name}
     for key, budget_ms in gates.latency_ms.items():
         match = _SHAPE_AND_SHARE.fullmatch(key)
         assert match is not None, "read_gates refuses other keys"
-        found, share = measured.get(match["shape"]), float(match["share"])
-        said, holds = NOT_MEASURED, False
-        if found and found.samples_ns:
-            value = percentile(found.samples_ns, share) / 1e6
-            high = estimate(tuple(map(tuple, found.samples_by_round)), share)[1] / 1e6
-            said = f"{value:.3g} ms (up to {high:.3g})"
+        timed, share = measured.get(match["shape"]), float(match["share"])
+        observed, holds = NOT_MEASURED, False
+        if timed and timed.samples_ns:
+            value = percentile(timed.samples_ns, share) / 1e6
+            high = estimate(timed.samples_by_round, share)[1] / 1e6
+            observed = f"{value:.3g} ms (up to {high:.3g})"
             holds = (max(high, value) if gates.judge_by == "bound" else value) <= budget_ms
-        yield GateRow(f"latency at {key}", row.name, said, f"≤ {budget_ms:g} ms", holds)
+        yield GateRow(f"latency at {key}", row.name, observed, f"≤ {budget_ms:g} ms", holds)
 
 
 def _quality_rows(report: Report, gates: GatesFile, row: CandidateRow) -> Iterator[GateRow]:
@@ -159,8 +162,8 @@ def _quality_rows(report: Report, gates: GatesFile, row: CandidateRow) -> Iterat
         value, comparison = metrics.get(metric), _comparison(metric)
         assert comparison is not None, "read_gates refuses other keys"
         holds = value is not None and (value <= limit if comparison == "<=" else value >= limit)
-        said = NOT_MEASURED if value is None else number(value, digits=6)
-        yield GateRow(metric_name(metric), row.name, said, f"{SIGNS[comparison]} {number(limit, digits=6)}", holds)
+        observed = NOT_MEASURED if value is None else number(value, digits=6)
+        yield GateRow(metric_name(metric), row.name, observed, f"{SIGNS[comparison]} {number(limit, digits=6)}", holds)
 
 
 def _footprint_rows(report: Report, gates: GatesFile, row: CandidateRow) -> Iterator[GateRow]:
@@ -169,14 +172,14 @@ def _footprint_rows(report: Report, gates: GatesFile, row: CandidateRow) -> Iter
         ("size on disk", gates.size_mb, row.size_bytes),
     ):
         if limit_mb is not None:
-            said = f"{size_bytes / 1e6:.4g} MB" if size_bytes else NOT_MEASURED
+            observed = f"{size_bytes / 1e6:.4g} MB" if size_bytes else NOT_MEASURED
             holds = size_bytes is not None and 0 < size_bytes <= limit_mb * 1e6
-            yield GateRow(name, row.name, said, f"≤ {limit_mb:g} MB", holds)
+            yield GateRow(name, row.name, observed, f"≤ {limit_mb:g} MB", holds)
 
 
 def _scenario_rows(report: Report, gates: GatesFile, row: CandidateRow) -> Iterator[GateRow]:
     for gate in gates.scenario:
-        found = [
+        results = [
             result
             for result in report.scenarios
             if result.candidate == row.name
@@ -184,9 +187,9 @@ def _scenario_rows(report: Report, gates: GatesFile, row: CandidateRow) -> Itera
             and gate.at in (None, result.at)
             and gate.wire in (None, result.wire)
         ]
-        if not found:
+        if not results:
             yield GateRow(f"{gate.scenario}: {gate.figure}", row.name, NOT_MEASURED, f"{gate.limit:g}", False)
-        for result in found:
+        for result in results:
             name = f"{scenario_words(result)}: {gate.figure}"
             figure = next((figure for figure in figures_of(result) if figure.name == gate.figure), None)
             if figure is None or result.cut:
@@ -196,19 +199,19 @@ def _scenario_rows(report: Report, gates: GatesFile, row: CandidateRow) -> Itera
             value = against if gates.judge_by == "bound" and against is not None else figure.value
             holds = value <= gate.limit if figure.better == "lower" else value >= gate.limit
             sign = SIGNS["<=" if figure.better == "lower" else ">="]
-            said = f"{number(figure.value, digits=4)} {figure.unit}"
+            observed = f"{number(figure.value, digits=4)} {figure.unit}"
             if value != figure.value:
-                said += f" ({'up' if figure.better == 'lower' else 'down'} to {number(value, digits=4)})"
-            yield GateRow(name, row.name, said, f"{sign} {gate.limit:g} {figure.unit}", holds)
+                observed += f" ({'up' if figure.better == 'lower' else 'down'} to {number(value, digits=4)})"
+            yield GateRow(name, row.name, observed, f"{sign} {gate.limit:g} {figure.unit}", holds)
 
 
 def _regression_rows(report: Report, gates: GatesFile, rule: RegressionRule, folder: Path) -> Iterator[GateRow]:
     baseline = read_report(folder / rule.baseline)
-    found = compare(baseline, report, allow_unlike=rule.unlike)
+    comparison = compare(baseline, report, allow_unlike=rule.unlike)
     names = {row.name for row in _gated(report, gates)}
     if gates.candidate == "chosen" and baseline.verdict.chosen:
         names.add(baseline.verdict.chosen)
-    mine = [change for change in found.changes if change.candidate in names and change.kind in rule.kinds]
+    mine = [change for change in comparison.changes if change.candidate in names and change.kind in rule.kinds]
     worse = [change for change in mine if change.outcome == "worse" and _times_worse(change) > rule.tolerance]
     limit = f"no worse than {rule.baseline}" + (f" × {rule.tolerance:g}" if rule.tolerance > 1 else "")
     for change in worse:
@@ -220,7 +223,7 @@ def _regression_rows(report: Report, gates: GatesFile, rule: RegressionRule, fol
 
 
 def _times_worse(change: ReportChange) -> float:
-    """The kindest reading: the end of the interval that is nearest to no change."""
+    """By the end of the interval that is nearest to no change."""
     if change.ratio:
         return 1 / change.ratio.high
     if isinstance(change.old, float) and isinstance(change.new, float) and change.kind in ("memory", "size"):
@@ -244,14 +247,14 @@ def _comparison(metric: str) -> Literal["<=", ">="] | None:
     )
 
 
-def _refuse_unknown(found: GatesFile, path: Path) -> None:
+def _refuse_unknown(gates: GatesFile, path: Path) -> None:
     problems: tuple[tuple[str, tuple[str, ...], Callable[[str], object], str], ...] = (
-        ("speedup", tuple(found.speedup), _SHAPE.fullmatch, "Write BATCHxTOKENS, such as 1x128."),
-        ("latency_ms", tuple(found.latency_ms), _SHAPE_AND_SHARE.fullmatch, 'Write such as "1x128 p99".'),
-        ("quality", tuple(found.quality), _comparison, f"Known: {', '.join(METRICS)}."),
+        ("speedup", tuple(gates.speedup), _SHAPE.fullmatch, "Write BATCHxTOKENS, such as 1x128."),
+        ("latency_ms", tuple(gates.latency_ms), _SHAPE_AND_SHARE.fullmatch, 'Write such as "1x128 p99".'),
+        ("quality", tuple(gates.quality), _comparison, f"Known: {', '.join(METRICS)}."),
         (
             "scenario",
-            tuple(g.scenario for g in found.scenario),
+            tuple(g.scenario for g in gates.scenario),
             READINGS.__contains__,
             f"Known: {', '.join(READINGS)}.",
         ),

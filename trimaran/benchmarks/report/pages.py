@@ -61,11 +61,11 @@ def unbroken(sentence: str) -> str:
 def _environment(folder: Path) -> Environment:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    found = Environment(
+    environment = Environment(
         loader=FileSystemLoader([folder, TEMPLATES]),
         autoescape=True,
         undefined=StrictUndefined,
         keep_trailing_newline=True,
     )
-    found.filters["unbroken"] = unbroken
-    return found
+    environment.filters["unbroken"] = unbroken
+    return environment

@@ -1,4 +1,4 @@
-"""A comparison of reports for people: one sentence, then what got better or worse, then what could not be told."""
+"""A comparison of reports for people: one sentence, then what got better or worse, then the remarks."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ _WORDS = {
 _STYLES = {"better": "green", "worse": "bold red", "same": "dim"}
 
 
-def comparison_sentence(found: ReportComparison) -> str:
+def comparison_sentence(comparison: ReportComparison) -> str:
     """`2 got slower and 1 got faster; 14 others show no difference.`"""
-    counts = Counter(_word(change) for change in found.changes if change.outcome != "same")
-    same = len(found.of("same"))
+    counts = Counter(_word(change) for change in comparison.changes if change.outcome != "same")
+    same = len(comparison.of("same"))
     parts = listed([f"{amount} got {word}" for word, amount in sorted(counts.items())]) if counts else "Nothing changed"
     return f"{parts}; {count(same, 'number')} without a difference."
 
 
-def shown(found: ReportComparison, *, everything: bool) -> tuple[ReportChange, ...]:
+def shown(comparison: ReportComparison, *, everything: bool) -> tuple[ReportChange, ...]:
     """Worse first, then better, then, when asked, the rest."""
-    return (*found.of("worse"), *found.of("better"), *(found.of("same") if everything else ()))
+    return (*comparison.of("worse"), *comparison.of("better"), *(comparison.of("same") if everything else ()))
 
 
-def remarks(found: ReportComparison) -> tuple[str, ...]:
+def remarks(comparison: ReportComparison) -> tuple[str, ...]:
     """What a reader must know beside the numbers."""
-    old, new = found.old.verdict.chosen, found.new.verdict.chosen
+    old, new = comparison.old.verdict.chosen, comparison.new.verdict.chosen
     return (
-        *(f"Unlike: {difference}." for difference in found.unlike),
+        *(f"Unlike: {difference}." for difference in comparison.unlike),
         *([f"The choice changed from {old or 'nothing'} to {new or 'nothing'}."] if old != new else []),
-        *([f"Only in the old report: {', '.join(found.gone)}."] if found.gone else []),
-        *([f"Only in the new report: {', '.join(found.added)}."] if found.added else []),
-        *(f"{c.candidate} at {c.where}: {c.note}." for c in found.of("same") if c.kind == "speed" and c.note),
+        *([f"Only in the old report: {', '.join(comparison.gone)}."] if comparison.gone else []),
+        *([f"Only in the new report: {', '.join(comparison.added)}."] if comparison.added else []),
+        *(f"{c.candidate} at {c.where}: {c.note}." for c in comparison.of("same") if c.kind == "speed" and c.note),
     )
 
 
@@ -58,41 +58,44 @@ def comparison_cells(change: ReportChange) -> list[str]:
     return [change.candidate, what, _value(change.old, change.unit), _value(change.new, change.unit), words]
 
 
-def comparison_table(found: ReportComparison, *, everything: bool = False) -> Table:
+def comparison_table(comparison: ReportComparison, *, everything: bool = False) -> Table:
     from rich.table import Table
     from rich.text import Text
 
     table = Table(header_style="bold", box=None, padding=(0, 2, 0, 0))
     for head in HEADS:
         table.add_column(head, overflow="fold")
-    for change in shown(found, everything=everything):
+    for change in shown(comparison, everything=everything):
         table.add_row(*(Text(cell) for cell in comparison_cells(change)), style=_STYLES[change.outcome])
     return table
 
 
-def comparison_markdown(found: Sequence[ReportComparison], *, everything: bool = False) -> str:
+def comparison_markdown(comparisons: Sequence[ReportComparison], *, everything: bool = False) -> str:
     lines: list[str] = []
-    for one in found:
-        lines += [f"## {markdown_text(one.new.model)}: {markdown_text(comparison_sentence(one))}", ""]
-        lines += [f"{one.old.created} against {one.new.created}. A change counts where the intervals separate.", ""]
-        if rows := shown(one, everything=everything):
+    for comparison in comparisons:
+        lines += [f"## {markdown_text(comparison.new.model)}: {markdown_text(comparison_sentence(comparison))}", ""]
+        lines += [
+            f"{comparison.old.created} against {comparison.new.created}. A change counts where the intervals separate.",
+            "",
+        ]
+        if rows := shown(comparison, everything=everything):
             lines += [markdown_line(HEADS), markdown_line(["---", "---", "---:", "---:", "---"])]
             lines += [markdown_line([markdown_text(cell) for cell in comparison_cells(row)]) for row in rows]
             lines += [""]
-        lines += [f"- {markdown_text(remark)}" for remark in remarks(one)]
+        lines += [f"- {markdown_text(remark)}" for remark in remarks(comparison)]
         lines += [""]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def comparison_json(found: ReportComparison) -> dict[str, Any]:
+def comparison_json(comparison: ReportComparison) -> dict[str, Any]:
     return {
-        "old": found.old.created,
-        "new": found.new.created,
-        "sentence": comparison_sentence(found),
-        "unlike": [difference._asdict() for difference in found.unlike],
-        "changes": [_change_json(change) for change in shown(found, everything=True)],
-        "gone": list(found.gone),
-        "added": list(found.added),
+        "old": comparison.old.created,
+        "new": comparison.new.created,
+        "sentence": comparison_sentence(comparison),
+        "unlike": [difference._asdict() for difference in comparison.unlike],
+        "changes": [_change_json(change) for change in shown(comparison, everything=True)],
+        "gone": list(comparison.gone),
+        "added": list(comparison.added),
     }
 
 

@@ -1,4 +1,4 @@
-"""Gates for people: which limit, what was found, whether it holds."""
+"""Gates as a table, for a terminal and for Markdown: the limit, what was observed, whether it holds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from trimaran.benchmarks.report.gates import GateRow
-from trimaran.benchmarks.report.markdown import markdown_line, markdown_text
+from trimaran.benchmarks.report.markdown import markdown_table, markdown_text
 from trimaran.benchmarks.report.report import Report
 from trimaran.benchmarks.report.wording import count
 
@@ -31,14 +31,8 @@ def gates_table(rows: Sequence[GateRow]) -> Table:
 def gates_markdown(report: Report, rows: Sequence[GateRow]) -> str:
     failed = sum(not row.holds for row in rows)
     verdict = f"{failed} of {count(len(rows), 'gate')} failed" if failed else f"all {count(len(rows), 'gate')} hold"
-    lines = [
-        f"### {markdown_text(report.model)}: {verdict}",
-        "",
-        markdown_line(_HEADS),
-        markdown_line(["---"] * len(_HEADS)),
-        *(markdown_line([markdown_text(cell) for cell in _cells(row)]) for row in _failed_first(rows)),
-    ]
-    return "\n".join(lines) + "\n"
+    cells = [[markdown_text(cell) for cell in _cells(row)] for row in _failed_first(rows)]
+    return "\n".join([f"### {markdown_text(report.model)}: {verdict}", "", *markdown_table(_HEADS, cells)]) + "\n"
 
 
 def _failed_first(rows: Sequence[GateRow]) -> list[GateRow]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
 
 from trimaran.benchmarks.measure.steadiness import unsteady
-from trimaran.benchmarks.report.figures import shapes_of, speedups
+from trimaran.benchmarks.report.figures import largest, shapes_of, speedups_of
 from trimaran.benchmarks.report.limits import shares
+from trimaran.benchmarks.report.markdown import markdown_code, markdown_table, markdown_text
 from trimaran.benchmarks.report.report import UNSERVED, CandidateRow, Report
 from trimaran.benchmarks.report.wording import (
     ROWS_WORDS,
@@ -17,18 +17,17 @@ from trimaran.benchmarks.report.wording import (
     figure_words,
     gates_words,
     gigabytes,
-    interval,
     megabytes,
     metric_name,
     metric_words,
     number,
-    times,
+    ratio_words,
 )
 from trimaran.benchmarks.scenarios.finals import READINGS, final, uneven
 from trimaran.core.tasks import task
 from trimaran.judging.stats import CONFIDENCE, MARGIN
 
-# What GitHub takes as one comment is 65,536 characters; a CI adds a line or two of its own.
+# GitHub takes 65,536 characters as one comment; a CI adds a line or two of its own.
 LIMIT_CHARACTERS = 60_000
 _CUT = "… cut to fit a comment; the rest is in report.html."
 
@@ -47,16 +46,9 @@ def render_markdown(report: Report) -> str:
 
 
 def _verdict(report: Report) -> list[str]:
-    shapes = shapes_of(report.measurements)
-    heads = [
-        "candidate",
-        "verdict",
-        *(str(shape) for shape in shapes),
-        metric_name(task(report.task).headline),
-        "batch change",
-        "size",
-        "peak memory",
-    ]
+    shapes = map(str, shapes_of(report.measurements))
+    headline = metric_name(task(report.task).headline)
+    heads = ["candidate", "verdict", *shapes, headline, "batch change", "size", "peak memory"]
     return [
         f"## {markdown_text(report.model)}: {markdown_text(report.verdict.chosen or 'nothing to deploy')}",
         "",
@@ -64,9 +56,21 @@ def _verdict(report: Report) -> list[str]:
         "",
         f"Speed-up over eager PyTorch with its {CONFIDENCE:.0%} interval, at batch x tokens:",
         "",
-        markdown_line(heads),
-        markdown_line(["---", "---", *["---:"] * (len(heads) - 2)]),
-        *(markdown_line(_cells(report, row)) for row in (report.reference, *report.baselines, *report.candidates)),
+        *markdown_table(heads, [_cells(report, row) for row in report.rows], left=2),
+    ]
+
+
+def _cells(report: Report, row: CandidateRow) -> list[str]:
+    ratios = speedups_of(report, row.name)
+    is_reference = row.name == report.reference.name
+    return [
+        f"`{markdown_code(row.name)}`",
+        f"{VERDICT_MARKS[row.verdict]} {row.verdict}",
+        *("1" if is_reference else ratio_words(ratios.get(shape)) for shape in shapes_of(report.measurements)),
+        metric_words(row.quality, task(report.task).headline),
+        number(row.quality.metrics.get("batch_change") if row.quality else None),
+        megabytes(row.size_bytes),
+        megabytes(row.peak_memory_bytes),
     ]
 
 
@@ -74,97 +78,64 @@ def _reasons(report: Report) -> list[str]:
     unserved = [row for row in report.candidates if row.verdict in UNSERVED]
     if not unserved:
         return []
-    reasons = [f"- `{_code(row.name)}` {row.verdict}: {markdown_text(row.reason)}" for row in unserved]
+    reasons = [f"- `{markdown_code(row.name)}` {row.verdict}: {markdown_text(row.reason)}" for row in unserved]
     return ["**Not served, and why**", "", *reasons]
 
 
 def _scenarios(report: Report) -> list[str]:
-    """The final number of every scenario; a cut one is marked and keeps what it found."""
+    """The final number of every scenario; one that was cut says why and keeps what it found."""
+    order = list(READINGS)
     rows = [
         [
             markdown_text(READINGS[result.scenario].title),
-            f"`{_code(result.candidate)}`",
+            f"`{markdown_code(result.candidate)}`",
             markdown_text(" ".join(filter(None, (result.at, result.wire)))),
-            markdown_text(figure_words(found)) if (found := final(result)) else "–",
+            markdown_text(figure_words(figure)) if (figure := final(result)) else "–",
             f"cut: {markdown_text(result.cut)}" if result.cut else "",
         ]
-        for result in sorted(report.scenarios, key=lambda one: list(READINGS).index(one.scenario))
+        for result in sorted(report.scenarios, key=lambda result: order.index(result.scenario))
     ]
     if not rows:
         return []
-    heads = ["scenario", "candidate", "level", "final number", "remark"]
-    return [
-        "<details><summary>Scenarios</summary>",
-        "",
-        markdown_line(heads),
-        markdown_line(["---"] * len(heads)),
-        *map(markdown_line, rows),
-        "",
-        "</details>",
-    ]
+    table = markdown_table(["scenario", "candidate", "level", "final number", "remark"], rows)
+    return ["<details><summary>Scenarios</summary>", "", *table, "", "</details>"]
 
 
 def _limits(report: Report) -> list[str]:
-    """Of the measured ceiling at the largest shape, the share of each."""
-    found = shares(report)
-    if not found:
+    """The share of the measured ceiling that each candidate reaches at the largest shape."""
+    reached = shares(report)
+    if not reached:
         return []
-    largest = max((one.shape for one in found), key=lambda shape: shape.batch * shape.sequence)
-    said = ", ".join(f"`{_code(one.candidate)}` {one.share:.0%}" for one in found if one.shape == largest)
-    return [f"- Share of the measured ceiling (the model's bare matrix products) at {largest}: {said}."]
-
-
-def _cells(report: Report, row: CandidateRow) -> list[str]:
-    ratios = speedups(report.measurements, row.name, reference=report.reference.name)
-    metrics = row.quality.metrics if row.quality else {}
-    is_reference = row.name == report.reference.name
-    speeds = [
-        "1" if is_reference else f"{times(ratio)} ({interval(ratio)})" if (ratio := ratios.get(shape)) else "–"
-        for shape in shapes_of(report.measurements)
-    ]
-    return [
-        f"`{_code(row.name)}`",
-        f"{VERDICT_MARKS[row.verdict]} {row.verdict}",
-        *speeds,
-        metric_words(row.quality, task(report.task).headline),
-        number(metrics.get("batch_change")),
-        megabytes(row.size_bytes),
-        megabytes(row.peak_memory_bytes),
-    ]
+    shape = largest([share.shape for share in reached])
+    words = ", ".join(f"`{markdown_code(one.candidate)}` {one.share:.0%}" for one in reached if one.shape == shape)
+    return [f"Share of the measured ceiling (the model's bare matrix products) at {shape}: {words}."]
 
 
 def _details(report: Report) -> list[str]:
     machine = report.environment
     versions = ", ".join(f"{name} {version}" for name, version in machine.libraries.items())
     chosen = next((row for row in report.candidates if row.verdict == "chosen"), None)
-    served = [f"- Served with {ROWS_WORDS[chosen.quality.rows]}."] if chosen and chosen.quality else []
-    restricted = [
-        f"- `{_code(row.name)}` runs with `{_code(environment_words(row.execution_environment))}`."
-        for row in report.candidates
-        if row.execution_environment
+    facts = [
+        f"{markdown_text(machine.cpu)}, {count(machine.cores, 'core')}, {gigabytes(machine.memory_bytes)}; "
+        f"{markdown_text(machine.system)}; Python {markdown_text(machine.python)}; "
+        f"{count(report.threads, 'thread')} for every candidate.",
+        f"trimaran {markdown_text(report.trimaran)}, {markdown_text(versions)}.",
+        f"Objective {report.objective}; level {report.level}: {markdown_text(gates_words(report.gates))}.",
+        *(f"`{markdown_code(row.name)}` is {markdown_text(row.runs_as)}." for row in report.rows if row.runs_as),
+        *([f"Served with {ROWS_WORDS[chosen.quality.rows]}."] if chosen and chosen.quality else []),
+        *_limits(report),
+        *(
+            f"`{markdown_code(row.name)}` runs with `{markdown_code(environment_words(row.execution_environment))}`."
+            for row in report.candidates
+            if row.execution_environment
+        ),
+        *map(markdown_text, filter(None, (*report.notes, unsteady(report.measurements), uneven(report.scenarios)))),
+        f"A difference below {MARGIN:.0%}, or one that the interval does not separate, counts as none.",
     ]
     return [
         "<details><summary>Machine, gates and the command that reproduces this</summary>",
         "",
-        f"- {markdown_text(machine.cpu)}, {count(machine.cores, 'core')}, {gigabytes(machine.memory_bytes)}; "
-        f"{markdown_text(machine.system)}; Python {markdown_text(machine.python)}; "
-        f"{count(report.threads, 'thread')} for every candidate.",
-        f"- trimaran {markdown_text(report.trimaran)}, {markdown_text(versions)}.",
-        f"- Objective {report.objective}; level {report.level}: {markdown_text(gates_words(report.gates))}.",
-        *(
-            f"- `{_code(row.name)}` is {markdown_text(row.runs_as)}."
-            for row in (report.reference, *report.baselines)
-            if row.runs_as
-        ),
-        *served,
-        *_limits(report),
-        *restricted,
-        *(
-            f"- {markdown_text(note)}"
-            for note in (*report.notes, unsteady(report.measurements), uneven(report.scenarios))
-            if note
-        ),
-        f"- A difference below {MARGIN:.0%}, or one that the interval does not separate, counts as none.",
+        *(f"- {fact}" for fact in facts),
         "",
         "```",
         shlex.join(report.command).replace("```", "'''"),
@@ -172,17 +143,3 @@ def _details(report: Report) -> list[str]:
         "",
         "</details>",
     ]
-
-
-def markdown_line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def markdown_text(text: str) -> str:
-    for mark in ("\\", "|", "`", "*", "_", "[", "<", ">"):
-        text = text.replace(mark, {"<": "&lt;", ">": "&gt;"}.get(mark, "\\" + mark))
-    return " ".join(text.split())
-
-
-def _code(text: str) -> str:
-    return " ".join(text.replace("`", "'").replace("|", "\\|").split())

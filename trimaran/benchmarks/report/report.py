@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from trimaran.benchmarks.measure.ceiling import Ceiling
+from trimaran.benchmarks.measure.harness import HarnessCheck
 from trimaran.benchmarks.measure.measurement import Measurement
-from trimaran.benchmarks.scenarios.results import HarnessCheck, ScenarioResult, SuiteRun
+from trimaran.benchmarks.scenarios.results import ScenarioResult, SuiteRun
 from trimaran.core.config import Objective
 from trimaran.core.environment import Environment
+from trimaran.core.persisted import Persisted
 from trimaran.core.spec import Frozen, Precision, ShapeProfile
 from trimaran.core.tasks import Gate, Level
 from trimaran.judging.judgement import Quality
@@ -22,44 +24,53 @@ REFERENCE = "eager"
 # 1: candidates and their measurements. 2: baselines, scenarios, the harness's own figures, the suite.
 SCHEMA = 2
 _SERIES = re.compile(r"\[\s*(-?\d[-\d.eE+,\s]*?)\s*\]")
-# Verdicts of candidates that nobody would serve: broken gates, no chance to win, or broken down.
+# Verdicts of candidates that are not served: they broke a gate, could not win, or failed to run.
 UNSERVED = ("rejected", "stopped", "failed")
 
 
 class CandidateRow(Frozen):
+    """What became of one candidate, of a baseline, or of the reference."""
+
     name: str
     backend: str
     precision: Precision
     verdict: Literal["reference", "baseline", "chosen", "passed", "rejected", "stopped", "failed"]
+    # One sentence why it has this verdict.
     reason: str
+    # The artifact's digest; None when none was made.
     artifact: str | None = None
     quality: Quality | None = None
     size_bytes: int | None = None
     peak_memory_bytes: int | None = None
     load_s: float | None = None
+    # Variables that its process needs, such as a restricted instruction set.
     execution_environment: dict[str, str] = {}
     # How it runs, where the name does not say it: "eager fp32, attention sdpa".
     runs_as: str = ""
-    # Layer by layer, where a search decided which of them stay in float.
+    # The search that decided which layers stay in float.
     sensitivity: Sensitivity | None = None
 
 
 class ReportVerdict(Frozen):
-    """Two sentences: what was chosen and how fast it is; how true it is and what became of the others."""
+    """The result of the whole run, as two sentences."""
 
+    # None when nothing keeps its gates.
     chosen: str | None
+    # The chosen candidate compared with eager PyTorch.
     difference: Literal["faster", "slower", "no difference"] | None
+    # What was chosen and how fast it is.
     speed: str
+    # How true it is to eager, and what became of the others.
     truth: str
 
     def __str__(self) -> str:
         return f"{self.speed} {self.truth}"
 
 
-class Report(Frozen):
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+class Report(Persisted):
+    """One run: what was asked, on which machine, every measurement, and the verdict."""
 
-    schema_version: Literal[2] = Field(default=2, alias="schema")
+    schema_version: Literal[2] = Field(default=2, alias="schema")  # type: ignore[assignment]
     created: str
     trimaran: str
     model: str
@@ -81,10 +92,10 @@ class Report(Frozen):
     baselines: tuple[CandidateRow, ...] = ()
     scenarios: tuple[ScenarioResult, ...] = ()
     harness: HarnessCheck | None = None
-    # What the CPU reaches on the model's bare matrix products, one a shape.
+    # What the CPU reaches on the model's bare matrix products, one for each shape.
     ceilings: tuple[Ceiling, ...] = ()
     suite: SuiteRun | None = None
-    # The cores that every contender was pinned to; empty where nothing was pinned.
+    # The cores that every candidate was pinned to; empty where nothing was pinned.
     cores: tuple[int, ...] = ()
     # Share of those cores that other processes used during the race.
     others_share: float | None = None
@@ -102,15 +113,6 @@ class Report(Frozen):
 
 
 def json_of(facts: Frozen) -> str:
-    """One field a line, but all numbers of a series on one: raw samples are many."""
+    """One field a line, but all numbers of a series on one line: there are many raw samples."""
     text = facts.model_dump_json(by_alias=True, indent=1)
-    return _SERIES.sub(lambda found: f"[{','.join(found[1].split())}]".replace(",,", ","), text) + "\n"
-
-
-def report_from_data(data: dict[str, Any]) -> Report:
-    """A report of this schema or an older one. Raises ValueError when it is newer, or pydantic's error."""
-    version = data.get("schema")
-    if not isinstance(version, int) or not 1 <= version <= SCHEMA:
-        raise ValueError(f"report schema {version}; this version of trimaran reads schemas 1 to {SCHEMA}")
-    # Schema 2 only adds fields, each of which has a default that says "not measured".
-    return Report.model_validate({**data, "schema": SCHEMA})
+    return _SERIES.sub(lambda series: f"[{','.join(series[1].split())}]".replace(",,", ","), text) + "\n"

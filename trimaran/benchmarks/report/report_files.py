@@ -1,10 +1,11 @@
-"""A report on disk: every format written whole or not at all, and read back with a sentence when damaged."""
+"""A report on disk: the one place that writes its formats and reads report.json back."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError as SchemaError
 
@@ -12,7 +13,7 @@ from trimaran.benchmarks.report.junit import render_junit
 from trimaran.benchmarks.report.render_csv import render_csv
 from trimaran.benchmarks.report.render_html import render_html
 from trimaran.benchmarks.report.render_markdown import render_markdown
-from trimaran.benchmarks.report.report import SCHEMA, Report, report_from_data
+from trimaran.benchmarks.report.report import SCHEMA, Report
 from trimaran.benchmarks.report.step_summary import add_to_step_summary
 from trimaran.core.errors import IntegrityError, TrimaranError, UnavailableError, UsageError
 from trimaran.core.store import write_atomically
@@ -25,7 +26,7 @@ FORMATS: dict[str, Callable[[Report], str]] = {
     "report.xml": render_junit,
 }
 
-_AGAIN = "It was cut or edited: run the command that wrote it again."
+_AGAIN = "It was cut or edited. Run the command that wrote it again."
 
 
 def write_reports(report: Report, folder: Path) -> dict[str, Path]:
@@ -62,15 +63,25 @@ def read_report(path: Path) -> Report:
                 path=str(path),
             )
         return report_from_data(data)
-    except SchemaError as error:
+    except IntegrityError:
+        raise
+    except (ValueError, TrimaranError) as error:
+        message = f"{path} is a damaged report: {_fault(error)}"
+        raise IntegrityError(message, hint=_AGAIN, path=str(path)) from error
+
+
+def _fault(error: Exception) -> str:
+    """A sentence; for pydantic's error the field and what is wrong with it."""
+    if isinstance(error, SchemaError):
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise IntegrityError(
-            f"{path} is a damaged report: {where or 'the whole'}: {first['msg']}.", hint=_AGAIN, path=str(path)
-        ) from error
-    except TrimaranError as error:
-        if isinstance(error, IntegrityError):
-            raise
-        raise IntegrityError(f"{path} is a damaged report: {error.message}", hint=_AGAIN, path=str(path)) from error
-    except ValueError as error:
-        raise IntegrityError(f"{path} is a damaged report: {error}.", hint=_AGAIN, path=str(path)) from error
+        return f"{'.'.join(map(str, first['loc'])) or 'the whole'}: {first['msg']}."
+    return error.message if isinstance(error, TrimaranError) else f"{error}."
+
+
+def report_from_data(data: dict[str, Any]) -> Report:
+    """A report of this schema or an older one. Raises ValueError for a newer one, or pydantic's error."""
+    version = data.get("schema")
+    if not isinstance(version, int) or not 1 <= version <= SCHEMA:
+        raise ValueError(f"report schema {version}; this version of trimaran reads schemas 1 to {SCHEMA}")
+    # Schema 2 only adds fields, each of which has a default that says "not measured".
+    return Report.model_validate({**data, "schema": SCHEMA})

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from trimaran.benchmarks.measure.steadiness import unsteady
-from trimaran.benchmarks.report.figures import shapes_of, speedups
+from trimaran.benchmarks.report.figures import shapes_of, speedups_of
 from trimaran.benchmarks.report.report import UNSERVED, CandidateRow, Report
 from trimaran.benchmarks.report.wording import VERDICT_MARKS, megabytes, metric_name, number, times
 from trimaran.core.tasks import task
@@ -34,7 +34,7 @@ def summary_json(report: Report) -> dict[str, Any]:
 
 
 def _candidate_json(report: Report, row: CandidateRow) -> dict[str, Any]:
-    ratios = speedups(report.measurements, row.name, reference=report.reference.name)
+    ratios = speedups_of(report, row.name)
     return {
         "name": row.name,
         "backend": row.backend,
@@ -76,7 +76,7 @@ def summary_table(report: Report) -> Table:
     for head in (*map(str, shapes), metric_name(headline), "size"):
         table.add_column(head, justify="right", width=max(6, *map(len, head.split())))
     for row in (report.reference, *report.candidates):
-        ratios = speedups(report.measurements, row.name, reference=report.reference.name)
+        ratios = speedups_of(report, row.name)
         metrics = row.quality.metrics if row.quality else {}
         speeds = [times(ratio) if (ratio := ratios.get(shape)) else "–" for shape in shapes]
         cells = [

@@ -210,29 +210,6 @@ ScenarioResult = Annotated[
 ]
 
 
-class Twins(Frozen):
-    """One engine entered three times in the same interleaved rounds: twice alike, and once called twice a sample."""
-
-    candidate: str
-    shape: Shape
-    first: tuple[Round, ...]
-    second: tuple[Round, ...]
-    doubled: tuple[Round, ...]
-
-
-class HarnessCheck(Frozen):
-    """What the harness does to what it measures: its floor, its cost, and whether it sees a difference in none.
-
-    `null` is a session that does nothing, measured like any other. `bare` and `timed` are the same call of about a
-    millisecond: in a plain loop (one sample a round: the loop's time over its calls), and under the harness.
-    """
-
-    null: tuple[Round, ...]
-    bare: tuple[Round, ...]
-    timed: tuple[Round, ...]
-    twins: Twins | None = None
-
-
 class SuiteRun(Frozen):
     """Which suite was run. `cut` says why it did not get to its end; `resumed` counts how often it was taken up."""
 

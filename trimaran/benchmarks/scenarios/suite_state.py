@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
-
-from pydantic import ConfigDict, Field
-from pydantic import ValidationError as SchemaError
+from typing import ClassVar
 
 from trimaran.benchmarks.measure.ceiling import Ceiling
-from trimaran.benchmarks.scenarios.results import HarnessCheck, ScenarioResult, SuiteRun
+from trimaran.benchmarks.measure.harness import HarnessCheck
+from trimaran.benchmarks.scenarios.results import ScenarioResult, SuiteRun
 from trimaran.benchmarks.scenarios.settings import SuiteUnit
-from trimaran.core.errors import IntegrityError, UsageError
+from trimaran.core.errors import UsageError
+from trimaran.core.persisted import Persisted
 from trimaran.core.spec import Frozen
 from trimaran.core.store import write_atomically
 
@@ -26,12 +24,12 @@ class UnitResults(Frozen):
     results: tuple[ScenarioResult, ...]
 
 
-class SuiteState(Frozen):
+class SuiteState(Persisted):
     """`conditions` are all that must be alike for results to be put together: suite, model, machine, threads."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    what: ClassVar[str] = "state of a suite"
+    remedy: ClassVar[str] = "Run it without --resume."
 
-    schema_version: int = Field(default=1, alias="schema")
     suite: str
     conditions: dict[str, str]
     resumed: int = 0
@@ -53,7 +51,7 @@ class SuiteState(Frozen):
 
 
 def save(state: SuiteState, folder: Path) -> None:
-    write_atomically(folder / FILE, state.model_dump_json(by_alias=True) + "\n")
+    write_atomically(folder / FILE, state.to_json())
 
 
 def forget(folder: Path) -> None:
@@ -71,12 +69,7 @@ def begin(folder: Path, suite: str, conditions: dict[str, str], *, resume: bool)
             f"There is nothing to take up in {folder}: no run of a suite was cut there.",
             hint="Run it without --resume.",
         )
-    try:
-        state = SuiteState.model_validate(_readable(path))
-    except (SchemaError, ValueError) as error:
-        raise IntegrityError(
-            f"{path} is damaged, so the run cannot be taken up.", hint="Run it without --resume.", path=str(path)
-        ) from error
+    state = SuiteState.read(path)
     unlike = [name for name in conditions if state.conditions.get(name) != conditions[name]]
     if unlike:
         said = "; ".join(f"{name}: {state.conditions.get(name, 'none')} and now {conditions[name]}" for name in unlike)
@@ -89,7 +82,3 @@ def begin(folder: Path, suite: str, conditions: dict[str, str], *, resume: bool)
 
 def suite_run(state: SuiteState, *, digest: str, scenarios: tuple[str, ...], cut: str | None) -> SuiteRun:
     return SuiteRun(name=state.suite, digest=digest, scenarios=scenarios, cut=cut, resumed=state.resumed)
-
-
-def _readable(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))

@@ -46,12 +46,19 @@ def _from_wire(numbers: str, tensors: WireTensors, other: WireTensors) -> Answer
     return {"masks": [[(mask[0]["token"], mask[0]["score"]) for mask in row if mask] for row in rows]}
 
 
-def _by_mask(reference: Answers, candidate: Answers, distance: Any, unlike: float) -> Column:
-    """A distance of (token, score) pairs over each text's masks; `unlike` where their numbers differ."""
+def _by_mask(reference: Answers, candidate: Answers, distance: Any, *, unlike: float, alike: float) -> Column:
+    """A distance of (token, score) pairs over each text's masks; `unlike` where their numbers differ.
+
+    A long text is cut before its mask, and then has none on both sides: it counts as `alike`. Where no text at all has
+    a mask nothing was compared, and that does not pass for agreement.
+    """
     rows = []
+    neither = alike if any(reference["masks"]) else unlike
     for before, after in zip(reference["masks"], candidate["masks"], strict=True):
-        same = len(before) == len(after) and before
-        rows.append(distance([(a, b) for a, b in zip(before, after, strict=False)]) if same else unlike)
+        if len(before) != len(after):
+            rows.append(unlike)
+        else:
+            rows.append(distance(list(zip(before, after, strict=True))) if before else neither)
     return np.asarray(rows, np.float64)
 
 
@@ -62,19 +69,25 @@ def _masks_only(reference: Answers, candidate: Answers) -> bool:
 def _agreement(reference: Answers, candidate: Answers) -> Column:
     """The share of positions with the same best token; as served, of masks."""
     if _masks_only(reference, candidate):
-        return _by_mask(reference, candidate, lambda pairs: np.mean([a[0] == b[0] for a, b in pairs]), 0.0)
+        return _by_mask(
+            reference, candidate, lambda pairs: np.mean([a[0] == b[0] for a, b in pairs]), unlike=0.0, alike=1.0
+        )
     return by_token(_same_first, "token_ids")(reference, candidate)
 
 
 def _changes(reference: Answers, candidate: Answers) -> Column:
     if _masks_only(reference, candidate):
-        return _by_mask(reference, candidate, lambda pairs: np.mean([abs(a[1] - b[1]) for a, b in pairs]), np.inf)
+        return _by_mask(
+            reference, candidate, lambda pairs: np.mean([abs(a[1] - b[1]) for a, b in pairs]), unlike=np.inf, alike=0.0
+        )
     return by_token(lambda before, after: np.abs(before - after), "token_scores")(reference, candidate)
 
 
 def _largest(reference: Answers, candidate: Answers) -> Column:
     if _masks_only(reference, candidate):
-        largest = _by_mask(reference, candidate, lambda pairs: max(abs(a[1] - b[1]) for a, b in pairs), np.inf)
+        largest = _by_mask(
+            reference, candidate, lambda pairs: max(abs(a[1] - b[1]) for a, b in pairs), unlike=np.inf, alike=0.0
+        )
         return np.where(_agreement(reference, candidate) == 1, largest, np.inf)
     return largest_differences({"token_scores": reference["token_scores"]}, candidate)
 

@@ -66,8 +66,8 @@ def _moved_scores(reference: Answers, candidate: Answers) -> Column:
 
 def _from_wire(numbers: str, tensors: WireTensors, other: WireTensors) -> Answers:
     """Logarithms of the probabilities in the order of the choices: they differ from scores by a constant a text."""
-    order = np.argsort(tensors["INDICES"], axis=-1, kind="stable")
-    probabilities = np.take_along_axis(tensors["SCORES"], order, axis=-1)
+    order = np.argsort(tensors["BEST"], axis=-1, kind="stable")
+    probabilities = np.take_along_axis(tensors["PROBABILITIES"], order, axis=-1)
     return {"score": np.log(np.maximum(probabilities, 1e-30)).reshape(-1, 1)}
 
 

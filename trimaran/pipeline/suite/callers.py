@@ -116,14 +116,14 @@ def _triton_grpc(url: str, facts: Model, texts: list[Text]) -> Ask:
 
     from trimaran.serving.client import failures
     from trimaran.serving.client.calls import query
-    from trimaran.serving.client.place import CHANNEL_ARGUMENTS, place_of
+    from trimaran.serving.client.endpoint import CHANNEL_ARGUMENTS, endpoint_of
 
-    address = place_of(url, "grpc", timeout_s=_TIMEOUT_S, concurrency=1, retries=0)
+    endpoint = endpoint_of(url, "grpc", timeout_s=_TIMEOUT_S, concurrency=1, retries=0)
     made = [_grpc_request(facts.name, query(facts, [text])) for text in texts]
     channel = (
-        grpc.secure_channel(address.address, grpc.ssl_channel_credentials(), CHANNEL_ARGUMENTS)
-        if address.secure
-        else grpc.insecure_channel(address.address, CHANNEL_ARGUMENTS)
+        grpc.secure_channel(endpoint.address, grpc.ssl_channel_credentials(), CHANNEL_ARGUMENTS)
+        if endpoint.secure
+        else grpc.insecure_channel(endpoint.address, CHANNEL_ARGUMENTS)
     )
     call = channel.unary_unary(_MODEL_INFER)
 
@@ -132,7 +132,7 @@ def _triton_grpc(url: str, facts: Model, texts: list[Text]) -> Ask:
             return bytes(call(made[index], timeout=_TIMEOUT_S))
         except grpc.RpcError as error:
             status, details = str(error.code()), str(error.details())
-            raise failures.from_status(address.address, "grpc", status, details, timeout_s=_TIMEOUT_S) from error
+            raise failures.from_status(endpoint.address, "grpc", status, details, timeout_s=_TIMEOUT_S) from error
 
     return ask
 
@@ -161,7 +161,7 @@ def _triton_http(url: str, facts: Model, texts: list[Text]) -> Ask:
 def _http_request(ask: Asked[Any]) -> tuple[bytes, dict[str, str]]:
     import tritonclient.http as triton
 
-    from trimaran.serving.client.place import infer_arguments
+    from trimaran.serving.client.endpoint import infer_arguments
 
     arguments = infer_arguments(triton, ask.requests[0], ask.outputs)
     body, json_size = triton.InferenceServerClient.generate_request_body(**arguments)

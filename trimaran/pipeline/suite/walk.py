@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import NoReturn
 
 from trimaran.benchmarks.measure.ceiling import Ceiling, measure_ceiling
-from trimaran.benchmarks.measure.harness import check_harness, measure_twins, warnings
+from trimaran.benchmarks.measure.harness import HarnessCheck, check_harness, measure_twins, warnings
 from trimaran.benchmarks.measure.quiet import CpuWatch, noticed
 from trimaran.benchmarks.measure.runner import Effort, RaceEntry
 from trimaran.benchmarks.report.report import Report
 from trimaran.benchmarks.report.report_files import write_reports
+from trimaran.benchmarks.report.suite_board import SuiteBoard, board_for
 from trimaran.benchmarks.scenarios.finals import uneven
 from trimaran.benchmarks.scenarios.footprint import MAKERS, run_footprint
 from trimaran.benchmarks.scenarios.in_process import Probes, run_in_process
-from trimaran.benchmarks.scenarios.results import HarnessCheck, ScenarioResult
+from trimaran.benchmarks.scenarios.results import ScenarioResult
 from trimaran.benchmarks.scenarios.settings import SuiteUnit
 from trimaran.benchmarks.scenarios.suite import Suite
-from trimaran.benchmarks.scenarios.suite_board import SuiteBoard, board_for
 from trimaran.benchmarks.scenarios.suite_state import SuiteState, forget, save, suite_run
 from trimaran.core.errors import ServerError, ToolError, TrimaranError, UnavailableError
 from trimaran.core.pinning import cores_for

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import statistics
-from typing import Literal
-
-from pydantic import Field
+from typing import ClassVar, Literal
 
 from trimaran.core.environment import Environment
+from trimaran.core.persisted import Persisted
 from trimaran.core.spec import Frozen
 from trimaran.pipeline.tune.settings import Figures, Setting, TuneObjective
 
@@ -44,10 +43,11 @@ class TriedSetting(Frozen):
         return combined(self.rounds) if self.rounds else None
 
 
-class Tuning(Frozen):
+class Tuning(Persisted):
     """`tuning.json`: every setting that was tried for one version of a model, and why one of them is served."""
 
-    schema_version: Literal[1] = Field(default=1, alias="schema")
+    what: ClassVar[str] = "record of a tuning"
+
     model: str
     version: int
     task: str
@@ -77,9 +77,6 @@ class Tuning(Frozen):
             for tried in self.tried
             if tried.verdict != "rejected" and (figures := tried.figures) is not None
         }
-
-    def to_json(self) -> str:
-        return self.model_dump_json(by_alias=True) + "\n"
 
 
 def combined(rounds: tuple[TuneRound, ...]) -> Figures:

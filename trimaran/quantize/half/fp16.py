@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trimaran.core.artifact import Artifact, Check
-from trimaran.core.corpus import shipped_texts
+from trimaran.core.corpus import shipped_texts, spread
 from trimaran.core.distances import max_abs_difference
 from trimaran.core.errors import ParityError, ToolError
 from trimaran.core.onnx_graph import check_graph
@@ -58,7 +58,7 @@ def onnx_bf16(parent: Artifact, folder: Path, settings: MakerSettings) -> MadeCa
 
 
 def _make(parent: Artifact, folder: Path, settings: MakerSettings, half: HalfType) -> MadeCandidate:
-    texts = settings.calibration[:SAMPLES] or shipped_texts("calibration")[:SAMPLES]
+    texts = spread(settings.calibration or shipped_texts("calibration"), SAMPLES)
     inputs = calibration_inputs(parent, texts, samples=SAMPLES)
     model, clipping = prepare(parent, half, inputs, threads=settings.threads)
     kept = overflowing(model, half, inputs, threads=settings.threads)

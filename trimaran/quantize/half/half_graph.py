@@ -166,8 +166,8 @@ def to_half(model: ir.Model, half: HalfType, *, keep: Collection[str], half_outp
         for index, value in enumerate(node.inputs):
             if value in floats:
                 # A Cast from float reads either type.
-                wanted = types[value] if node.op_type == "Cast" else node_type
-                node.replace_input_with(index, typed(value, wanted, node))
+                dtype = types[value] if node.op_type == "Cast" else node_type
+                node.replace_input_with(index, typed(value, dtype, node))
         if node_type == narrow:
             _retype_attributes(node, narrow)
     for value in floats:

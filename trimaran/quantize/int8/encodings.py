@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from trimaran.quantize.activations import Samples, smoothing_divisor
 from trimaran.quantize.int8.weight_rounding import compensated_levels
-from trimaran.quantize.linear_layers import Layer
+from trimaran.quantize.linear_layers import LinearLayer
 from trimaran.quantize.ranges import RangeMethod, kept_shares, magnitude_counts
 from trimaran.runtime.text import Array
 
@@ -105,7 +105,7 @@ class ChosenEncoding(Encoding):
 
 
 def choose_encodings(
-    layers: Sequence[Layer],
+    layers: Sequence[LinearLayer],
     matrices: Mapping[str, Array],
     samples: Mapping[str, Samples],
     *,
@@ -122,7 +122,7 @@ def choose_encodings(
 
 
 def choose_encoding(
-    layer: Layer, matrix: Array, samples: Mapping[str, Samples], *, weight_levels: int = WEIGHT_LEVELS
+    layer: LinearLayer, matrix: Array, samples: Mapping[str, Samples], *, weight_levels: int = WEIGHT_LEVELS
 ) -> ChosenEncoding:
     """Search strength and anchor, then copies, then how far the range reaches.
 
@@ -153,7 +153,7 @@ class _LayerTrial:
     """
 
     def __init__(
-        self, layer: Layer, matrix: Array, samples: Mapping[str, Samples], weight_levels: int, *, every: int = 1
+        self, layer: LinearLayer, matrix: Array, samples: Mapping[str, Samples], weight_levels: int, *, every: int = 1
     ) -> None:
         self._matrix, self._weight_levels = np.ascontiguousarray(matrix[:, ::every], np.float32), weight_levels
         self._samples = {name: samples[name] for name in layer.tensors}

@@ -21,7 +21,7 @@ import numpy as np
 
 from trimaran.core.onnx_graph import add_weight, array_of, new_node
 from trimaran.quantize.int8.encodings import Encoding
-from trimaran.quantize.linear_layers import Layer, Product
+from trimaran.quantize.linear_layers import LinearLayer, LinearProduct
 from trimaran.runtime.text import Array
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def name_nodes(model: ir.Model) -> ir.Model:
 
 def integer_graph(
     model: ir.Model,
-    layers: Sequence[Layer],
+    layers: Sequence[LinearLayer],
     encodings: Mapping[str, Encoding],
     *,
     kept: Collection[str],
@@ -79,7 +79,7 @@ class _ColumnChange:
 
 
 def _column_changes(
-    model: ir.Model, layers: Sequence[Layer], encodings: Mapping[str, Encoding]
+    model: ir.Model, layers: Sequence[LinearLayer], encodings: Mapping[str, Encoding]
 ) -> dict[str, _ColumnChange]:
     """Return the changes by the name of the weight whose columns they change."""
     changes: dict[str, _ColumnChange] = {}
@@ -110,7 +110,7 @@ class _Writer:
         # The rounded form of each activation.
         self._rounded: dict[ir.Value, ir.Value] = {}
 
-    def write(self, layer: Layer, encoding: Encoding | None) -> None:
+    def write(self, layer: LinearLayer, encoding: Encoding | None) -> None:
         """Write one layer: in whole numbers, or, without an encoding, in float with what later layers ask of it."""
         first = 0
         for name in layer.weights:
@@ -157,7 +157,7 @@ class _Writer:
         self._graph.insert_before(self._graph[0], node)
         return (node.outputs[0],)
 
-    def _correct_bias(self, product: Product, correction: Array | None, change: _ColumnChange | None) -> None:
+    def _correct_bias(self, product: LinearProduct, correction: Array | None, change: _ColumnChange | None) -> None:
         """Add the correction to the product's bias, then change its columns. A product without a bias gets one."""
         node, side = (self._nodes[product.bias[0]], product.bias[1]) if product.bias else (None, 0)
         bias = array_of(node.inputs[side]) if node is not None else None
@@ -170,14 +170,16 @@ class _Writer:
             node.replace_input_with(side, corrected)
             return
         result = self._nodes[product.node].outputs[0]
-        readers, name = list(result.uses()), result.name
-        result.name = f"{name}_product"
-        total = new_node("Add", [result, corrected], str(name))
+        total = new_node("Add", [None, corrected], str(result.name))
+        total.outputs[0].type, total.outputs[0].shape = result.type, result.shape
+        result.name = f"{result.name}_product"
+        result.replace_all_uses_with(total.outputs[0], replace_graph_outputs=True)
+        total.replace_input_with(0, result)
         self._nodes[product.node].append(total)
-        for reader, index in readers:
-            reader.replace_input_with(index, total.outputs[0])
 
-    def _make_integer(self, node: ir.Node, weight: tuple[ir.Value, ...], layer: Layer, encoding: Encoding) -> None:
+    def _make_integer(
+        self, node: ir.Node, weight: tuple[ir.Value, ...], layer: LinearLayer, encoding: Encoding
+    ) -> None:
         """Make the product read whole numbers on both sides."""
         tensor, step = node.inputs[0], self._weight(f"{layer.name}_step", np.float32(encoding.step))
         if tensor not in self._rounded:
@@ -197,7 +199,7 @@ class _Writer:
         for name in set(node.attributes) - {"num_heads", "unidirectional", "mask_filter_value"}:
             del node.attributes[name]
 
-    def _round(self, tensor: ir.Value, step: ir.Value, layer: Layer, encoding: Encoding) -> ir.Value:
+    def _round(self, tensor: ir.Value, step: ir.Value, layer: LinearLayer, encoding: Encoding) -> ir.Value:
         """Round an activation, after its node; where V carries factors and offsets already, only round."""
         nodes, name, value = [], tensor.name, tensor
         if not layer.values:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from trimaran.core.artifact import Artifact, Check
 from trimaran.core.backends import engine_class
-from trimaran.core.corpus import answer_context, digest_of_texts, encoder_of
+from trimaran.core.corpus import answer_context, digest_of_texts, encoder_of, spread
 from trimaran.core.distances import Answers, Outputs
 from trimaran.core.errors import ToolError
 from trimaran.core.isolation import report_progress
@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 # Token vectors sampled of each activation, unless they would need more memory than this.
 ROWS = 2560
 MOST_SAMPLED_BYTES = 1 << 28
-MOST_CALIBRATING, MOST_HELD_OUT = 160, 160
+# How many texts calibrate, and how many are held out to try layers on. No text does both.
+MOST_CALIBRATING, MOST_HELD_OUT = 160, 240
 QUICK_TEXTS, QUICK_TOKENS = 64, 64
 LENGTHS = (4, 8, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 160, 192, 256)
 _SYMMETRIC_LEVELS = 127
@@ -60,8 +61,16 @@ def onnxruntime_static(parent: Artifact, folder: Path, settings: MakerSettings) 
 
 
 def split_texts(texts: Sequence[Text]) -> tuple[list[Text], list[Text]]:
-    """Return the calibrating and the held-out texts: every second one, so that both see all parts of the file."""
-    return list(texts[::2])[:MOST_CALIBRATING], list(texts[1::2])[:MOST_HELD_OUT]
+    """Return the texts that calibrate and the texts that are held out, both drawn evenly from the whole file.
+
+    Every second text calibrates, up to `MOST_CALIBRATING`. Of 400 texts, 160 calibrate and 240 are held out.
+    """
+    drawn = spread(texts, MOST_CALIBRATING + MOST_HELD_OUT)
+    calibrating = set(spread(range(len(drawn)), min(MOST_CALIBRATING, (len(drawn) + 1) // 2)))
+    return (
+        [text for index, text in enumerate(drawn) if index in calibrating],
+        [text for index, text in enumerate(drawn) if index not in calibrating],
+    )
 
 
 def shortened(row: Row) -> Row:

@@ -105,8 +105,8 @@ def _depends_on_mask_alone(mask: Any) -> bool:
 
 def _inputs_read(node: Any) -> set[str]:
     """Return the graph's inputs whose values, not only shapes, the node is computed from."""
-    ancestors = _ancestors(node, by_value=True)
-    return {found.get_friendly_name() for found in ancestors if found.get_type_name() == "Parameter"}
+    parameters = [ancestor for ancestor in _ancestors(node, by_value=True) if ancestor.get_type_name() == "Parameter"]
+    return {parameter.get_friendly_name() for parameter in parameters}
 
 
 def _filled(node: Any, rows: int, tokens: int, shown: Array) -> Array:

@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 
 from trimaran.core.artifact import Artifact, Check
-from trimaran.core.corpus import encoder_of
+from trimaran.core.corpus import encoder_of, spread
 from trimaran.quantize.activations import calibration_facts
 from trimaran.quantize.int8.openvino_graph import save_openvino
 from trimaran.quantize.settings import MadeCandidate, MakerSettings
@@ -24,7 +24,7 @@ def openvino_static(parent: Artifact, folder: Path, settings: MakerSettings) -> 
 
     nncf.set_log_level(logging.ERROR)
     encoder = encoder_of(parent)
-    texts = settings.calibration[:SAMPLES]
+    texts = spread(settings.calibration, SAMPLES)
     rows = encoder.rows(texts)
     dataset = nncf.Dataset([encoder.batch([row]) for row in rows])
     model = ov.convert_model(str(parent.entry_path))

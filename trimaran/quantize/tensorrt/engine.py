@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import shutil
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -24,7 +23,6 @@ from trimaran.quantize.tensorrt.engine_process import EngineOptions, build_plan
 from trimaran.quantize.tensorrt.engine_receipt import expected_of, kernel_counts, receipt, refuse_shortfall
 
 Runtime = Literal["tensorrt", "tensorrt_rtx"]
-HardwareCompatible = Literal["NONE", "AMPERE_PLUS", "SAME_COMPUTE_CAPABILITY"]
 ENTRY = "model.plan"
 LAYERS = "layers.json"
 DEADLINE_S = 3600.0
@@ -77,30 +75,25 @@ def build_engine(
         if not allow_shortfall:
             refuse_shortfall(checks, log)
         (folder / LAYERS).write_text(json.dumps(built["layers"], indent=1) + "\n", encoding="utf-8")
-        shutil.copy(parent.directory / "tokenizer.json", folder / "tokenizer.json")
-        return Draft(
-            **{
-                **parent.model_dump(include=set(Draft.model_fields)),
-                "format": "tensorrt",
-                "backend": runtime,
-                "profile": covered,
-                "entry": ENTRY,
-                "engine_options": _engine_options(parent, runtime, identity),
-                "execution_environment": {},
-                "checks": checks,
-                "details": {
-                    **parent.details,
-                    "engine": {
-                        "identity": identity.model_dump(),
-                        "options": options.model_dump(mode="json"),
-                        "profiles": settings["profiles"],
-                        "kernels": kernel_counts(built["layers"]),
-                        "build_s": built["build_s"],
-                        "builder_warnings": built["warnings"],
-                        "log": str(log),
-                    },
-                },
-            }
+        facts = {
+            "identity": identity.model_dump(),
+            "options": options.model_dump(mode="json"),
+            "profiles": settings["profiles"],
+            "kernels": kernel_counts(built["layers"]),
+            "build_s": built["build_s"],
+            "builder_warnings": built["warnings"],
+            "log": str(log),
+        }
+        return parent.derive(
+            folder,
+            format="tensorrt",
+            backend=runtime,
+            profile=covered,
+            entry=ENTRY,
+            engine_options=_engine_options(parent, runtime, identity),
+            execution_environment={},
+            checks=checks,
+            details={"engine": facts},
         )
 
     with progress.stage(f"{runtime} engine") as step:
@@ -176,14 +169,7 @@ def _build(request: dict[str, Any], log: Path, step: Step, deadline_s: float) ->
     progress = log.with_suffix(".progress")
     try:
         with Worker(log=log) as worker, _watching(progress, step):
-            return dict(
-                worker.call(
-                    build_plan,
-                    deadline_s,
-                    progress=str(progress),
-                    **request,
-                )
-            )
+            return dict(worker.call(build_plan, deadline_s, progress=str(progress), **request))
     except ToolError as error:
         error.log = str(log)
         error.hint = f"{error.hint} The builder's log is {log}.".strip()

@@ -108,15 +108,9 @@ def _set_options(trt: Any, config: Any, options: EngineOptions) -> None:
 
 
 def _set_target(trt: Any, config: Any, compute_capabilities: tuple[str, ...]) -> None:
-    """Set which GPUs the plan is for. Plain TensorRT has no such setting."""
-    if not compute_capabilities:
-        return
-    if not hasattr(config, "set_compute_capability"):
-        raise UsageError(
-            f"{trt.__name__} builds for the GPU of this machine; it takes no compute capability.",
-            hint="Leave --compute-capability out, or use --runtime tensorrt-rtx.",
-        )
-    config.num_compute_capabilities = len(compute_capabilities)
+    """Set which GPUs the plan is for. Plain TensorRT has no such setting, and is not asked for it."""
+    if compute_capabilities:
+        config.num_compute_capabilities = len(compute_capabilities)
     for index, capability in enumerate(compute_capabilities):
         name = f"SM{capability.replace('.', '')}"
         if not hasattr(trt.ComputeCapability, name):

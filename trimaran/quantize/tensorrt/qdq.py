@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from trimaran.core.artifact import Artifact, Check
+from trimaran.core.corpus import spread
 from trimaran.core.errors import ToolError
 from trimaran.core.onnx_graph import add_weight, array_of, new_node
 from trimaran.core.onnx_write import write_model
@@ -64,7 +65,7 @@ def _make(
     parent: Artifact, folder: Path, settings: MakerSettings, *, attention: bool = False, residual: bool = False
 ) -> MadeCandidate:
     half, threads = HALF_TYPES["fp16"], settings.threads
-    texts = settings.calibration[:SAMPLES]
+    texts = spread(settings.calibration, SAMPLES)
     inputs = calibration_inputs(parent, texts, samples=SAMPLES)
     model, clipping = prepare(parent, half, inputs, threads=threads)
     kept = overflowing(model, half, inputs[-OVERFLOW_SAMPLES:], threads=threads)
@@ -122,11 +123,12 @@ def insert_pairs(model: ir.Model, sites: Sequence[Site], scales: Mapping[str, fl
     by_tensor: dict[ir.Value, list[Site]] = {}
     for site in sites:
         by_tensor.setdefault(site.tensor, []).append(site)
-    for tensor, readers in by_tensor.items():
+    for tensor, reading in by_tensor.items():
         encoding = [add_weight(graph, f"{tensor.name}_scale", np.float32(scales[tensor.name])), _zeros(graph)]
         quantize = new_node("QuantizeLinear", [tensor, *encoding], f"{tensor.name}_q")
         dequantize = new_node("DequantizeLinear", [quantize.outputs[0], *encoding], f"{tensor.name}_dq")
-        read_instead(Site(tensor, tuple(place for site in readers for place in site.readers)), [quantize, dequantize])
+        readers = tuple(reader for site in reading for reader in site.readers)
+        read_instead(Site(tensor, readers), [quantize, dequantize])
 
 
 def _zeros(graph: ir.Graph, size: int | None = None) -> ir.Value:

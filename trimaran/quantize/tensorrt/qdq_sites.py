@@ -79,11 +79,10 @@ def is_attention_result(tensor: ir.Value) -> bool:
 
 def value_projections(tensors: Sequence[ir.Value]) -> tuple[ValueProjection, ...]:
     """Return the layers that make V for these attention results; nothing if anything else reads their weight."""
-    values = [_value_projection(tensor) for tensor in tensors]
-    found = tuple(value for value in values if value is not None)
-    weights = {value.weight for value in found}
+    projections = tuple(filter(None, map(_value_projection, tensors)))
+    weights = {projection.weight for projection in projections}
     uses = sum(len(weight.uses()) for weight in weights)
-    return found if len(found) == len(tensors) == uses and len(weights) == 1 else ()
+    return projections if len(projections) == len(tensors) == uses and len(weights) == 1 else ()
 
 
 def _value_projection(tensor: ir.Value) -> ValueProjection | None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..answers import Answering
 from ..text import softmax
-from ..wire import TEXT, Answer, Input, Output, ServedTask, indices_and_scores
+from ..wire import TEXT, Answer, Input, Output, ServedTask, Tensors, filled
 
 
 def choices(model: Answering, items: Sequence[tuple[str, Sequence[str]]]) -> list[Answer]:
@@ -24,11 +24,18 @@ def choices(model: Answering, items: Sequence[tuple[str, Sequence[str]]]) -> lis
     return answers
 
 
+def tensors(answers: Sequence[Answer]) -> Tensors:
+    return {
+        "BEST": filled([[entry["index"] for entry in answer] for answer in answers], -1, np.int64),
+        "PROBABILITIES": filled([[entry["score"] for entry in answer] for answer in answers], 0, np.float32),
+    }
+
+
 SERVED = ServedTask(
     name="multiple-choice",
     inputs=(TEXT, Input("CHOICES", many=True)),
-    outputs=(Output("INDICES", "TYPE_INT64", (-1,)), Output("SCORES", "TYPE_FP32", (-1,))),
+    outputs=(Output("BEST", "TYPE_INT64", (-1,)), Output("PROBABILITIES", "TYPE_FP32", (-1,))),
     item=lambda row: (row["TEXT"], row["CHOICES"]),
     answer=choices,
-    tensors=indices_and_scores,
+    tensors=tensors,
 )

@@ -1,8 +1,8 @@
-"""Texts to served models and their answers back, over gRPC or HTTP."""
+"""Clients for served models, over gRPC or HTTP."""
 
 from trimaran.serving.client.asynchronous import AsyncClient
 from trimaran.serving.client.calls import Embeddings, Model, Ranking, TokenVectors, TokenWeights
-from trimaran.serving.client.place import Protocol
+from trimaran.serving.client.endpoint import Protocol
 from trimaran.serving.client.synchronous import Client
 
 __all__ = [

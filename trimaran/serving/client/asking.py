@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trimaran.core.errors import UsageError
@@ -17,6 +17,8 @@ _EXAMPLES = {
     "question-answering": ("Where did Ada live?", "Ada lived in London."),
     "rerank": ("What floats?", "A stone sinks.", "A boat floats."),
     "zero-shot-classification": ("A fine day at sea.", "--label", "weather", "--label", "money"),
+    "multiple-choice": ("It began to rain, so", "she opened her umbrella.", "the stone sang."),
+    "next-sentence": ("It began to rain.", "She opened her umbrella."),
     "fill-mask": ("The boat has three {mask}.",),
 }
 
@@ -42,15 +44,9 @@ def ask(
     zero_shot = "CANDIDATE_LABELS" in model.inputs
     if labels and not zero_shot:
         raise UsageError(f"Model {name} is not told labels.", hint="Leave out --label.")
-    if "INDICES" in model.outputs:
-        if len(arguments) < 2:
-            raise _wrong(model, "rerank", "a query and at least one document", f"{len(arguments)} text")
-        query, *documents = arguments
-        ranked = client.rerank(name, query, documents)
-        return Asked([query], [[(documents[index], score) for index, score in ranked]])
-    if "ANSWERS" in model.outputs:
-        pairs = _questions(model, arguments)
-        return Asked([question for question, _ in pairs], client.answer(name, pairs))
+    for output, form in _FORMS.items():
+        if output in model.outputs:
+            return form(client, model, list(arguments))
     if zero_shot:
         if not labels:
             raise _wrong(model, "zero-shot-classification", "texts and at least one --label", "no --label")
@@ -63,8 +59,42 @@ def ask(
     return Asked(list(arguments), embed(name, rows, prompt=prompt))
 
 
-def _questions(model: Model, arguments: Sequence[str]) -> list[tuple[str, str]]:
-    """A question and its context as two arguments, or any number of `question ||| context`."""
+def _rerank(client: Client, model: Model, arguments: list[str]) -> Asked:
+    if len(arguments) < 2:
+        raise _wrong(model, "rerank", "a query and at least one document", f"{len(arguments)} text")
+    query, *documents = arguments
+    ranked = client.rerank(model.name, query, documents)
+    return Asked([query], [[(documents[index], score) for index, score in ranked]])
+
+
+def _choose(client: Client, model: Model, arguments: list[str]) -> Asked:
+    if len(arguments) < 3:
+        raise _wrong(model, "multiple-choice", "a text and at least two choices", f"{len(arguments)} texts")
+    text, *choices = arguments
+    return Asked([text], [[(choices[index], score) for index, score in client.choose(model.name, text, choices)]])
+
+
+def _follows(client: Client, model: Model, arguments: list[str]) -> Asked:
+    pairs = _pairs(model, arguments, "next-sentence", "a text and the one that may follow")
+    return Asked([first for first, _ in pairs], client.follows(model.name, pairs))
+
+
+def _answer(client: Client, model: Model, arguments: list[str]) -> Asked:
+    pairs = _pairs(model, arguments, "question-answering", "a question and a context")
+    return Asked([question for question, _ in pairs], client.answer(model.name, pairs))
+
+
+# How the arguments are read, by the output that marks the kind of model; all others take a list of texts.
+_FORMS: dict[str, Callable[[Client, Model, list[str]], Asked]] = {
+    "INDICES": _rerank,
+    "BEST": _choose,
+    "FOLLOWS": _follows,
+    "ANSWERS": _answer,
+}
+
+
+def _pairs(model: Model, arguments: Sequence[str], task: str, wanted: str) -> list[tuple[str, str]]:
+    """One pair as two arguments, or any number of `first ||| second`."""
     marked = [PAIR_MARK in argument for argument in arguments]
     if all(marked):
         return [_pair(argument) for argument in arguments]
@@ -73,7 +103,7 @@ def _questions(model: Model, arguments: Sequence[str]) -> list[tuple[str, str]]:
     found = f"{len(arguments)} text{'s'[: len(arguments) > 1]}"
     if any(marked):
         found += f", only some of them with {PAIR_MARK}"
-    raise _wrong(model, "question-answering", "a question and a context", found)
+    raise _wrong(model, task, wanted, found)
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -1,6 +1,6 @@
-"""What a caller asks as requests to a served model, and its answers put together again; nothing here touches a wire.
+"""From a caller's question to the requests for a served model, and from their answers to one answer.
 
-The names are those of `docs/serving.md`, "The wire contract".
+Nothing here touches a connection. The names are those of `docs/serving.md`, "The wire contract".
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from trimaran.core.errors import UsageError
 from trimaran.runtime.text import Text
+from trimaran.runtime.wire import MOST_ENTRIES
 from trimaran.serving.client import given
 
 Array = npt.NDArray[Any]
@@ -25,18 +26,20 @@ Tensors = Mapping[str, Array]
 Answer = TypeVar("Answer")
 Options = ParamSpec("Options")
 
-# The contract allows 1,024 documents or labels a request; fewer let several requests share the work.
+# The contract allows 1,024 documents or labels in a request. With fewer, several requests share the work.
 ENTRIES_PER_REQUEST = 256
 
 
 @dataclass(frozen=True)
 class Model:
-    """What the server says of a model. `task` is empty for a model that Trimaran did not lay out."""
+    """What the server says about a model."""
 
     name: str
+    # Empty for a model that Trimaran did not lay out.
     task: str
     max_batch_size: int
     inputs: frozenset[str]
+    # Output names with their dimensions, without the batch.
     outputs: Mapping[str, tuple[int, ...]]
     parameters: Mapping[str, str]
 
@@ -60,10 +63,13 @@ class Model:
 
 @dataclass(frozen=True)
 class Ask(Generic[Answer]):
-    """One call of a user: the requests it takes, the outputs wanted of each, and how their answers are one."""
+    """The plan of one call."""
 
+    # The inputs of each request.
     requests: tuple[Tensors, ...]
+    # The outputs that each request asks for.
     outputs: tuple[str, ...]
+    # Makes one answer of the answers to all requests.
     join: Callable[[Sequence[Tensors]], Answer]
 
 
@@ -86,7 +92,7 @@ class TokenWeights(NamedTuple):
 
 
 def _asks(output: str, read: Callable[[Any], given.Rows]) -> Callable[[Builder[Options]], Builder[Options]]:
-    """The model has to give `output`, and `read` checks the texts; only then is the call built.
+    """The model must give `output`, and `read` checks the texts. Only then is the call planned.
 
     The decorated function always gets a list. An answer to a text without a list is taken out of the list again.
     """
@@ -117,7 +123,7 @@ def embed(model: Model, texts: Sequence[Text], *, prompt: str | None = None) -> 
 
 
 def known_prompt(model: Model, prompt: str | None) -> str | None:
-    """The prompt's name, if it is one of the model's or None. Raises UsageError with the names that there are."""
+    """The name of the prompt. Raises UsageError if the model has no such prompt."""
     if prompt is not None and given.string("prompt", prompt) not in model.prompts:
         raise UsageError(
             f"Model {model.name} has no prompt {prompt[:80]!r}.",
@@ -140,7 +146,7 @@ def classify(
     if "CANDIDATE_LABELS" in model.inputs:
         candidates = given.strings("labels", labels) if labels is not None else []
         if not candidates:
-            raise UsageError(f"Model {model.name} wants to be told the labels.", hint="Give labels=[…].")
+            raise UsageError(f"Model {model.name} needs the labels to choose from.", hint="Give labels=[…].")
         rows = max(1, min(model.max_batch_size, ENTRIES_PER_REQUEST // len(candidates)))
         requests = tuple(
             {
@@ -201,10 +207,10 @@ def rerank(
     model: Model, query: str, documents: Iterable[str], *, top_k: int | None = None
 ) -> Ask[list[tuple[int, float]]]:
     _require(model, "INDICES")
-    asked = _column([given.string("query", query)])
+    query_column = _column([given.string("query", query)])
     best = None if top_k is None else given.count("top_k", top_k)
     chunks = _cut(given.strings("documents", documents), ENTRIES_PER_REQUEST)
-    requests = tuple({"QUERY": asked, "DOCUMENTS": _column(chunk).T} for chunk in chunks)
+    requests = tuple({"QUERY": query_column, "DOCUMENTS": _column(chunk).T} for chunk in chunks)
 
     def join(parts: Sequence[Tensors]) -> list[tuple[int, float]]:
         scored = [
@@ -215,6 +221,34 @@ def rerank(
         return sorted(scored, key=lambda pair: (-pair[1], pair[0]))[:best]
 
     return Ask(requests, ("INDICES", "SCORES"), join)
+
+
+def choose(model: Model, text: str, choices: Iterable[str]) -> Ask[list[tuple[int, float]]]:
+    """All choices go in one request: their probabilities add up to 1."""
+    _require(model, "BEST")
+    offered = given.strings("choices", choices)
+    if not 2 <= len(offered) <= MOST_ENTRIES:
+        raise UsageError(f"choices wants 2 to {MOST_ENTRIES} strings, found {len(offered)}.")
+    request = {"TEXT": _column([given.string("text", text)]), "CHOICES": _column(offered).T}
+
+    def join(parts: Sequence[Tensors]) -> list[tuple[int, float]]:
+        return [
+            (int(index), float(score))
+            for index, score in zip(parts[0]["BEST"][0], parts[0]["PROBABILITIES"][0], strict=True)
+        ]
+
+    return Ask((request,), ("BEST", "PROBABILITIES"), join)
+
+
+@_asks("FOLLOWS", given.questions)
+def follows(model: Model, pairs: Sequence[tuple[str, str]]) -> Ask[list[float]]:
+    requests = tuple(
+        {"TEXT": _column([first for first, _ in chunk]), "NEXT": _column([second for _, second in chunk])}
+        for chunk in _cut(pairs, model.max_batch_size)
+    )
+    return Ask(
+        requests, ("FOLLOWS",), lambda parts: [float(value) for part in parts for value in part["FOLLOWS"][:, 0]]
+    )
 
 
 @_asks("TOKEN_EMBEDDINGS", given.texts_or_pairs)
@@ -249,32 +283,26 @@ def sparse(
     return Ask(requests, ("TOKEN_IDS", "TOKENS", "WEIGHTS"), join)
 
 
-# What `query` asks of a model that takes plain texts, by the output that marks it.
-QUERIES: dict[str, Callable[[Model, Any], Ask[Any]]] = {
+# The method for each kind of model, by the output that marks it.
+METHODS: dict[str, Callable[..., Ask[Any]]] = {
     "EMBEDDING": embed,
     "LABELS": classify,
     "ENTITIES": entities,
     "ANSWERS": answer,
     "FILLINGS": fill,
+    "INDICES": rerank,
+    "BEST": choose,
+    "FOLLOWS": follows,
     "TOKEN_EMBEDDINGS": tokens,
     "WEIGHTS": sparse,
-}
-_METHODS = {
-    "EMBEDDING": "embed",
-    "LABELS": "classify",
-    "ENTITIES": "entities",
-    "ANSWERS": "answer",
-    "FILLINGS": "fill",
-    "INDICES": "rerank",
-    "TOKEN_EMBEDDINGS": "tokens",
-    "WEIGHTS": "sparse",
 }
 
 
 def query(model: Model, texts: Any) -> Ask[Any]:
-    """What the model is for, asked with its defaults."""
-    for output, build in QUERIES.items():
-        if output in model.outputs:
+    """The question that the model is made for, with its defaults."""
+    for output, build in METHODS.items():
+        # A query with its documents, or a text with its choices, is not a list of texts.
+        if output in model.outputs and build not in (rerank, choose):
             return build(model, texts)
     raise _wrong_method(model, "what a list of texts can be asked for")
 
@@ -285,17 +313,17 @@ def _require(model: Model, output: str) -> None:
 
 
 def _wrong_method(model: Model, wanted: str) -> UsageError:
-    found = [name for output, name in _METHODS.items() if output in model.outputs]
+    fitting = [build.__name__ for output, build in METHODS.items() if output in model.outputs]
     return UsageError(
         f"Model {model.name} gives {', '.join(model.outputs)}, not {wanted}.",
-        hint=f"Use {' or '.join(found)}." if found else "Ask it with tritonclient.",
+        hint=f"Use {' or '.join(fitting)}." if fitting else "Ask it with tritonclient.",
     )
 
 
 def _text_requests(
     model: Model, texts: Sequence[Text], options: Mapping[str, Any] | None = None
 ) -> tuple[Tensors, ...]:
-    """Requests of at most a batch; one holds single texts or pairs, never both."""
+    """Requests of at most one batch. A request holds single texts or pairs, never both."""
     requests = []
     for chunk in _runs(texts, model.max_batch_size):
         inputs = {"TEXT": _column([text if isinstance(text, str) else text[0] for text in chunk])}

@@ -1,40 +1,59 @@
-"""The one border at which errors of transports and of Triton become ours."""
+"""The one place where errors of the transports and of Triton become errors of Trimaran, and what is sent again."""
 
 from __future__ import annotations
 
 import random
 
 from trimaran.core.errors import NotReady, Overloaded, RequestFailed, ServerError, TimedOut
+from trimaran.serving.client.endpoint import Endpoint
 
-# What gRPC says when no connection stood, so that nothing of the request can have been read.
+# gRPC's messages when there was no connection, so that the server cannot have read anything.
 _UNSENT = ("failed to connect to all addresses", "connection refused", "dns resolution failed", "name resolution")
-# What Triton says, with status 404 or 500, of a model that is being loaded again, or unloaded as the server drains:
-# the request was never computed, and a moment later the model may be there.
-_MENDING = ("has no available versions", "is not healthy")
+# Triton's messages, with status 404 or 500, while a model is loaded again, or unloaded because the server drains.
+# The request was never computed, and the model may be there a moment later.
+_RELOADING = ("has no available versions", "is not healthy")
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 1.0
+
+
+def from_exception(endpoint: Endpoint, error: Exception) -> ServerError | None:
+    """None for an error that does not come from the transport."""
+    if isinstance(error, ServerError):
+        return error
+    if isinstance(error, TimeoutError):
+        return timed_out(endpoint.address, endpoint.timeout_s)
+    from aiohttp import ClientConnectorError, ClientError
+    from tritonclient.utils import InferenceServerException
+
+    if isinstance(error, InferenceServerException):
+        status, message = str(error.status() or ""), str(error.message())
+        return from_status(endpoint.address, endpoint.protocol, status, message, timeout_s=endpoint.timeout_s)
+    if isinstance(error, (ClientError, ConnectionError)):
+        sent = not isinstance(error, ClientConnectorError)
+        return not_ready(endpoint.address, endpoint.protocol, str(error), sent=sent)
+    return None
 
 
 def from_status(url: str, protocol: str, status: str, message: str, *, timeout_s: float) -> ServerError:
     """`status` as tritonclient gives it: a gRPC code or an HTTP number."""
     code = status.removeprefix("StatusCode.")
-    said = message.rstrip(".")
+    reason = message.rstrip(".")
     if "maximum queue size" in message or "timeout expired" in message.lower():
         return Overloaded(
-            f"{url} has more requests than it can answer: {said}.",
+            f"{url} has more requests than it can answer: {reason}.",
             hint="Wait and send again, or send fewer at a time.",
         )
-    if any(words in message for words in _MENDING):
+    if any(words in message for words in _RELOADING):
         return NotReady(
-            f"The model at {url} is being loaded again: {said}.", hint="Send again in a moment.", sent=False
+            f"The model at {url} is being loaded again: {reason}.", hint="Send again in a moment.", sent=False
         )
     if code in ("DEADLINE_EXCEEDED", "499", "504"):
         return timed_out(url, timeout_s)
-    # gRPC cancels what reaches a server while it closes; this client cancels nothing itself.
+    # gRPC cancels requests that reach a server while it closes. This client cancels nothing itself.
     if code in ("UNAVAILABLE", "503", "CANCELLED"):
         sent = not any(words in message.lower() for words in _UNSENT)
         return not_ready(url, protocol, message, sent=sent)
-    return RequestFailed(f"{url} refused the request: {said}.", status=code, reason=f"{said}.")
+    return RequestFailed(f"{url} refused the request: {reason}.", status=code, reason=f"{reason}.")
 
 
 def timed_out(url: str, timeout_s: float) -> TimedOut:
@@ -51,7 +70,7 @@ def not_ready(url: str, protocol: str, reason: str, *, sent: bool) -> NotReady:
 
 
 def pause_before_retry(error: ServerError, attempt: int, *, retries: int) -> float | None:
-    """Seconds to wait before sending again, or None: only what was surely never sent is sent again."""
+    """Seconds to wait before sending again, or None. Only a request that was surely never sent is sent again."""
     if attempt >= retries or not isinstance(error, NotReady) or error.sent is not False:
         return None
     return float(min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2**attempt) * random.uniform(0.5, 1.5))  # noqa: S311  (jitter, not a secret)

@@ -26,6 +26,8 @@ CANARIES: dict[str, Callable[[AsyncClient, Model], Any]] = {
     "question-answering": lambda client, model: client.answer(model.name, [("Who sings?", _CANARY)]),
     "fill-mask": lambda client, model: client.fill(model.name, [f"A {model.parameters.get('mask_token', '')} sings."]),
     "rerank": lambda client, model: client.rerank(model.name, "Who sings?", [_CANARY]),
+    "multiple-choice": lambda client, model: client.choose(model.name, _CANARY, ["Yes.", "No."]),
+    "next-sentence": lambda client, model: client.follows(model.name, [(_CANARY, _CANARY)]),
     "sparse-embedding": lambda client, model: client.sparse(model.name, [_CANARY]),
     "feature-extraction": lambda client, model: client.tokens(model.name, [_CANARY]),
 }

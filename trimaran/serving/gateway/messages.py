@@ -101,6 +101,35 @@ class RerankResponse(Answered):
     results: list[Ranked]
 
 
+class ChooseRequest(RequestBody):
+    example = {"text": "It began to rain, so", "choices": ["she opened her umbrella.", "the stone sang."]}
+    text: str
+    choices: Annotated[list[str], Field(min_length=2)]
+    model: ModelName
+
+
+class Choice(BaseModel):
+    index: int
+    score: float
+
+
+class ChooseResponse(Answered):
+    results: list[Choice]
+
+
+class FollowsRequest(RequestBody):
+    example = {"pairs": [["It began to rain.", "She opened her umbrella."]]}
+    pairs: Annotated[
+        list[Annotated[list[str], Field(min_length=2, max_length=2)]],
+        Field(min_length=1, description="Pairs of a text and the text that may follow it."),
+    ]
+    model: ModelName
+
+
+class FollowsResponse(Answered):
+    results: list[float]
+
+
 class ClassifyRequest(RequestBody):
     example = {"inputs": ["A fine day on the water."]}
     inputs: Inputs

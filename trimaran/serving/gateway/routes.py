@@ -95,6 +95,26 @@ async def rerank(call: Call, body: messages.RerankRequest) -> Reply:
     return call.reply(results=results)
 
 
+@_route("/choose", messages.ChooseRequest, messages.ChooseResponse)
+async def choose(call: Call, body: messages.ChooseRequest) -> Reply:
+    """Choices for a text with their probabilities, best first."""
+    served = await call.pick(body.model, "multiple-choice")
+    ranking = await call.ask(
+        served,
+        [(body.text, choice) for choice in body.choices],
+        lambda client: client.choose(served.name, body.text, body.choices),
+    )
+    return call.reply(results=[{"index": index, "score": score} for index, score in ranking])
+
+
+@_route("/follows", messages.FollowsRequest, messages.FollowsResponse)
+async def follows(call: Call, body: messages.FollowsRequest) -> Reply:
+    """The probability that a second text follows a first one."""
+    served = await call.pick(body.model, "next-sentence")
+    pairs = [(first, second) for first, second in body.pairs]
+    return call.reply(results=await call.ask(served, pairs, lambda client: client.follows(served.name, pairs)))
+
+
 @_route("/classify", messages.ClassifyRequest, messages.ClassifyResponse)
 async def classify(call: Call, body: messages.ClassifyRequest) -> Reply:
     """Labels with scores, best first."""

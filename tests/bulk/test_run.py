@@ -11,18 +11,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.bulk import shapes
 from tests.bulk.worlds import PART_ROWS, rejects, run, sentences, table, tiny, vectors, written
 from tests.commands import COMMAND, environment
 from tests.serving.worlds import by_hand
 from tests.tiny import HIDDEN
-from trimaran.bulk.part_files import RunShape, stored
+from trimaran.bulk.part_files import RunShape
 from trimaran.bulk.readers import InputColumns
 from trimaran.bulk.run import WorkerOptions, settings_for
 from trimaran.bulk.run_folder import read_manifest
 from trimaran.bulk.vectors import VectorFolder
-from trimaran.bulk.worker import ENGINE_ENVIRONMENT, KEPT_KERNELS, EncodeOptions, EncodeWorker, bulk_options, lanes_for
-from trimaran.core import isolation
+from trimaran.bulk.worker import EncodeOptions
 from trimaran.core.artifact import Artifact, sha256_of
 from trimaran.core.errors import UsageError, ValidationError
 
@@ -41,19 +39,19 @@ def encoded(artifact: Artifact, texts: list[str], tmp_path_factory: pytest.TempP
 
 
 def test_every_good_row_has_its_vector_in_order(encoded: Path, texts: list[str]) -> None:
-    found = table(encoded)
+    results = table(encoded)
     rows = [*range(150), *range(151, 351)]
-    assert found.column("row").to_pylist() == rows
-    assert found.column("id").to_pylist() == rows
+    assert results.column("row").to_pylist() == rows
+    assert results.column("id").to_pylist() == rows
     np.testing.assert_allclose(vectors(encoded), by_hand(texts), atol=1e-6)
 
 
 def test_a_part_is_plain_parquet_that_names_its_artifact(encoded: Path, artifact: Artifact) -> None:
-    found = pq.read_table(encoded / "parts" / "part-00000.parquet")
-    assert found.schema.field("vector").type == pa.list_(pa.float32(), HIDDEN)
-    assert set(found.column("artifact").to_pylist()) == {artifact.digest}
-    assert found.schema.metadata[b"trimaran.artifact"].decode() == artifact.digest
-    assert found.num_rows == PART_ROWS
+    results = pq.read_table(encoded / "parts" / "part-00000.parquet")
+    assert results.schema.field("vector").type == pa.list_(pa.float32(), HIDDEN)
+    assert set(results.column("artifact").to_pylist()) == {artifact.digest}
+    assert results.schema.metadata[b"trimaran.artifact"].decode() == artifact.digest
+    assert results.num_rows == PART_ROWS
 
 
 def test_the_manifest_counts_and_names_what_is_there(encoded: Path, artifact: Artifact) -> None:
@@ -76,22 +74,10 @@ def test_a_reject_has_file_line_and_reason(encoded: Path) -> None:
     assert reject == {"row": 150, "line": 151, "reason": "empty"}
 
 
-def test_the_number_of_lanes_changes_no_bit(artifact: Artifact, texts: list[str]) -> None:
-    def worked(lanes: int, rows: Any) -> Any:
-        return (
-            EncodeWorker(str(artifact.directory), lanes=lanes, threads=1, how=EncodeOptions(rows=rows))
-            .encoded(texts)
-            .vectors
-        )
-
-    assert np.array_equal(worked(1, "equal-length"), worked(3, "equal-length"))
-    np.testing.assert_allclose(worked(2, "alone"), worked(3, "padded"), atol=1e-6)
-
-
 @pytest.mark.parametrize("format_", ["npy", "faiss", "jsonl"])
 @pytest.mark.parametrize("dtype", ["fp32", "fp16"])
 def test_other_formats_hold_the_same_vectors(
-    artifact: Artifact, texts: list[str], encoded: Path, tmp_path: Path, format_: str, dtype: str
+    artifact: Artifact, texts: list[str], tmp_path: Path, format_: str, dtype: str
 ) -> None:
     source = tmp_path / "a.jsonl"
     lines = [json.dumps({"text": text, "key": f"k{place}"}) for place, text in enumerate(texts)]
@@ -100,26 +86,19 @@ def test_other_formats_hold_the_same_vectors(
     blocks = list(VectorFolder(tmp_path / "out").blocks(verify=True))
     assert [identity for block in blocks for identity in block.ids] == [f"k{place}" for place in range(350)]
     assert np.concatenate([block.rows for block in blocks]).tolist() == list(range(350))
-    found = np.concatenate([block.vectors for block in blocks])
-    np.testing.assert_allclose(found, by_hand(texts), atol=1e-6 if dtype == "fp32" else 2e-3)
+    results = np.concatenate([block.vectors for block in blocks])
+    np.testing.assert_allclose(results, by_hand(texts), atol=1e-6 if dtype == "fp32" else 2e-3)
 
 
 def test_int8_keeps_a_scale_with_each_vector(artifact: Artifact, texts: list[str], tmp_path: Path) -> None:
     run(artifact, [written(tmp_path / "a.txt", texts)], tmp_path / "out", dtype="int8")
-    found = table(tmp_path / "out")
-    assert found.schema.field("vector").type == pa.list_(pa.int8(), HIDDEN)
-    scales = np.asarray(found.column("scale").to_pylist())
-    wanted = by_hand(texts)
-    np.testing.assert_allclose(scales, np.abs(wanted).max(axis=1) / 127, rtol=1e-5)
+    results = table(tmp_path / "out")
+    assert results.schema.field("vector").type == pa.list_(pa.int8(), HIDDEN)
+    scales = np.asarray(results.column("scale").to_pylist())
+    expected = by_hand(texts)
+    np.testing.assert_allclose(scales, np.abs(expected).max(axis=1) / 127, rtol=1e-5)
     back = np.concatenate([block.vectors for block in VectorFolder(tmp_path / "out").blocks()])
-    assert float(np.abs(back - wanted).max()) <= float(scales.max()) / 2 + 1e-6
-
-
-def test_a_vector_of_zeros_survives_int8() -> None:
-    numbers, scales = stored(np.zeros((1, 4), np.float32), "int8")
-    assert scales is not None
-    assert numbers.tolist() == [[0, 0, 0, 0]]
-    assert scales.tolist() == [1.0]
+    assert float(np.abs(back - expected).max()) <= float(scales.max()) / 2 + 1e-6
 
 
 def test_classes_are_written_the_same_way(tmp_path: Path) -> None:
@@ -127,9 +106,9 @@ def test_classes_are_written_the_same_way(tmp_path: Path) -> None:
     texts = sentences(120, seed=1)
     source = written(tmp_path / "a.txt", texts)
     run(classifier, [source], tmp_path / "out", how=EncodeOptions(rows="padded", ask={"top_k": 2}))
-    found = table(tmp_path / "out")
-    assert found.column("row").to_pylist() == list(range(120))
-    answers = found.column("answer").to_pylist()
+    results = table(tmp_path / "out")
+    assert results.column("row").to_pylist() == list(range(120))
+    answers = results.column("answer").to_pylist()
     assert {len(answer) for answer in answers} == {2}
     assert all(answer[0]["score"] >= answer[1]["score"] for answer in answers)
     run(classifier, [source], tmp_path / "lines", format_="jsonl", how=EncodeOptions(rows="alone", ask={"top_k": 2}))
@@ -198,12 +177,6 @@ def test_a_folder_with_something_in_it_is_not_written_to(artifact: Artifact, tmp
         run(artifact, [source], tmp_path / "out")
 
 
-def test_lanes_give_way_to_memory(artifact: Artifact) -> None:
-    assert lanes_for(artifact, 8, 1 << 40) == (8, 1)
-    assert lanes_for(artifact, 8, 12 * artifact.size_bytes) == (2, 4)
-    assert lanes_for(artifact, 8, 0) == (1, 8)
-
-
 def test_two_workers_write_what_one_writes(artifact: Artifact, texts: list[str], encoded: Path, tmp_path: Path) -> None:
     source = written(tmp_path / "a.txt", [*texts[:150], "", *texts[150:]])
     manifest = run(artifact, [source], tmp_path / "out", work=WorkerOptions(workers=2, threads=1))
@@ -215,33 +188,6 @@ def test_two_workers_write_what_one_writes(artifact: Artifact, texts: list[str],
 def test_a_shape_says_what_every_part_is(artifact: Artifact) -> None:
     shape = settings_for(artifact, columns=InputColumns(), how=EncodeOptions()).shape
     assert shape == RunShape(artifact=artifact.digest, task="embedding", format="parquet", dtype="fp32", width=HIDDEN)
-
-
-def test_ever_new_shapes_take_no_more_memory(tmp_path: Path) -> None:
-    def grown(folder: str, environment: dict[str, str], *, bounded: bool) -> int:
-        with isolation.Worker(environment=environment) as worker:
-            return worker.call(shapes.growth, 300.0, folder=str(tmp_path / folder), bounded=bounded)
-
-    free = grown("free", dict.fromkeys(ENGINE_ENVIRONMENT, str(shapes.UNBOUNDED)), bounded=False)
-    assert grown("bounded", ENGINE_ENVIRONMENT, bounded=True) < free / 4, f"{free} bytes without a bound"
-
-
-def test_a_worker_keeps_the_kernels_of_its_engine_within_bounds(artifact: Artifact, tmp_path: Path) -> None:
-    worker = EncodeWorker(str(artifact.directory), lanes=1, threads=1, how=EncodeOptions(rows="padded"))
-    worker.opened()
-    assert os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] == str(KEPT_KERNELS)
-    opened = bulk_options(tiny(tmp_path, backend="openvino"), 2).engine_options
-    assert opened == {"CPU_RUNTIME_CACHE_CAPACITY": KEPT_KERNELS, "ENABLE_CPU_PINNING": False}
-    assert bulk_options(artifact, 2) == artifact
-
-
-def test_an_engine_that_does_not_open_is_told_to_whoever_waits(tmp_path: Path) -> None:
-    broken = tiny(tmp_path)
-    changed = broken.model_dump(mode="json", by_alias=True) | {"backend": "tensorrt"}
-    (broken.directory / "manifest.json").write_text(json.dumps(changed), encoding="utf-8")
-    worker = EncodeWorker(str(broken.directory), lanes=2, threads=1, how=EncodeOptions())
-    with pytest.raises(UsageError, match="tensorrt opens tensorrt, not onnx"):
-        worker.encoded(["the cat"])
 
 
 @pytest.mark.slow

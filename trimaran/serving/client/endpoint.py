@@ -1,4 +1,4 @@
-"""Where a Triton is and how it is spoken to, with everything that a client promises about a call."""
+"""The address of a Triton, and the settings of the calls to it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Protocol = Literal["grpc", "http"]
 DEFAULT_URLS: dict[Protocol, str] = {"grpc": "127.0.0.1:8001", "http": "127.0.0.1:8000"}
 _SECURE = ("https", "grpcs")
 
-# A server that comes back is found within a second: gRPC's own pauses between attempts to connect grow to minutes.
+# A server that comes back is found within a second. By default, gRPC's pauses between attempts grow to minutes.
 CHANNEL_ARGUMENTS = [
     ("grpc.max_send_message_length", -1),
     ("grpc.max_receive_message_length", -1),
@@ -26,13 +26,15 @@ CHANNEL_ARGUMENTS = [
 
 
 @dataclass(frozen=True)
-class Place:
-    """`address` is host:port. `timeout_s` bounds a whole call, `concurrency` the requests in flight at a time."""
-
+class Endpoint:
+    # host:port
     address: str
     protocol: Protocol
+    # Whether the connection is encrypted.
     secure: bool
+    # For a whole call, with all its requests and retries.
     timeout_s: float
+    # The number of requests in flight at a time.
     concurrency: int
     retries: int
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -45,8 +47,8 @@ class Place:
         given.headers("headers", self.headers)
         given.string("request_id", self.request_id)
 
-    def using(self, timeout_s: float | None, headers: Mapping[str, str] | None, request_id: str | None) -> Place:
-        """The same place with what is given."""
+    def using(self, timeout_s: float | None, headers: Mapping[str, str] | None, request_id: str | None) -> Endpoint:
+        """The same endpoint with the settings that are not None."""
         return replace(
             self,
             timeout_s=self.timeout_s if timeout_s is None else timeout_s,
@@ -55,11 +57,11 @@ class Place:
         )
 
 
-def place_of(url: str, protocol: Protocol, *, timeout_s: float, concurrency: int, retries: int) -> Place:
+def endpoint_of(url: str, protocol: Protocol, *, timeout_s: float, concurrency: int, retries: int) -> Endpoint:
     if given.string("protocol", protocol) not in DEFAULT_URLS:
         raise UsageError(f"Unknown protocol {protocol!r}.", hint="Use grpc or http.")
     scheme, _, rest = (given.string("url", url) or DEFAULT_URLS[protocol]).rpartition("://")
-    return Place(rest.rstrip("/"), protocol, scheme in _SECURE, timeout_s, concurrency, retries)
+    return Endpoint(rest.rstrip("/"), protocol, scheme in _SECURE, timeout_s, concurrency, retries)
 
 
 def library(name: str) -> Any:
@@ -68,7 +70,7 @@ def library(name: str) -> Any:
         return importlib.import_module(f"tritonclient.{name}")
     except ImportError as error:
         raise UnavailableError(
-            f"Asking a server wants tritonclient with {name}: {error}.",
+            f"Asking a server needs tritonclient with {name}: {error}.",
             hint="pip install 'trimaran[triton]' -c constraints.txt",
         ) from error
 
@@ -85,18 +87,18 @@ def infer_arguments(triton: Any, inputs: Tensors, outputs: Sequence[str]) -> dic
 
 def ready_versions(index: Any) -> dict[str, int]:
     """The models in a repository index, as gRPC or HTTP gives it, that are ready, each with its newest version."""
-    listed = index.get("models", []) if isinstance(index, dict) else index
-    found: dict[str, int] = {}
-    for item in sorted(listed, key=lambda item: str(item["name"])):
-        if item.get("state") == "READY":
-            name, version = str(item["name"]), int(item.get("version") or 1)
-            found[name] = max(version, found.get(name, 0))
-    return found
+    entries = index.get("models", []) if isinstance(index, dict) else index
+    newest: dict[str, int] = {}
+    for entry in sorted(entries, key=lambda entry: str(entry["name"])):
+        if entry.get("state") == "READY":
+            name, version = str(entry["name"]), int(entry.get("version") or 1)
+            newest[name] = max(version, newest.get(name, 0))
+    return newest
 
 
-def unknown_model(place: Place, name: str, known: Sequence[str]) -> RequestFailed:
+def unknown_model(endpoint: Endpoint, name: str, known: Sequence[str]) -> RequestFailed:
     return RequestFailed(
-        f"{place.address} serves no model {name!r}.",
+        f"{endpoint.address} serves no model {name!r}.",
         hint=f"Ready there: {', '.join(known) or 'none'}.",
         status="NOT_FOUND",
     )

@@ -1,0 +1,270 @@
+"""What both clients do, without any input or output of its own: plan requests, send again, keep deadlines, join.
+
+Everything is written once, as coroutines. They wait only through a `Driver`. The driver of `AsyncClient` awaits on the
+event loop. That of `Client` blocks its thread instead, so that its coroutines never suspend and `run` gets their
+result at once.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import itertools
+import time
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import Any, Protocol, Self, TypeVar, cast, overload
+
+from trimaran.core.errors import RequestFailed
+from trimaran.runtime.text import Text
+from trimaran.serving.client import calls, failures, given
+from trimaran.serving.client.calls import Answer, Ask, Embeddings, Model, Ranking, Tensors, TokenVectors, TokenWeights
+from trimaran.serving.client.endpoint import Endpoint, ready_versions, unknown_model
+from trimaran.serving.client.given import StringOrStrings, TextOrTexts
+
+Result = TypeVar("Result")
+
+
+class Channel(Protocol):
+    """Sends one request. What it returns is given to the driver, so it may be an awaitable."""
+
+    def infer(
+        self, endpoint: Endpoint, name: str, inputs: Tensors, outputs: Sequence[str], *, within_s: float
+    ) -> Any: ...
+    def config(self, endpoint: Endpoint, name: str, *, within_s: float) -> Any: ...
+    def index(self, endpoint: Endpoint, *, within_s: float) -> Any: ...
+    def close(self) -> Any: ...
+
+
+class Driver(Protocol):
+    """The three ways of waiting. `result` and `together` raise TimeoutError after `within_s`."""
+
+    async def result(self, send: Callable[[], Any], *, within_s: float) -> Any: ...
+    async def pause(self, seconds: float) -> None: ...
+    async def together(
+        self, work: Sequence[Callable[[], Coroutine[Any, Any, Result]]], *, within_s: float
+    ) -> list[Result]: ...
+
+
+def run(coroutine: Coroutine[Any, Any, Result]) -> Result:
+    """The result of a coroutine whose driver blocks."""
+    try:
+        coroutine.send(None)
+    except StopIteration as stop:
+        return cast(Result, stop.value)
+    coroutine.close()
+    raise AssertionError("a driver that blocks never suspends")
+
+
+class ClientCore:
+    def __init__(self, endpoint: Endpoint, channel: Channel, driver: Driver) -> None:
+        self._endpoint = endpoint
+        self._channel = channel
+        self._driver = driver
+        self._models: dict[str, Model] = {}
+
+    def using(
+        self, *, timeout_s: float | None = None, headers: Mapping[str, str] | None = None, request_id: str | None = None
+    ) -> Self:
+        """The same connection with another deadline, other headers or a request id."""
+        view = copy.copy(self)
+        view._endpoint = self._endpoint.using(timeout_s, headers, request_id)
+        return view
+
+    async def embed(self, name: str, texts: TextOrTexts, *, prompt: str | None = None) -> Embeddings:
+        """One row for each text, in the order of the texts; one vector for one string.
+
+        `prompt` names one of the model's prompts, such as `query`.
+        """
+        return await self.ask(name, lambda model: calls.embed(model, texts, prompt=prompt))
+
+    # The overloads overlap for mypy because a string is an iterable of strings; the first one is taken.
+    @overload
+    async def classify(  # type: ignore[overload-overlap]
+        self,
+        name: str,
+        texts: str,
+        *,
+        labels: Iterable[str] | None = None,
+        template: str | None = None,
+        multi_label: bool | None = None,
+    ) -> Ranking: ...
+
+    @overload
+    async def classify(
+        self,
+        name: str,
+        texts: Iterable[Text],
+        *,
+        labels: Iterable[str] | None = None,
+        template: str | None = None,
+        multi_label: bool | None = None,
+    ) -> list[Ranking]: ...
+
+    async def classify(
+        self,
+        name: str,
+        texts: TextOrTexts,
+        *,
+        labels: Iterable[str] | None = None,
+        template: str | None = None,
+        multi_label: bool | None = None,
+    ) -> Any:
+        """For each text all labels with their scores, best first. A zero-shot model needs `labels` to choose from."""
+        return await self.ask(
+            name, lambda model: calls.classify(model, texts, labels=labels, template=template, multi_label=multi_label)
+        )
+
+    async def entities(
+        self,
+        name: str,
+        texts: StringOrStrings,
+        *,
+        aggregation: str | None = None,
+        ignore: Iterable[str] | None = None,
+        stride: int | None = None,
+    ) -> list[Any]:
+        """For each text a list of its entities with character offsets; for one string one such list."""
+        return await self.ask(
+            name, lambda model: calls.entities(model, texts, aggregation=aggregation, ignore=ignore, stride=stride)
+        )
+
+    async def answer(
+        self,
+        name: str,
+        pairs: tuple[str, str] | Iterable[tuple[str, str]],
+        *,
+        top_k: int | None = None,
+        longest: int | None = None,
+        stride: int | None = None,
+        no_answer: bool | None = None,
+    ) -> list[Any]:
+        """For each (question, context) a list of the best spans of the context; for one pair one such list."""
+        return await self.ask(
+            name,
+            lambda model: calls.answer(model, pairs, top_k=top_k, longest=longest, stride=stride, no_answer=no_answer),
+        )
+
+    async def fill(self, name: str, texts: StringOrStrings, *, top_k: int | None = None) -> list[Any]:
+        """For each text, and for each mask in it, the most probable tokens; for one string only for its masks."""
+        return await self.ask(name, lambda model: calls.fill(model, texts, top_k=top_k))
+
+    async def rerank(
+        self, name: str, query: str, documents: Iterable[str], *, top_k: int | None = None
+    ) -> list[tuple[int, float]]:
+        """Indices into `documents` with their scores, best first."""
+        return await self.ask(name, lambda model: calls.rerank(model, query, documents, top_k=top_k))
+
+    async def choose(self, name: str, text: str, choices: Iterable[str]) -> list[tuple[int, float]]:
+        """Indices into `choices` with their probabilities, best first."""
+        return await self.ask(name, lambda model: calls.choose(model, text, choices))
+
+    async def follows(self, name: str, pairs: tuple[str, str] | Iterable[tuple[str, str]]) -> Any:
+        """For each (first, second) the probability that the second text follows; for one pair one number."""
+        return await self.ask(name, lambda model: calls.follows(model, pairs))
+
+    @overload
+    async def tokens(self, name: str, texts: str) -> TokenVectors: ...  # type: ignore[overload-overlap]
+
+    @overload
+    async def tokens(self, name: str, texts: Iterable[Text]) -> list[TokenVectors]: ...
+
+    async def tokens(self, name: str, texts: TextOrTexts) -> Any:
+        """For each text its tokens, with a vector for each token."""
+        return await self.ask(name, lambda model: calls.tokens(model, texts))
+
+    @overload
+    async def sparse(  # type: ignore[overload-overlap]
+        self, name: str, texts: str, *, top_k: int | None = None, prompt: str | None = None
+    ) -> TokenWeights: ...
+
+    @overload
+    async def sparse(
+        self, name: str, texts: Iterable[str], *, top_k: int | None = None, prompt: str | None = None
+    ) -> list[TokenWeights]: ...
+
+    async def sparse(
+        self, name: str, texts: StringOrStrings, *, top_k: int | None = None, prompt: str | None = None
+    ) -> Any:
+        """For each text its weighted tokens, heaviest first. `prompt` names one of the model's prompts."""
+        return await self.ask(name, lambda model: calls.sparse(model, texts, top_k=top_k, prompt=prompt))
+
+    async def query(self, name: str, texts: Any) -> Any:
+        """The question that the model is made for, with its defaults."""
+        return await self.ask(name, lambda model: calls.query(model, texts))
+
+    async def ask(self, name: str, build: Callable[[Model], Ask[Answer]]) -> Answer:
+        """Requests of your own, with this client's deadline, retries and concurrency."""
+        deadline = self._deadline()
+        ask = build(await self._described(name, deadline))
+        work = [functools.partial(self._infer, name, inputs, ask.outputs, deadline) for inputs in ask.requests]
+        # A single request needs no thread or task: to start one would be most of a fast model's latency.
+        if len(work) <= 1:
+            return ask.join([await infer() for infer in work])
+        try:
+            parts = await self._driver.together(work, within_s=max(0.0, deadline - time.monotonic()))
+        except TimeoutError as error:
+            raise self._timed_out() from error
+        return ask.join(parts)
+
+    async def models(self) -> tuple[str, ...]:
+        """The models that are ready."""
+        return tuple(await self.versions())
+
+    async def versions(self) -> dict[str, int]:
+        """The models that are ready, each with its newest version."""
+        return await self._ready(self._deadline())
+
+    async def model(self, name: str) -> Model:
+        """What the server says about a model. It is asked once."""
+        return await self._described(name, self._deadline())
+
+    def forget(self) -> None:
+        """Ask again about models, which may have changed with a new version."""
+        self._models.clear()
+
+    async def _described(self, name: str, deadline: float) -> Model:
+        if given.string("name", name) not in self._models:
+            try:
+                config = await self._sent(deadline, self._channel.config, name)
+            except RequestFailed as error:
+                known = tuple(await self._ready(deadline))
+                if name in known:
+                    raise
+                raise unknown_model(self._endpoint, name, known) from error
+            # gRPC wraps the configuration once more.
+            self._models[name] = Model.from_config(name, config.get("config", config))
+        return self._models[name]
+
+    async def _ready(self, deadline: float) -> dict[str, int]:
+        return ready_versions(await self._sent(deadline, self._channel.index))
+
+    async def _infer(self, name: str, inputs: Tensors, outputs: Sequence[str], deadline: float) -> Tensors:
+        result = await self._sent(deadline, self._channel.infer, name, inputs, outputs)
+        return {output: result.as_numpy(output) for output in outputs}
+
+    async def _sent(self, deadline: float, send: Callable[..., Any], *arguments: Any) -> Any:
+        """Send a request, and again if it was surely never sent. `deadline` is a moment of time.monotonic()."""
+        for attempt in itertools.count():
+            within_s = deadline - time.monotonic()
+            if within_s <= 0:
+                raise self._timed_out()
+            attempted = functools.partial(send, self._endpoint, *arguments, within_s=within_s)
+            try:
+                return await self._driver.result(attempted, within_s=within_s)
+            except Exception as error:
+                failure = failures.from_exception(self._endpoint, error)
+                if failure is None:
+                    raise
+                pause_s = failures.pause_before_retry(failure, attempt, retries=self._endpoint.retries)
+                if pause_s is None and failure is error:
+                    raise
+                if pause_s is None:
+                    raise failure from error
+            await self._driver.pause(min(pause_s, max(0.0, deadline - time.monotonic())))
+        raise AssertionError("the loop ends by return or raise")
+
+    def _deadline(self) -> float:
+        return time.monotonic() + self._endpoint.timeout_s
+
+    def _timed_out(self) -> Exception:
+        return failures.timed_out(self._endpoint.address, self._endpoint.timeout_s)
