@@ -63,6 +63,25 @@ def lay_out_command(
         typer.echo(f"{deployment.repository / deployment.name / str(deployment.version)}")
 
 
+@repository_app.command("seal")
+def seal_command(repository: RepositoryArgument = REPOSITORY, as_json: JsonOption = False) -> None:
+    """Write the digest lists of versions that have none, if the repository has no problem; exit 4 when it has one.
+
+    Versions that an older trimaran laid out have no list. Only files that their manifest names can be compared before.
+
+    Example: `trimaran repository seal model_repository`
+    """
+    from trimaran.model_repository.check import require_sound
+    from trimaran.model_repository.seal import seal
+
+    require_sound(repository)
+    sealed = seal(repository)
+    if as_json:
+        emit({"repository": str(repository), "sealed": [str(path) for path in sealed]})
+    else:
+        typer.echo("\n".join(f"Sealed {path}." for path in sealed) or "Every version has its list.")
+
+
 @repository_app.command("load")
 def load_command(
     name: Annotated[str, typer.Argument(help="A model of the repository, such as NAME_openvino.")],

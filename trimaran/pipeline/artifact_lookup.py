@@ -10,7 +10,8 @@ from pathlib import Path
 from pydantic import ValidationError as SchemaError
 
 from trimaran.core.artifact import MANIFEST, Artifact, load_artifact
-from trimaran.core.config_pbtxt import CONFIG_FILE
+from trimaran.core.config_pbtxt import CONFIG_FILE, read_config
+from trimaran.core.digests import require_undamaged
 from trimaran.core.errors import IntegrityError, UsageError
 from trimaran.core.serving_json import SERVING_FILE, read_serving
 from trimaran.core.spec import Rows
@@ -36,6 +37,7 @@ def find_artifact(reference: str, *, store: Store, repository: Path) -> KnownArt
         if not served:
             raise UsageError(f"{model} has no version that is served.", hint="`trimaran promote` chooses one.")
         version = model / str(served[-1])
+        require_undamaged(version, read_config(model / CONFIG_FILE))
         rows = read_serving(version).rows
         return KnownArtifact(_artifact_of(version, store), rows, f"as {reference} version {served[-1]} is served")
     try:

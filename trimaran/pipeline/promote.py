@@ -5,6 +5,8 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+from trimaran.core.config_pbtxt import CONFIG_FILE, read_config
+from trimaran.core.digests import require_undamaged
 from trimaran.core.errors import RepositoryError, ServerError, UnavailableError, UsageError
 from trimaran.core.progress import Progress
 from trimaran.core.spec import Frozen
@@ -61,6 +63,8 @@ def rollback(repository: Path, name: str, *, prove: bool, progress: Progress) ->
 
 def _switch(repository: Path, name: str, version: int, *, prove: bool, progress: Progress) -> Promoted:
     facts = model_versions(repository, name)
+    if version in facts.versions:
+        require_undamaged(repository / name / str(version), read_config(repository / name / CONFIG_FILE))
     if version in facts.versions and (problems := problems_of_version(repository / name, version)):
         raise RepositoryError(
             f"Version {version} of {name} is refused. {_served(facts.served)} on. " + "; ".join(map(str, problems)),

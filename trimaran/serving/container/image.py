@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trimaran.core.errors import UsageError
-from trimaran.core.repository import RepositoryModel, models_in, stages_of, versions_of
+from trimaran.core.repository import RepositoryModel, models_in, stages_of
 from trimaran.core.serving_json import SERVING_FILE, read_serving
 from trimaran.serving.triton.flags import EXIT_TIMEOUT_S, address_flags, restricting_flags, server_flags
 
@@ -42,12 +42,12 @@ def served_models(repository: Path) -> list[ServedModel]:
 
 
 def served_model(repository: Path, name: str) -> ServedModel:
-    """Read from the newest version. Raises UsageError when the repository does not have the model."""
-    newest = _newest(repository / name)
-    if newest is None or not (newest / SERVING_FILE).is_file():
+    """Read from the version that is served. Raises UsageError when the repository does not have the model."""
+    version = next((_served(model) for model in models_in(repository) if model.name == name), None)
+    if version is None or not (version / SERVING_FILE).is_file():
         known = ", ".join(model.name for model in models_in(repository) if model.task)
         raise UsageError(f"{repository} holds no model {name!r} to serve.", hint=f"There: {known or 'none'}.")
-    serving = read_serving(newest)
+    serving = read_serving(version)
     stages = stages_of(repository, name)
     parts = [*(model for model in models_in(repository) if model.name == name), *stages]
     return ServedModel(
@@ -62,15 +62,14 @@ def served_model(repository: Path, name: str) -> ServedModel:
 
 
 def _size_bytes(parts: list[RepositoryModel]) -> int:
-    folders = [folder for part in parts if (folder := _newest(part.folder))]
+    folders = [folder for part in parts if (folder := _served(part))]
     # By inode: the stages of a model share one copy of its weights.
     files = {path.stat().st_ino: path.stat().st_size for folder in folders for path in folder.rglob("*")}
     return sum(files.values())
 
 
-def _newest(model: Path) -> Path | None:
-    versions = versions_of(model)
-    return model / str(versions[-1]) if versions else None
+def _served(model: RepositoryModel) -> Path | None:
+    return model.folder / str(model.served[-1]) if model.served else None
 
 
 def triton_arguments(models: list[str], *, address: str) -> list[str]:

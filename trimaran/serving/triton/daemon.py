@@ -23,6 +23,7 @@ from trimaran.serving.triton.flags import EXIT_TIMEOUT_S
 from trimaran.serving.triton.server import DEADLINE_S, LaunchOptions, Server, launch
 from trimaran.serving.triton.spawning import spawn
 from trimaran.serving.triton.states import Running, StateFile, running, send, start_ticks
+from trimaran.serving.triton.undamaged import require_loadable
 from trimaran.serving.triton.watchdog import DEFAULT_SETTINGS, ServerGone, Watchdog, WatchdogSettings
 from trimaran.serving.triton.watched_server import LiveServer
 
@@ -145,6 +146,8 @@ def load_on_servers(repository: Path, model: str, *, unload: bool = False) -> tu
     servers = [state for state in running() if state.repository == repository.absolute()]
     if not servers:
         raise NotReady(f"No server of {repository} runs.", hint="`trimaran serve` starts one.")
+    if not unload:
+        require_loadable(repository.absolute(), model)
     for state in servers:
         (control.unload if unload else control.load)(state.control, model)
     return tuple(state.http_port for state in servers)
@@ -162,6 +165,7 @@ def _announced(server: Server) -> Iterator[StateFile]:
         metrics_port=server.ports.metrics,
         log=server.log,
         models=server.models,
+        refused=server.refused,
     )
     try:
         yield StateFile(state, server.control.secret)

@@ -28,6 +28,7 @@ from trimaran.serving.triton import control, installation, keeper, ports, proces
 from trimaran.serving.triton.flags import EXIT_TIMEOUT_S, address_flags, restricting_flags, server_flags, tracing_flags
 from trimaran.serving.triton.server_log import lost_its_port, new_log, reason_in
 from trimaran.serving.triton.spawning import spawn
+from trimaran.serving.triton.undamaged import damaged, require_loadable
 
 DEADLINE_S = 120.0
 _PORT_ATTEMPTS = 5
@@ -62,6 +63,8 @@ class Server:
         self.control = control.Address(ports.HOST, chosen.http, secret)
         self._drain = drain
         self.models: tuple[str, ...] = ()
+        # Models that were not loaded because their files are damaged, with the reason.
+        self.refused: dict[str, str] = {}
 
     @property
     def host(self) -> str:
@@ -90,7 +93,11 @@ class Server:
             readiness.send_canary(self.ports.http, model)
 
     def load(self, model: str) -> None:
-        """Loads an on-demand model, or the version that the model's configuration now names."""
+        """Loads an on-demand model, or the version that the model's configuration now names.
+
+        Raises IntegrityError for a model whose files are damaged.
+        """
+        require_loadable(self.repository, model)
         control.load(self.control, model)
         self.models = readiness.loaded_models(self.control)
 
@@ -158,6 +165,8 @@ def launch(repository: Path, **options: Unpack[LaunchOptions]) -> Server:
 
     Raises UsageError (a given port in use, no models), UnavailableError (no Triton here) or ToolError (it did not
     start; its log stays). The server ends when this process does.
+
+    A model whose files are damaged is left out and named in the log; IntegrityError if all of them are.
     """
     repository = repository.absolute()
     if not model_folders(repository):
@@ -165,12 +174,20 @@ def launch(repository: Path, **options: Unpack[LaunchOptions]) -> Server:
     triton = installation.find()
     sweep(repository)
     log_file = options.get("log_file") or new_log()
-    flags = _flags(repository, options)
+    everything = options.get("everything")
+    wanted = [model.name for model in models_in(repository) if everything or not model.on_demand]
+    refused = damaged(repository, wanted)
+    if wanted and set(wanted) == set(refused):
+        raise next(iter(refused.values()))
+    for name, error in refused.items():
+        log.error("Model %s is not served: %s", name, error)
+    flags = _flags(repository, [name for name in wanted if name not in refused], options)
     wanted_ports = {kind: cast(int | None, options.get(f"{kind}_port")) for kind in ports.Ports._fields}
     for _ in range(_PORT_ATTEMPTS):
         server = _start(triton, repository, ports.choose(**wanted_ports), log_file, flags, options)
         try:
             if _wait(server, options.get("deadline_s", DEADLINE_S)):
+                server.refused = {name: str(error) for name, error in refused.items()}
                 log.info("Triton serves %s on http %s, grpc %s", repository, server.http_url, server.grpc_url)
                 return server
         except BaseException:
@@ -180,10 +197,9 @@ def launch(repository: Path, **options: Unpack[LaunchOptions]) -> Server:
     raise server.failure(f"found no free ports in {_PORT_ATTEMPTS} attempts")
 
 
-def _flags(repository: Path, options: LaunchOptions) -> list[str]:
+def _flags(repository: Path, loaded: Sequence[str], options: LaunchOptions) -> list[str]:
     """Everything but the ports and folders of one start."""
-    everything, cache_bytes = options.get("everything"), options.get("response_cache_bytes")
-    loaded = [model.name for model in models_in(repository) if everything or not model.on_demand]
+    cache_bytes = options.get("response_cache_bytes")
     return [
         *server_flags(repository, loaded),
         *address_flags(ports.HOST, metrics_address=ports.HOST),
