@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from trimaran.core.choices import Exporter
 from trimaran.core.errors import UsageError
 from trimaran.core.spec import PoolingMode
 
-Exporter = Literal["torchscript", "dynamo"]
 EXPORTERS: tuple[Exporter, ...] = ("torchscript", "dynamo")
 # The number of positions of a model whose positions are relative: it only bounds the profile.
 UNBOUNDED = 1_000_000

@@ -15,7 +15,6 @@ Dim = int | str
 DType = Literal["int64", "int32", "float32", "float16", "bfloat16"]
 Format = Literal["torch", "onnx", "openvino", "tensorrt"]
 Precision = Literal["fp32", "fp16", "bf16", "int8-dynamic", "int8-static", "int8-weights"]
-Rows = Literal["padded", "packed", "rounded", "equal-length", "alone"]
 
 
 class Frozen(BaseModel):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from trimaran.core.artifact import Artifact
+from trimaran.core.choices import Rows
 from trimaran.core.errors import UsageError
 from trimaran.core.model_config import (
     ENSEMBLE,
@@ -22,7 +23,7 @@ from trimaran.core.model_config import (
     TensorConfig,
 )
 from trimaran.core.serving_json import Serving
-from trimaran.core.spec import Rows, ShapeProfile
+from trimaran.core.spec import ShapeProfile
 from trimaran.core.tasks import TASKS, task
 from trimaran.model_repository.tensors import tensor_from_spec, without_batch
 from trimaran.model_repository.warmups import tensor_warmups, text_warmups

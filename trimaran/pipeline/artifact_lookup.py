@@ -10,10 +10,10 @@ from pathlib import Path
 from pydantic import ValidationError as SchemaError
 
 from trimaran.core.artifact import MANIFEST, Artifact, load_artifact
+from trimaran.core.choices import Rows
 from trimaran.core.config_pbtxt import CONFIG_FILE
 from trimaran.core.errors import IntegrityError, UsageError
 from trimaran.core.serving_json import SERVING_FILE, read_serving
-from trimaran.core.spec import Rows
 from trimaran.core.store import Store, link_or_copy, publish, temporary_sibling
 from trimaran.judging.judgement import WIDEST_FIRST, Quality
 from trimaran.model_repository.stages import served_names
