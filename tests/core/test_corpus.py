@@ -3,13 +3,16 @@ from __future__ import annotations
 import itertools
 import json
 import re
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
 
 from trimaran.core.corpus import (
+    OWN_KIND,
     Part,
     _shipped_rows,
+    kinds_of,
     read_pairs,
     read_texts,
     require_useful,
@@ -25,6 +28,57 @@ def test_no_text_is_both_calibrated_on_and_judged_on() -> None:
     assert not set(calibration) & set(judging)
     assert min(len(calibration), len(judging)) >= 300
     assert min(len(shipped_pairs("calibration")), len(shipped_pairs("judging"))) >= 100
+
+
+def test_at_least_twenty_kinds_judge_with_sixty_texts_each_and_several_are_absent_from_calibration() -> None:
+    judging, calibration = (Counter(kinds_of(shipped_texts(part))) for part in ("judging", "calibration"))
+    assert len(judging) >= 20 and min(judging.values()) >= 60
+    assert set(calibration) < set(judging)
+    assert set(judging) - set(calibration) == {"address", "fiction", "headline", "paraphrase", "product", "question"}
+    assert sum(len(text.split()) > 400 for text in shipped_texts("judging")) >= 3
+
+
+def test_pairs_are_many_and_of_several_kinds() -> None:
+    kinds = Counter(kinds_of(shipped_pairs("judging")))
+    assert kinds.total() >= 600
+    assert sum(count >= 20 for count in kinds.values()) >= 10
+
+
+def test_texts_that_are_not_shipped_are_of_the_users_own_kind() -> None:
+    headline = next(row["text"] for row in _shipped_rows("judging") if row["kind"] == "headline")
+    assert kinds_of([headline, "mine", ("mine", headline), ("mine", "too")]) == (
+        "headline", OWN_KIND, "headline", OWN_KIND
+    )  # fmt: skip
+
+
+def test_paraphrases_form_groups_of_more_than_ten() -> None:
+    partners: dict[str, set[str]] = defaultdict(set)
+    for row in _shipped_rows("judging"):
+        if row["kind"] == "paraphrase":
+            partners[row["text"]].add(row["pair"])
+            partners[row["pair"]].add(row["text"])
+    groups = set()
+    for text in partners:
+        group, added = {text}, {text}
+        while added:
+            added = {other for member in added for other in partners[member]} - group
+            group |= added
+        groups.add(frozenset(group))
+    assert len(groups) >= 5 and min(map(len, groups)) > 10
+
+
+@pytest.mark.parametrize("part", ["calibration", "judging"])
+def test_every_shipped_text_is_there_once(part: Part) -> None:
+    assert max(Counter(tuple(text.lower().split()) for text in shipped_texts(part) if text.strip()).values()) == 1
+
+
+def test_no_eight_words_in_a_row_are_in_both_halves() -> None:
+    def runs(part: Part) -> set[tuple[str, ...]]:
+        sides = [side for row in _shipped_rows(part) for side in (row["text"], row["pair"] or "")]
+        words = [re.findall(r"\w+", side.lower()) for side in sides]
+        return {tuple(text[begin : begin + 8]) for text in words for begin in range(len(text) - 7)}
+
+    assert not runs("calibration") & runs("judging")
 
 
 def test_the_corpus_has_several_lengths_and_chinese() -> None:
