@@ -15,6 +15,7 @@ from trimaran.core.corpus import (
     kinds_of,
     read_pairs,
     read_texts,
+    readable_texts,
     require_useful,
     shipped_pairs,
     shipped_texts,
@@ -94,6 +95,17 @@ def test_the_corpus_has_names_words_and_titles_without_a_sentence_around_them(pa
     assert len(rows) >= 40
     assert max(len(row["text"].split()) for row in rows) <= 8
     assert sum(len(text.split()) <= 8 for text in shipped_texts(part)) >= 0.4 * len(shipped_texts(part))
+
+
+def test_a_text_of_mostly_unknown_tokens_cannot_be_read(tmp_path: Path) -> None:
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0, "a": 1, "b": 2}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    path = tmp_path / "tokenizer.json"
+    tokenizer.save(str(path))
+    texts = ["a b", "a x", "x y a", "слово", " ", ("a b", "x"), ("a", "x y")]
+    assert readable_texts(texts, path) == ("a b", "a x", " ", ("a b", "x"))
 
 
 def test_texts_are_drawn_evenly_from_the_whole_file() -> None:

@@ -46,6 +46,24 @@ def kinds_of(texts: Sequence[Text]) -> tuple[str, ...]:
     return tuple(next((known[side] for side in both if side in known), OWN_KIND) for both in sides)
 
 
+def readable_texts(texts: Sequence[Text], tokenizer_file: Path) -> tuple[Text, ...]:
+    """Return the texts that the tokenizer can read: at most half of their tokens are unknown to it.
+
+    All texts in a script that the model never saw become the same few unknown tokens. Nothing is learnt from them.
+    """
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(tokenizer_file))
+    model = json.loads(tokenizer.to_str())["model"]
+    unknown = tokenizer.token_to_id(model["unk_token"]) if model.get("unk_token") else model.get("unk_id")
+    encodings = tokenizer.encode_batch(list(texts))
+    return tuple(
+        text
+        for text, encoding in zip(texts, encodings, strict=True)
+        if 2 * encoding.ids.count(unknown) <= len(encoding.ids) - sum(encoding.special_tokens_mask)
+    )
+
+
 def read_texts(path: Path) -> tuple[str, ...]:
     """Each text once: the lines of a .txt, or the text column of a .jsonl, .tsv, .csv or .parquet."""
     column = read_table(path).column(TEXT, what="texts", place=0)
