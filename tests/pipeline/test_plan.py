@@ -44,7 +44,7 @@ def test_too_few_readable_texts_are_said_with_what_is_wanted(tmp_path: Path) -> 
 
 
 def test_a_model_that_reads_hardly_any_shipped_text_needs_own_texts(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="can read .* of 1668 shipped judging texts") as raised:
+    with pytest.raises(UsageError, match=r"can read .* of 1668 shipped judging texts") as raised:
         shipped_for_model(model_that_reads(tmp_path, ["0"]), shipped_texts("judging"))
     assert "--judging" in str(raised.value.hint)
 
