@@ -71,6 +71,7 @@ class TextEncoder:
         pad_id: int,
         pad_type_id: int = 0,
         pad_side: str = "right",
+        cut_side: str = "right",
         prompts: Mapping[str, str] | None = None,
         default_prompt: str = "",
     ) -> None:
@@ -78,7 +79,8 @@ class TextEncoder:
 
         self._tokenizer = Tokenizer.from_file(tokenizer_file)
         self._tokenizer.no_padding()
-        self._tokenizer.enable_truncation(max_length=maximum)
+        self._cut_side = cut_side
+        self._tokenizer.enable_truncation(max_length=maximum, direction=cut_side)
         self._inputs = tuple(inputs)
         self._minimum, self._maximum = minimum, maximum
         self._pad_id, self._pad_type_id, self._pad_left = pad_id, pad_type_id, pad_side == "left"
@@ -87,16 +89,17 @@ class TextEncoder:
     def rows(self, texts: Sequence[Text], *, prompt: str | None = None) -> list[Row]:
         return [Row(found.ids, found.type_ids) for found in self.encodings(texts, prompt=prompt)]
 
-    def encodings(self, texts: Sequence[Text], *, prompt: str | None = None) -> list[Any]:
+    def encodings(self, texts: Sequence[Text], *, prompt: str | None = None, always_pairs: bool = False) -> list[Any]:
         """The tokenizer's own encodings: ids, tokens, character offsets, special tokens, words, sequence ids.
 
         The words of the prompt stand before every text: of the named one, else of the model's default, which most
-        models do not have. A pair with an empty second text is a single text, as transformers reads it. Raises
-        ValueError for a prompt that the model does not have.
+        models do not have. A pair with an empty second text is a single text, as transformers' pipelines read it, but
+        with `always_pairs`, as a list of pairs is read. Raises ValueError for a prompt that the model does not have.
         """
         if words := prompt_words(self._prompts, self._default_prompt, prompt):
             texts = [prompted(text, words) for text in texts]
-        given = [text[0] if isinstance(text, tuple) and not text[1] else text for text in texts]
+        single = not always_pairs
+        given = [text[0] if single and isinstance(text, tuple) and not text[1] else text for text in texts]
         return list(self._tokenizer.encode_batch(given))
 
     @property
@@ -122,18 +125,18 @@ class TextEncoder:
 
     def premise_rows(self, premise: str, hypotheses: Sequence[str]) -> list[Row]:
         """Pairs of which only the premise is cut: a hypothesis must be read whole."""
-        self._tokenizer.enable_truncation(self._maximum, strategy="only_first")
+        self._tokenizer.enable_truncation(self._maximum, strategy="only_first", direction=self._cut_side)
         try:
             return self.rows([(premise, hypothesis) for hypothesis in hypotheses])
         finally:
-            self._tokenizer.enable_truncation(max_length=self._maximum)
+            self._tokenizer.enable_truncation(max_length=self._maximum, direction=self._cut_side)
 
     def _overflowing(self, texts: Sequence[str], *, stride: int, strategy: str) -> list[Any]:
-        self._tokenizer.enable_truncation(self._maximum, stride=stride, strategy=strategy)
+        self._tokenizer.enable_truncation(self._maximum, stride=stride, strategy=strategy, direction=self._cut_side)
         try:
             first = self._tokenizer.encode(texts[0], texts[1] if len(texts) > 1 else None)
         finally:
-            self._tokenizer.enable_truncation(max_length=self._maximum)
+            self._tokenizer.enable_truncation(max_length=self._maximum, direction=self._cut_side)
         return [first, *first.overflowing]
 
     def batch(self, rows: Sequence[Row], *, length: int = 0) -> dict[str, Array]:
