@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -85,6 +86,25 @@ class TextEncoder:
         self._minimum, self._maximum = minimum, maximum
         self._pad_id, self._pad_type_id, self._pad_left = pad_id, pad_type_id, pad_side == "left"
         self._prompts, self._default_prompt = dict(prompts or {}), default_prompt
+        self._truncated: list[bool] | None = None
+
+    @contextlib.contextmanager
+    def noting_truncated(self) -> Iterator[list[bool]]:
+        """While the block runs, the list gets an entry for each row that is encoded: whether a text of it was cut."""
+        self._truncated = []
+        try:
+            yield self._truncated
+        finally:
+            self._truncated = None
+
+    def _noted(self, encodings: list[Any], *, whole: bool = False) -> list[Any]:
+        """The same encodings. With `whole`, they are one text in several windows, of which nothing is lost."""
+        if self._truncated is not None and whole:
+            self._truncated.append(False)
+        elif self._truncated is not None:
+            # An encoding has its overflow as further encodings, which are slow to ask for.
+            self._truncated.extend(len(row) >= self._maximum and bool(row.overflowing) for row in encodings)
+        return encodings
 
     def rows(self, texts: Sequence[Text], *, prompt: str | None = None) -> list[Row]:
         return [Row(found.ids, found.type_ids) for found in self.encodings(texts, prompt=prompt)]
@@ -100,7 +120,7 @@ class TextEncoder:
             texts = [prompted(text, words) for text in texts]
         single = not always_pairs
         given = [text[0] if single and isinstance(text, tuple) and not text[1] else text for text in texts]
-        return list(self._tokenizer.encode_batch(given))
+        return self._noted(list(self._tokenizer.encode_batch(given)))
 
     @property
     def context_id(self) -> int:
@@ -110,7 +130,7 @@ class TextEncoder:
     def pieces(self, text: str, *, stride: int | None = None) -> list[Any]:
         """Encodings of one text: cut at the longest sequence, or whole in pieces that overlap by `stride` tokens."""
         if stride is None:
-            return [self._tokenizer.encode(text)]
+            return self._noted([self._tokenizer.encode(text)])
         return self._overflowing((text,), stride=min(stride, self._maximum // 2), strategy="longest_first")
 
     def windows(self, question: str, context: str, *, stride: int) -> list[Any]:
@@ -137,7 +157,7 @@ class TextEncoder:
             first = self._tokenizer.encode(texts[0], texts[1] if len(texts) > 1 else None)
         finally:
             self._tokenizer.enable_truncation(max_length=self._maximum, direction=self._cut_side)
-        return [first, *first.overflowing]
+        return self._noted([first, *first.overflowing], whole=True)
 
     def batch(self, rows: Sequence[Row], *, length: int = 0) -> dict[str, Array]:
         """The engine's inputs for these rows, padded to the longest of them, or to `length` within the profile."""
