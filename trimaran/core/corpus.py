@@ -151,6 +151,7 @@ def encoder_of(artifact: Artifact) -> TextEncoder:
         pad_id=spec.pad_id,
         pad_type_id=spec.pad_type_id,
         pad_side=spec.pad_side,
+        cut_side=spec.cut_side,
         prompts=spec.prompts,
         default_prompt=spec.default_prompt,
     )

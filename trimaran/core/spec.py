@@ -209,6 +209,8 @@ class TokenizerSpec(Frozen):
     pad_id: int
     pad_type_id: int = 0
     pad_side: Literal["right", "left"] = "right"
+    # The end of a too long text that is cut off.
+    cut_side: Literal["right", "left"] = "right"
     inputs: tuple[str, ...]
     # Words to put before a text, by name, and the name of those that are put there unasked ("" for none).
     prompts: dict[str, str] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +95,10 @@ class DeployRun:
     plan: DeployPlan
     store: Store
     progress: Progress
+
+    def with_note(self, note: str) -> DeployRun:
+        """The same run, with a further sentence for the report."""
+        return replace(self, plan=replace(self.plan, notes=(*self.plan.notes, note)))
 
 
 def plan_deployment(config: DeployConfig) -> DeployPlan:
