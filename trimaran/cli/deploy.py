@@ -46,6 +46,7 @@ from trimaran.cli.output import emit, print_summary
 from trimaran.core.choices import Objective
 
 if TYPE_CHECKING:
+    from trimaran.model_repository.layout import Deployment
     from trimaran.pipeline.line import DeployResult
     from trimaran.pipeline.plan import DeployPlan
 
@@ -135,12 +136,23 @@ def _print_plan(plan: DeployPlan, as_json: bool) -> None:
         typer.echo(f"{'note':12} {note}")
 
 
+def _promotion(deployment: Deployment) -> dict[str, str]:
+    """A later version is served only when it is promoted."""
+    from trimaran.model_repository.versions import model_versions
+
+    if deployment.version in model_versions(deployment.repository, deployment.name).served:
+        return {}
+    words = ["trimaran", "promote", deployment.name, str(deployment.version), "-r", str(deployment.repository)]
+    return {"Promote": shlex.join(words)}
+
+
 def _print_result(result: DeployResult) -> None:
     print_summary(result.report)
     deployment = result.deployment
     lines = {
         "Report": result.report_paths["html"],
         "Repository": f"{deployment.repository} ({deployment.name}, version {deployment.version})",
+        **_promotion(deployment),
         "Serve": shlex.join(["trimaran", "serve", str(deployment.repository)]),
         "Ask": result.example_query(),
     }

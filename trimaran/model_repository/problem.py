@@ -22,6 +22,7 @@ REMEDIES = {
     "version-gap": "`trimaran promote` chooses a version that exists.",
     "file-missing": _LAY_OUT_AGAIN,
     "digest-mismatch": f"It was damaged or edited. {_LAY_OUT_AGAIN}",
+    "unlisted": "Remove it, or lay the artifact out again if it belongs there.",
     "manifest-unreadable": _LAY_OUT_AGAIN,
     "settings-unreadable": _LAY_OUT_AGAIN,
     "golden-mismatch": _DEPLOY_AGAIN,
