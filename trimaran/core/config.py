@@ -26,6 +26,7 @@ BUDGET_S = 90.0
 
 
 Objective = Literal["latency", "throughput"]
+Target = Annotated[str, Field(pattern=r"^[0-9]{1,2}\.[0-9]$")]
 
 
 def _split_names(value: Any) -> Any:
@@ -69,6 +70,8 @@ class DeployConfig(Frozen):
     data: str | None = None
     metric: Literal["spearman", "accuracy", "f1", "exact-match"] | None = None
     report: str | None = None
+    # Compute capabilities of GPUs that are not here, such as 8.6: the model is then prepared for them.
+    target: Annotated[tuple[Target, ...], BeforeValidator(_split_names)] = ()
     hub: bool = False
     revision: str | None = None
     allow_partial_fusion: bool = False

@@ -15,6 +15,7 @@ from trimaran.core.artifact import Artifact
 from trimaran.core.config import DeployConfig
 from trimaran.core.serving_json import Serving
 from trimaran.judging.golden import Golden
+from trimaran.judging.prepared import Prepared
 from trimaran.pipeline.tune.record import Tuning
 
 PERSISTED: dict[str, type[BaseModel]] = {
@@ -22,6 +23,7 @@ PERSISTED: dict[str, type[BaseModel]] = {
     "report": Report,
     "config": DeployConfig,
     "golden": Golden,
+    "prepared": Prepared,
     "serving": Serving,
     "tuning": Tuning,
     "bulk": BulkManifest,
