@@ -9,9 +9,10 @@ from trimaran.benchmarks.measure.baselines import Baseline, runs_as
 from trimaran.benchmarks.measure.measurement import Measurement
 from trimaran.benchmarks.measure.runner import ContenderOutcome
 from trimaran.benchmarks.report.figures import decisive, find, rows_per_second, score, speedups
-from trimaran.benchmarks.report.report import UNSERVED, CandidateRow, Objective, ReportVerdict
+from trimaran.benchmarks.report.report import UNSERVED, CandidateRow, ReportVerdict
 from trimaran.benchmarks.report.wording import ROWS_WORDS, broken_words, count, gate_words, interval, listed, times
 from trimaran.core.artifact import Artifact
+from trimaran.core.config import Objective
 from trimaran.core.errors import ToolError
 from trimaran.core.samples import Shape
 from trimaran.core.spec import Precision, ShapeProfile

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trimaran.benchmarks.measure.measurement import Measurement
-from trimaran.benchmarks.report.report import Objective, Report
+from trimaran.benchmarks.report.report import Report
+from trimaran.core.config import Objective
 from trimaran.core.samples import Shape
 from trimaran.core.spec import ShapeProfile
 from trimaran.judging.stats import Ratio, combined, median, percentile, speedup

@@ -11,6 +11,7 @@ from trimaran.benchmarks.measure.ceiling import Ceiling
 from trimaran.benchmarks.measure.harness import HarnessCheck
 from trimaran.benchmarks.measure.measurement import Measurement
 from trimaran.benchmarks.scenarios.results import ScenarioResult, SuiteRun
+from trimaran.core.config import Objective
 from trimaran.core.environment import Environment
 from trimaran.core.persisted import Persisted
 from trimaran.core.spec import Frozen, Precision, ShapeProfile
@@ -18,7 +19,6 @@ from trimaran.core.tasks import Gate, Level
 from trimaran.judging.judgement import Quality
 from trimaran.judging.sensitivity import Sensitivity
 
-Objective = Literal["latency", "throughput"]
 OBJECTIVES: tuple[Objective, ...] = ("latency", "throughput")
 REFERENCE = "eager"
 # 1: candidates and their measurements. 2: baselines, scenarios, the harness's own figures, the suite.
