@@ -13,6 +13,7 @@ from trimaran.core.errors import IntegrityError, TrimaranError
 from trimaran.core.model_config import ModelConfig, TensorConfig
 from trimaran.core.serving_json import BLS, SERVING_FILE, Serving, read_serving
 from trimaran.judging.golden import GOLDEN_FILE, read_golden
+from trimaran.model_repository.check_prepared import prepared_problems
 from trimaran.model_repository.layout import stage_imports
 from trimaran.model_repository.problem import Problem, missing, problem
 from trimaran.model_repository.stages import DEFAULT_FILE, served_names, text_interface
@@ -177,7 +178,11 @@ def _batching(version: _Version) -> Iterator[Problem]:
         yield problem("batching-unproven", version.config_path, message)
 
 
-_ALWAYS = (_stage_files, _artifact_files, _golden, _plan)
+def _prepared(version: _Version) -> Iterator[Problem]:
+    yield from prepared_problems(version.folder)
+
+
+_ALWAYS = (_stage_files, _artifact_files, _golden, _plan, _prepared)
 _WHEN_SERVED = (_interface, _batch, _labels, _batching)
 
 
