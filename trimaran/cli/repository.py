@@ -19,7 +19,7 @@ from trimaran.cli.options import (
     open_store,
 )
 from trimaran.cli.output import emit
-from trimaran.core.spec import Rows
+from trimaran.core.choices import Rows
 
 repository_app = typer.Typer(no_args_is_help=True, help="Lay out and check Triton model repositories.")
 app.add_typer(repository_app, name="repository", rich_help_panel="Serve")
@@ -113,10 +113,16 @@ def check_command(repository: RepositoryArgument = REPOSITORY, as_json: JsonOpti
     Example: `trimaran repository check model_repository`
     """
     from trimaran.model_repository.check import problems, require_sound
+    from trimaran.model_repository.check_prepared import prepared_states
 
+    found = problems(repository)
+    states = () if found else prepared_states(repository)
     if as_json:
-        listed = [problem.model_dump(mode="json") for problem in problems(repository)]
-        emit({"repository": str(repository), "problems": listed})
+        listed = [problem.model_dump(mode="json") for problem in found]
+        prepared = [state.model_dump(mode="json") for state in states]
+        emit({"repository": str(repository), "problems": listed, "prepared": prepared})
     require_sound(repository)
     if not as_json:
         typer.echo(f"{repository}: no problem found.")
+        for state in states:
+            typer.echo(str(state))

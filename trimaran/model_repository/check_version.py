@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,10 +13,12 @@ from trimaran.core.errors import IntegrityError, TrimaranError
 from trimaran.core.model_config import ModelConfig, TensorConfig
 from trimaran.core.serving_json import BLS, SERVING_FILE, Serving, read_serving
 from trimaran.judging.golden import GOLDEN_FILE, read_golden
+from trimaran.model_repository.check_prepared import prepared_problems
 from trimaran.model_repository.layout import stage_imports
 from trimaran.model_repository.problem import Problem, missing, problem
 from trimaran.model_repository.stages import DEFAULT_FILE, served_names, text_interface
 from trimaran.model_repository.tensors import tensor_from_spec
+from trimaran.runtime.wire import TRUNCATED
 
 # Outputs whose last axis has one number for each label.
 _LABELLED = ("logits", "token_logits", "label_probabilities")
@@ -133,6 +135,10 @@ def _plan(version: _Version) -> Iterator[Problem]:
             yield problem("foreign-plan", version.folder, error.message, remedy=error.hint)
 
 
+def _without_count(tensors: Iterable[TensorConfig]) -> list[TensorConfig]:
+    return [tensor for tensor in tensors if tensor.name != TRUNCATED]
+
+
 def _interface(version: _Version) -> Iterator[Problem]:
     signature = version.artifact.signature
     inputs, outputs = text_interface(version.artifact)
@@ -142,7 +148,8 @@ def _interface(version: _Version) -> Iterator[Problem]:
         inputs = tuple(map(tensor_from_spec, signature.inputs))
         outputs = tuple(map(tensor_from_spec, signature.outputs))
     for wanted, present in (inputs, version.config.inputs), (outputs, version.config.outputs):
-        if wanted != present:
+        # Models that were laid out before do not count the texts that they cut.
+        if _without_count(wanted) != _without_count(present):
             message = f"the artifact's signature wants {_listed(wanted)}, found {_listed(present)}."
             yield problem("dims-mismatch", version.config_path, message)
 
@@ -171,7 +178,11 @@ def _batching(version: _Version) -> Iterator[Problem]:
         yield problem("batching-unproven", version.config_path, message)
 
 
-_ALWAYS = (_stage_files, _artifact_files, _golden, _plan)
+def _prepared(version: _Version) -> Iterator[Problem]:
+    yield from prepared_problems(version.folder)
+
+
+_ALWAYS = (_stage_files, _artifact_files, _golden, _plan, _prepared)
 _WHEN_SERVED = (_interface, _batch, _labels, _batching)
 
 

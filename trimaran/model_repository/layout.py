@@ -11,13 +11,14 @@ from pathlib import Path
 
 import trimaran.runtime
 from trimaran.core.artifact import MANIFEST, Artifact, verify_files
+from trimaran.core.choices import Rows
 from trimaran.core.config_pbtxt import CONFIG_FILE, read_config, write_config
 from trimaran.core.digests import DIGESTS_FILE, LISTED, list_digests
 from trimaran.core.errors import RepositoryError, UnavailableError, UsageError
 from trimaran.core.model_config import ModelConfig, TensorConfig
 from trimaran.core.repository import versions_of
 from trimaran.core.serving_json import Serving, write_serving
-from trimaran.core.spec import Frozen, Rows
+from trimaran.core.spec import Frozen
 from trimaran.core.store import NO_SPACE, link_or_copy, locked, publish, temporary_sibling
 from trimaran.judging.golden import GOLDEN_FILE, Golden
 from trimaran.model_repository.stages import (
@@ -62,11 +63,12 @@ def lay_out(
     report: Path | None = None,
     golden: Golden | None = None,
     separate: bool | None = None,
+    beside: Path | None = None,
 ) -> Deployment:
     """Adds the artifact as the next version of `name`, with the plain tensor model beside it.
 
     `separate` makes the engine a model of its own that `name` calls, instead of a part of `name`'s process. By default
-    only engines that a C++ backend runs on a GPU are separate.
+    only engines that a C++ backend runs on a GPU are separate. The files of `beside` go into the version, too.
 
     Raises RepositoryError when callers of the present versions could not call this one.
     """
@@ -88,7 +90,7 @@ def lay_out(
             with _staged(repository, _with_step_version(part.config, version), version, artifact) as folder:
                 _fill(folder, artifact, part)
                 if part is parts[-1]:
-                    _add_proofs(folder, report, golden)
+                    _add_proofs(folder, report, golden, beside)
     models = tuple(part.config.name for part in reversed(parts))
     return Deployment(repository=repository, name=name, version=version, models=models)
 
@@ -177,10 +179,13 @@ def _fill(folder: Path, artifact: Artifact, part: _Part) -> None:
         (folder / source).parent.mkdir(exist_ok=True)
         shutil.copyfile(_RUNTIME / source, folder / source)
     write_serving(folder, part.serving)
-    shutil.copyfile(artifact.directory / MANIFEST, folder / MANIFEST)
+    (folder / MANIFEST).write_text(artifact.to_json(), encoding="utf-8")
 
 
-def _add_proofs(folder: Path, report: Path | None, golden: Golden | None) -> None:
+def _add_proofs(folder: Path, report: Path | None, golden: Golden | None, beside: Path | None) -> None:
+    if beside is not None:
+        for path in filter(Path.is_file, beside.rglob("*")):
+            link_or_copy(path, folder / path.relative_to(beside))
     if report is not None:
         shutil.copyfile(report / REPORT_FILE if report.is_dir() else report, folder / REPORT_FILE)
     if golden is not None:

@@ -30,6 +30,7 @@ REMEDIES = {
     "batch-mismatch": "Lower max_batch_size, or deploy with a larger --batch.",
     "batching-unproven": "Remove dynamic_batching from this configuration.",
     "labels-mismatch": "Export the model again with a config whose id2label is complete.",
+    "prepared-damaged": "Prepare the model again: `trimaran deploy --target`.",
     "foreign-plan": "Build the engine again on this machine.",
     "step-unknown": _MEND_STEPS,
     "step-unmapped": _MEND_STEPS,

@@ -16,6 +16,7 @@ from trimaran.core.config import DeployConfig
 from trimaran.core.digests import Digests
 from trimaran.core.serving_json import Serving
 from trimaran.judging.golden import Golden
+from trimaran.judging.prepared import Prepared
 from trimaran.pipeline.tune.record import Tuning
 
 PERSISTED: dict[str, type[BaseModel]] = {
@@ -24,6 +25,7 @@ PERSISTED: dict[str, type[BaseModel]] = {
     "config": DeployConfig,
     "golden": Golden,
     "digests": Digests,
+    "prepared": Prepared,
     "serving": Serving,
     "tuning": Tuning,
     "bulk": BulkManifest,
