@@ -63,6 +63,8 @@ class Server:
         self.control = control.Address(ports.HOST, chosen.http, secret)
         self._drain = drain
         self.models: tuple[str, ...] = ()
+        # The public key with which everything that is loaded must be signed.
+        self.trust_key: Path | None = None
         # Models that were not loaded because their files are damaged, with the reason.
         self.refused: dict[str, str] = {}
 
@@ -97,9 +99,13 @@ class Server:
 
         Raises IntegrityError for a model whose files are damaged.
         """
-        require_loadable(self.repository, model)
+        self.require_loadable(model)
         control.load(self.control, model)
         self.models = readiness.loaded_models(self.control)
+
+    def require_loadable(self, model: str) -> None:
+        """Raises IntegrityError for a model whose files are damaged, or not signed where they must be."""
+        require_loadable(self.repository, model, self.trust_key)
 
     def close(self, *, drain: bool = True) -> None:
         """Drains, unless launched or called without, and ends the server with its processes and shared memory.
@@ -156,6 +162,8 @@ class LaunchOptions(TypedDict, total=False):
     otlp: str
     # Whether closing answers what is in flight. Without, the server is killed at once; unloading would take seconds.
     drain: bool
+    # A public key (PEM). Only versions that are signed with it are loaded.
+    trust_key: Path | None
     # Opens the control API; by default a new one for each server.
     secret: str
 
@@ -176,7 +184,8 @@ def launch(repository: Path, **options: Unpack[LaunchOptions]) -> Server:
     log_file = options.get("log_file") or new_log()
     everything = options.get("everything")
     wanted = [model.name for model in models_in(repository) if everything or not model.on_demand]
-    refused = damaged(repository, wanted)
+    trust_key = options.get("trust_key")
+    refused = damaged(repository, wanted, trust_key)
     if wanted and set(wanted) == set(refused):
         raise next(iter(refused.values()))
     for name, error in refused.items():
@@ -187,6 +196,7 @@ def launch(repository: Path, **options: Unpack[LaunchOptions]) -> Server:
         server = _start(triton, repository, ports.choose(**wanted_ports), log_file, flags, options)
         try:
             if _wait(server, options.get("deadline_s", DEADLINE_S)):
+                server.trust_key = trust_key
                 server.refused = {name: str(error) for name, error in refused.items()}
                 log.info("Triton serves %s on http %s, grpc %s", repository, server.http_url, server.grpc_url)
                 return server
