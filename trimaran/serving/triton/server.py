@@ -22,7 +22,7 @@ from typing_extensions import TypedDict  # pydantic reads this one on Python 3.1
 
 from trimaran.core.errors import ServerError, ToolError, UsageError
 from trimaran.core.repository import model_folders, models_in
-from trimaran.core.store import sweep
+from trimaran.core.store import remove_unless_locked, sweep
 from trimaran.runtime.pulse import FOLDER
 from trimaran.serving.triton import control, installation, keeper, ports, processes, readiness
 from trimaran.serving.triton.flags import EXIT_TIMEOUT_S, address_flags, restricting_flags, server_flags, tracing_flags
@@ -33,6 +33,8 @@ from trimaran.serving.triton.undamaged import damaged, require_loadable
 DEADLINE_S = 120.0
 _PORT_ATTEMPTS = 5
 _POLL_S = 0.05
+_FOLDER_PREFIX = "trimaran-triton-"
+_LEFT_OVER_S = 600.0
 
 log = logging.getLogger(__name__)
 
@@ -226,7 +228,8 @@ def _start(
     flags: Sequence[str],
     options: LaunchOptions,
 ) -> Server:
-    folder = Path(tempfile.mkdtemp(prefix="trimaran-triton-"))
+    _remove_left_over()
+    folder = Path(tempfile.mkdtemp(prefix=_FOLDER_PREFIX))
     try:
         triton.place_backends(folder / "backends")
         pulses = folder / "pulses"
@@ -247,6 +250,14 @@ def _start(
         secret=secret,
         drain=options.get("drain", True),
     )
+
+
+def _remove_left_over() -> None:
+    """Removes the folders of servers whose keeper was killed. A new folder is locked by its keeper within seconds."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER_PREFIX}*"):
+        with contextlib.suppress(OSError):
+            if folder.stat().st_uid == os.getuid() and time.time() - folder.stat().st_mtime > _LEFT_OVER_S:
+                remove_unless_locked(folder)
 
 
 def _spawn(
