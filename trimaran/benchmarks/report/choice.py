@@ -9,6 +9,7 @@ from trimaran.benchmarks.measure.baselines import Baseline, runs_as
 from trimaran.benchmarks.measure.measurement import Measurement
 from trimaran.benchmarks.measure.runner import ContenderOutcome
 from trimaran.benchmarks.report.figures import decisive, find, rows_per_second, score, speedups
+from trimaran.benchmarks.report.proof_sentence import proof_sentence
 from trimaran.benchmarks.report.report import UNSERVED, CandidateRow, ReportVerdict
 from trimaran.benchmarks.report.wording import ROWS_WORDS, broken_words, count, gate_words, interval, listed, times
 from trimaran.core.artifact import Artifact
@@ -157,7 +158,11 @@ def choose(
         objective=objective,
     )
     verdict = ReportVerdict(
-        chosen=best, difference=separated(scores[best]), speed=speed, truth=_truth_sentence(judged, best, level)
+        chosen=best,
+        difference=separated(scores[best]),
+        speed=speed,
+        truth=_truth_sentence(judged, best, level),
+        proof=proof_sentence(_quality_of(judged, best)),
     )
     return RaceChoice(judged, verdict)
 
@@ -198,11 +203,16 @@ def _at(shape: Shape, ratio: Ratio) -> str:
 
 
 def _truth_sentence(rows: Sequence[CandidateRow], best: str, level: Level) -> str:
-    quality = next(row.quality for row in rows if row.name == best)
-    assert quality is not None
+    quality = _quality_of(rows, best)
     proof = "; ".join(gate_words(check) for check in quality.checks)
     served = f"served with {ROWS_WORDS[quality.rows]}"
     return f"Over {count(quality.n, 'text')} it keeps every {level} gate ({proof}), {served}; {_others(rows)}."
+
+
+def _quality_of(rows: Sequence[CandidateRow], name: str) -> Quality:
+    quality = next(row.quality for row in rows if row.name == name)
+    assert quality is not None
+    return quality
 
 
 def _others(rows: Sequence[CandidateRow]) -> str:

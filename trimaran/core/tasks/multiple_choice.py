@@ -87,6 +87,7 @@ TASK = Task(
             "choice_agreement",
             _same_choice,
             kind="share",
+            at_least=True,
             title="same choice",
             meaning="share of texts that get eager's choice",
         ),

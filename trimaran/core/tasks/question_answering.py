@@ -104,6 +104,7 @@ TASK = Task(
             "span_agreement",
             _same_span,
             kind="share",
+            at_least=True,
             needs=("spans",),
             title="same span",
             meaning="share of texts whose best span is eager's",
@@ -116,7 +117,16 @@ TASK = Task(
     loss=Loss("probability moved between places", by_token(_moved_probability, *_LOGITS)),
     judged=_judged,
     from_wire=_from_wire,
-    data_metrics={"exact-match": DataMetric(_right_answers, lambda rows: float(rows.mean()), gold="text", paired=True)},
+    data_metrics={
+        "exact-match": DataMetric(
+            _right_answers,
+            lambda rows: float(rows.mean()),
+            right=lambda rows: rows == 1,
+            mean_of_right=True,
+            gold="text",
+            paired=True,
+        )
+    },
     requests=_requests,
     in_graph="the head",
     on_server="long contexts by stride, best spans, no answer",

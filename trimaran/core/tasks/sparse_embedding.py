@@ -58,6 +58,7 @@ TASK = Task(
         Metric(
             "heaviest_overlap",
             _overlaps,
+            at_least=True,
             title="top-10 terms",
             meaning="share of each text's ten heaviest terms that stay the same",
         ),

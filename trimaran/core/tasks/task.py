@@ -76,6 +76,10 @@ class DataMetric:
     items: Callable[[Sequence[str], Answers, Sequence[str]], Column]
     # All rows -> the metric.
     total: Callable[[Column], float]
+    # All rows -> whether each item is right; None for scores, which are never just right or wrong.
+    right: Callable[[Column], npt.NDArray[np.bool_]] | None = None
+    # Whether the metric is the share of right items.
+    mean_of_right: bool = False
     # What gold is: a number, one of the model's labels, or a text.
     gold: Literal["number", "label", "text"] = "number"
     # Whether an item is always two texts.
