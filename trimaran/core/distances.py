@@ -23,6 +23,8 @@ Outputs = Mapping[str, Floats]
 # Answers of several texts by name: a graph's outputs, and what was made of them (entities, spans).
 Answers = Mapping[str, Any]
 NEIGHBOURS = 10
+# Smaller numbers count as this large, where a difference is taken relative to them.
+_SMALLEST_SCALE = 1e-2
 # A similarity that differs by less does not change what a caller finds.
 EPSILON = 0.01
 
@@ -248,6 +250,19 @@ def largest_differences(reference: Answers, candidate: Answers) -> Column:
     for name, before in reference.items():
         if isinstance(before, np.ndarray) and np.issubdtype(before.dtype, np.floating):
             worst = np.maximum(worst, _row_differences(before, candidate[name]))
+    return worst
+
+
+def relative_differences(reference: Answers, candidate: Answers) -> Column:
+    """The largest |Δ| of each text relative to the largest number that the text has itself, over all outputs."""
+    worst = np.zeros(len(first_of(reference)))
+    for name, before in reference.items():
+        if isinstance(before, np.ndarray) and np.issubdtype(before.dtype, np.floating):
+            numbers = np.abs(before.reshape(len(before), -1))
+            sizes = np.nanmax(numbers, axis=1, initial=_SMALLEST_SCALE)
+            # A text without any number was not answered.
+            moved = np.where(np.isnan(numbers).all(axis=1), np.inf, _row_differences(before, candidate[name]) / sizes)
+            worst = np.maximum(worst, moved)
     return worst
 
 

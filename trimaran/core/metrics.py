@@ -133,9 +133,3 @@ def spearman_of_pairs(rows: Column) -> float:
     pairs = rows.reshape(-1, 2)
     pairs = pairs[~np.isnan(pairs[:, 0])]
     return spearman(pairs[:, 0], pairs[:, 1])
-
-
-def ratio_of_sums(rows: Column) -> float:
-    """Rows are (part, whole); 1 where there is nothing to divide."""
-    part, whole = rows.sum(axis=0)
-    return float(part / whole) if whole else 1.0

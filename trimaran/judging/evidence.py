@@ -89,7 +89,7 @@ def _by_mean(metric: Metric, gate: Gate, reference: Answers, candidate: Answers)
 
 def _by_share(metric: Metric, gate: Gate, reference: Answers, candidate: Answers) -> Evidence:
     agreed = metric.rows(reference, candidate)
-    n, hits = len(agreed), int(agreed.sum())
+    n, hits = len(agreed), round(float(agreed.sum()))
     value, low, high = share_interval(hits, n)
     # One-sided: how sure a clean slate of n texts would make us.
     provable = 1 - gate.limit**n if gate.limit < 1 else 0.0

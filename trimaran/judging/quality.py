@@ -55,7 +55,7 @@ def reference_answers(
     """What eager PyTorch answers to each text alone, computed in a process of its own."""
     _refuse_none(texts)
     with ProbeProcess(artifact, threads=threads, environment=environment, deadline_s=deadline_s) as probe:
-        return probe.answers(texts, "alone", alone=True)
+        return probe.answers(asked_texts(artifact, texts), "alone", alone=True)
 
 
 def assess(
@@ -87,6 +87,7 @@ def assess(
     _refuse_none(texts)
     advance = step.advance if step else lambda done, total, what="": None
     row, context = task(artifact.task), answer_context(artifact)
+    given, texts = texts, asked_texts(artifact, texts)
     reference = row.judged(context, texts, reference_answers)
     limit = min((gate.limit for gate in gates if gate.metric == BATCH_CHANGE), default=math.inf)
     opened = (
@@ -136,7 +137,7 @@ def assess(
         checks=(*proof.checks, *batch_checks, *(score.check() for score in scores)),
         n=len(texts),
         n_batched=moved.texts,
-        texts=digest_of_texts(texts),
+        texts=digest_of_texts(given),
         peak_memory_bytes=peak,
         intervals=intervals(row, reference, answers),
         bounds=proof.bounds,
@@ -147,6 +148,11 @@ def assess(
         metrics_version=METRICS_VERSION,
         vnni=bool(flags & _VNNI) if (flags := cpu_flags()) else None,
     )
+
+
+def asked_texts(artifact: Artifact, texts: Sequence[Text]) -> Sequence[Text]:
+    """The texts as this model is asked them."""
+    return task(artifact.task).asked(answer_context(artifact), texts)
 
 
 class _Moved(NamedTuple):
@@ -161,10 +167,13 @@ def _moved_by_neighbours(probe: Answering, texts: Sequence[Text], rows: Rows, ro
     if rows == "alone":
         return _Moved(0.0, 0, len(texts))
     indices, together = probe.among_neighbours(texts, rows, _SEED)
-    single = probe.answers([texts[index] for index in indices], rows, alone=True)
+    chosen = sorted(set(indices))
+    places = [chosen.index(index) for index in indices]
+    alone = probe.answers([texts[index] for index in chosen], rows, alone=True)
+    single = {name: array[places] for name, array in alone.items()}
     labels = row.metric(LABELS)
     flips = int((labels.by_text(single, together) < 1).sum()) if labels else 0
-    return _Moved(row.change.value(single, together), flips, len(indices))
+    return _Moved(row.change.value(single, together), flips, len(chosen))
 
 
 def _refuse_none(texts: Sequence[Text]) -> None:

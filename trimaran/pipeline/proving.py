@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -68,6 +69,7 @@ class _Prover:
     ) -> None:
         self._run, self._graph, self._fused, self._answers = run, graph, fused, answers
         self._rivals: list[Rival] = []
+        self._judging = threading.Lock()
         plan = run.plan
         self._inputs = MakerInputs(plan.calibration, plan.gates, plan.config.budget, plan.lane_threads)
 
@@ -96,7 +98,10 @@ class _Prover:
             artifact = make_candidate(
                 row, parent, self._inputs, restriction=restriction, store=self._run.store, step=step
             )
-            return artifact, judge(self._run, artifact, self._answers())
+            eager = self._answers()
+            # A judgement has the threads that the candidate will be served with, so two at once would disturb another.
+            with self._judging:
+                return artifact, judge(self._run, artifact, eager)
 
         try:
             (artifact, quality), restriction = first_restriction_that_runs(attempt)
@@ -111,7 +116,7 @@ def judge(run: DeployRun, artifact: Artifact, eager: EagerAnswers) -> Quality:
     recipe = assess_recipe(
         plan,
         artifact,
-        threads=plan.lane_threads,
+        threads=plan.config.threads,
         libraries=("torch", "transformers", "onnxruntime", "openvino"),
         judged=lossy_candidates(plan.candidates),
         **({"data": on_data.data.digest} if on_data else {}),
@@ -123,7 +128,7 @@ def judge(run: DeployRun, artifact: Artifact, eager: EagerAnswers) -> Quality:
             eager.judging,
             plan.judging,
             gates=plan.gates,
-            threads=plan.lane_threads,
+            threads=plan.config.threads,
             deadline_s=ASSESS_DEADLINE_S,
             on_data=on_data,
             judged=lossy_candidates(plan.candidates),

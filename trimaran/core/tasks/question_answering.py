@@ -9,7 +9,7 @@ import numpy as np
 
 from trimaran.core.distances import Answers, Column, Floats, Outputs, by_token, largest_differences
 from trimaran.core.metrics import Metric
-from trimaran.core.tasks.shared import LARGEST_CHANGE
+from trimaran.core.tasks.shared import relative_change
 from trimaran.core.tasks.task import (
     FLOAT_NOISE,
     AnswerContext,
@@ -111,8 +111,8 @@ TASK = Task(
         ),
         Metric("max_abs_difference", _largest, kind="worst"),
     ),
-    change=Metric(LARGEST_CHANGE.name, _largest, kind="worst"),
-    gates=levels((Gate("span_agreement", ">=", 1.0), *FLOAT_NOISE), span_agreement=(">=", 0.99, 0.98)),
+    change=relative_change(_LOGITS, _largest),
+    gates=levels((Gate("span_agreement", ">=", 1.0), *FLOAT_NOISE), span_agreement=(">=", 0.98, 0.965)),
     headline="span_agreement",
     loss=Loss("probability moved between places", by_token(_moved_probability, *_LOGITS)),
     judged=_judged,
