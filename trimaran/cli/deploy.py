@@ -12,6 +12,7 @@ from trimaran.cli.app import app
 from trimaran.cli.options import (
     BatchOption,
     BudgetOption,
+    BusyOkOption,
     CandidatesOption,
     DataOption,
     DimensionsOption,
@@ -34,6 +35,7 @@ from trimaran.cli.options import (
     StoreOption,
     TaskOption,
     ThreadsOption,
+    WaitQuietOption,
     WhiteningOption,
     deploy_config_of,
     open_store,
@@ -41,7 +43,7 @@ from trimaran.cli.options import (
     typed_command,
 )
 from trimaran.cli.output import emit, print_summary
-from trimaran.core.config import Objective
+from trimaran.core.choices import Objective
 
 if TYPE_CHECKING:
     from trimaran.pipeline.line import DeployResult
@@ -91,6 +93,8 @@ def deploy(
         typer.Option("--serve-check/--no-serve-check", help="Serve the winner once and check its answers."),
     ] = None,
     store: StoreOption = None,
+    wait_quiet: WaitQuietOption = False,
+    busy_ok: BusyOkOption = False,
     force: ForceOption = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False,
     as_json: JsonOption = False,

@@ -59,14 +59,25 @@ class Store:
             publish(folder, self.path_of(recipe))
         return load_artifact(self.path_of(recipe), verify=False)
 
-    def remember(self, recipe: Recipe, kind: type[Fact], compute: Callable[[], Fact]) -> tuple[Fact, bool]:
-        """A small result that is no artifact (a quality, a measurement), and whether it was known before."""
+    def remember(
+        self,
+        recipe: Recipe,
+        kind: type[Fact],
+        compute: Callable[[], Fact],
+        *,
+        keep: Callable[[Fact], bool] | None = None,
+    ) -> tuple[Fact, bool]:
+        """A small result that is no artifact (a quality, a measurement), and whether it was known before.
+
+        One that `keep` refuses is returned and not stored.
+        """
         path = self.root / "records" / f"{recipe.step}-{recipe.digest[:16]}.json"
         if not self.force and path.is_file():
             with contextlib.suppress(SchemaError):
                 return kind.model_validate_json(path.read_text(encoding="utf-8")), True
         fact = compute()
-        write_atomically(path, fact.model_dump_json(by_alias=True) + "\n")
+        if keep is None or keep(fact):
+            write_atomically(path, fact.model_dump_json(by_alias=True) + "\n")
         return fact, False
 
     def open(self, reference: str) -> Artifact:

@@ -53,6 +53,11 @@ class GateCheck(Check):
         return f"needs {self.needs:,} {self.texts}, has {self.n:,}" if self.needs is not None else ""
 
 
+def capped_at(gate: Gate) -> float:
+    """The most that one text counts in a mean: a distance, or what is missing to 1."""
+    return min(1.0, CAP * (1.0 - gate.limit)) if gate.comparison == ">=" else CAP * gate.limit
+
+
 class Bound(NamedTuple):
     value: float
     # None: no number of texts like these would prove the gate.
@@ -121,8 +126,8 @@ def _of_mean(metric: Metric, gate: Gate, rows: Column, alpha: float) -> Bound:
     mean = float(losses.mean()) if len(losses) else 0.0
     if limit <= 0:
         return Bound(metric.statistic(rows), None, mean > limit)
-    cap = min(1.0, CAP * limit) if metric.at_least else CAP * limit
-    upper = upper_mean(losses, cap=cap, alpha=alpha)
+    # Outliers may take the plain mean above the bound of the capped one.
+    upper = max(mean, upper_mean(losses, cap=capped_at(gate), alpha=alpha))
     # The distance from the mean to the bound shrinks with the square root of the number of texts, or faster.
     needs = math.ceil(max(1, len(rows)) * ((upper - mean) / (limit - mean)) ** 2) if mean < limit else None
     return Bound(1.0 - upper if metric.at_least else upper, needs, mean > limit)

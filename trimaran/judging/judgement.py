@@ -7,7 +7,8 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, ConfigDict
 
 from trimaran.core.artifact import Check
-from trimaran.core.spec import Frozen, Rows
+from trimaran.core.choices import Rows
+from trimaran.core.spec import Frozen
 from trimaran.judging.gate_check import GateCheck
 
 # Row policies, from the one that lets most rows share a call to the one that lets none.

@@ -56,6 +56,11 @@ class Proof:
         ]
         return (*whole, *broken)
 
+    @property
+    def breaks_a_gate(self) -> bool:
+        """Over all texts: a kind that breaks one does so however its rows are run."""
+        return any(check.verdict == "broken" and not check.kind for check in self.checks)
+
     @cached_property
     def kinds(self) -> tuple[KindQuality, ...]:
         return tuple(self._of_kind(str(kind)) for kind in dict.fromkeys(self._kinds.tolist()))

@@ -9,13 +9,13 @@ from typing import NamedTuple, Protocol
 
 from trimaran.core.artifact import Artifact
 from trimaran.core.backends import Array
+from trimaran.core.choices import Rows
 from trimaran.core.corpus import answer_context, digest_of_texts
 from trimaran.core.distances import Outputs
 from trimaran.core.environment import cpu_flags
 from trimaran.core.errors import UsageError
 from trimaran.core.metrics import METRICS_VERSION
 from trimaran.core.progress import Step
-from trimaran.core.spec import Rows
 from trimaran.core.tasks import Gate, Task, task
 from trimaran.core.tasks.task import BATCH_CHANGE
 from trimaran.judging.gate_check import point_check
@@ -106,7 +106,7 @@ def assess(
                 continue
             answers = row.judged(context, texts, probe.answers(texts, rows, alone=True))
             proof = Proof(row, gates, reference, answers, kinds=kinds, judged=judged)
-            if rows not in ("packed", "rounded") or not any(check.verdict == "broken" for check in proof.checks):
+            if rows not in ("packed", "rounded") or not proof.breaks_a_gate:
                 break
         scores = (
             [

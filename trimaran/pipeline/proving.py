@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from trimaran.core.artifact import Artifact, Recipe
-from trimaran.core.corpus import digest_of_texts
+from trimaran.core.corpus import digest_of_texts, kinds_of
 from trimaran.core.environment import capture, tools
 from trimaran.core.errors import TrimaranError
 from trimaran.core.isolation import first_restriction_that_runs
@@ -132,6 +132,7 @@ def judge(run: DeployRun, artifact: Artifact, eager: EagerAnswers) -> Quality:
             deadline_s=ASSESS_DEADLINE_S,
             on_data=on_data,
             judged=lossy_candidates(plan.candidates),
+            kinds=kinds_of(plan.judging),
         )
 
     return run.store.remember(recipe, Quality, assessed)[0]

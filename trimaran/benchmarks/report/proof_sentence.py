@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from trimaran.benchmarks.report.wording import count, metric_name, number
-from trimaran.core.tasks import TAILS
-from trimaran.judging.gate_check import GateCheck
+from trimaran.core.tasks import TAILS, TASKS, Gate
+from trimaran.judging.gate_check import GateCheck, capped_at
 from trimaran.judging.judgement import KindQuality, Quality
 
 _TAIL = "1 % tail of "
+_METRICS = {metric.name: metric for row in TASKS.values() for metric in row.metrics}
 
 
 def proof_sentence(quality: Quality) -> str:
@@ -52,4 +53,9 @@ def _bound_words(check: GateCheck) -> str:
     name, bound = metric_name(check.name), number(check.bound)
     if check.name in TAILS:
         return f"at most 1 % of the {check.texts} move by more than {bound} in {name.removeprefix(_TAIL)}"
-    return f"{name} is {'at most' if check.comparison == '<=' else 'at least'} {bound}"
+    words = f"{name} is {'at most' if check.comparison == '<=' else 'at least'} {bound}"
+    if _METRICS[check.name].kind != "mean":
+        return words
+    cap = capped_at(Gate(check.name, "<=" if check.comparison == "<=" else ">=", float(check.limit)))
+    counted = f"at most {number(cap)}" if check.comparison == "<=" else f"at least {number(1 - cap)}"
+    return f"{words} (each text counted with {counted})"

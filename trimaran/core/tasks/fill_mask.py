@@ -12,6 +12,7 @@ from trimaran.core.distances import Answers, Column, Floats, Outputs, by_token, 
 from trimaran.core.errors import UsageError
 from trimaran.core.metrics import Metric
 from trimaran.core.spec import ModelRef
+from trimaran.core.tasks.library import Library
 from trimaran.core.tasks.shared import relative_change
 from trimaran.core.tasks.task import (
     FLOAT_NOISE,
@@ -143,6 +144,20 @@ def _requests(texts: Sequence[Text], facts: Mapping[str, Any]) -> list[RequestRo
     return [{"TEXT": _hidden(first_text(text), str(facts["mask_token"]))} for text in texts]
 
 
+def _ask(library: Any, text: str) -> list[Any]:
+    found = library(text, tokenizer_kwargs={"truncation": True})
+    # One list for each mask; of a single mask the pipeline gives the list alone.
+    return [found] if isinstance(found[0], dict) else list(found)
+
+
+def _numbers(answer: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
+    return {
+        f"the score of token {entry['token']} for mask {mask}": entry["score"]
+        for mask, row in enumerate(answer)
+        for entry in row
+    }
+
+
 def _column() -> Any:
     import pyarrow as pa
 
@@ -160,6 +175,7 @@ TASK = Task(
     ),
     head=Head(_finish),
     facts=_facts,
+    library=Library(pipeline="fill-mask", ask=_ask, numbers=_numbers),
     metrics=(
         Metric(
             "token_agreement",

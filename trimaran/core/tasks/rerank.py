@@ -8,6 +8,7 @@ import numpy as np
 
 from trimaran.core.distances import Answers, Column, scale_of
 from trimaran.core.metrics import Metric, spearman, spearman_of_pairs
+from trimaran.core.tasks.library import Library, indexed, scores_by_index
 from trimaran.core.tasks.shared import LOGITS, MAX_ABS_DIFFERENCE, RELATIVE_CHANGE, in_given_order, indexed_column
 from trimaran.core.tasks.task import (
     FLOAT_NOISE,
@@ -73,6 +74,14 @@ TASK = Task(
     automatic=False,
     facts=lambda ref, tokenizer: {"activation": ref.activation},
     judging=_judging,
+    library=Library(
+        sentence="CrossEncoder",
+        ask=lambda library, item: indexed(
+            [library.predict([(item[0], document)], show_progress_bar=False) for document in item[1]]
+        ),
+        numbers=scores_by_index,
+        cause="the activation",
+    ),
     metrics=(
         Metric(
             "order_agreement",
