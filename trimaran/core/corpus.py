@@ -56,6 +56,8 @@ def readable_texts(texts: Sequence[Text], tokenizer_file: Path) -> tuple[Text, .
     tokenizer = Tokenizer.from_file(str(tokenizer_file))
     model = json.loads(tokenizer.to_str())["model"]
     unknown = tokenizer.token_to_id(model["unk_token"]) if model.get("unk_token") else model.get("unk_id")
+    if unknown is None:
+        return tuple(texts)
     encodings = tokenizer.encode_batch(list(texts))
     return tuple(
         text
