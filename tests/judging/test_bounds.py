@@ -119,4 +119,4 @@ def test_a_kind_breaks_a_mean_by_its_value_and_a_share_by_what_luck_does_not_exp
     flips = [np.r_[np.zeros(count), np.ones(60 - count)] for count in (2, 3)]
     assert [kind_breaks(SHARE, gate, rows, 0.05) for rows in flips] == [False, True]
     limit = Gate("mean_cosine_distance", "<=", LIMIT)
-    assert [kind_breaks(MEAN, limit, np.full(60, value), 0.05) for value in (1.1e-3, 1.3e-3)] == [False, True]
+    assert [kind_breaks(MEAN, limit, np.full(60, value), 0.05) for value in (1.4e-3, 1.6e-3)] == [False, True]

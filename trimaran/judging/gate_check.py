@@ -26,6 +26,9 @@ Verdict = Literal["proven", "not proven", "broken"]
 # A change counts as at most so many times its limit in a mean: one text then cannot hide what the others say. What
 # lies beyond is the business of the gates on tails.
 CAP = 20.0
+# The mean of sixty texts has a standard error of about a tenth. A kind exactly at its limit may lie 2.5 of them above:
+# by its plain value, one of two such kinds would break its gate by luck.
+KIND_SLACK = 1.25
 _POOLED_RESAMPLES, _SEED = 400, 11
 
 
@@ -99,16 +102,18 @@ def gate_check(metric: Metric, gate: Gate, rows: Column, *, alpha: float | None)
 def kind_breaks(metric: Metric, gate: Gate, rows: Column, alpha: float) -> bool:
     """Whether one kind of text breaks the gate.
 
-    Sixty texts prove no share and no tail. So a mean must keep the limit by its value, and of shares and tails a kind
-    breaks its gate where so many texts beyond the limit would be seen with a chance of at most `alpha`, if the limit
-    were kept: 3 of 60 for a share of 1 %.
+    Sixty texts prove no share and no tail. So a mean must keep `KIND_SLACK` times the limit by its value, and of shares
+    and tails a kind breaks its gate where so many texts beyond the limit would be seen with a chance of at most `alpha`,
+    if the limit were kept: 3 of 60 for a share of 1 %.
     """
     from scipy.stats import binom
 
     if not np.isfinite(rows).all():
         return True
     if metric.kind in ("mean", "pooled"):
-        return len(rows) > 0 and not kept(metric.statistic(rows), gate.comparison, gate.limit)
+        perfect = 1.0 if metric.at_least else 0.0
+        slack = KIND_SLACK * abs(gate.limit - perfect)
+        return len(rows) > 0 and abs(metric.statistic(rows) - perfect) > slack
     misses, share = _misses(metric, gate, rows)
     return bool(misses) and float(binom.sf(misses - 1, len(rows), share)) <= alpha
 
