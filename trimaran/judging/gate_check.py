@@ -102,9 +102,9 @@ def gate_check(metric: Metric, gate: Gate, rows: Column, *, alpha: float | None)
 def kind_breaks(metric: Metric, gate: Gate, rows: Column, alpha: float) -> bool:
     """Whether one kind of text breaks the gate.
 
-    Sixty texts prove no share and no tail. So a mean must keep `KIND_SLACK` times the limit by its value, and of shares
-    and tails a kind breaks its gate where so many texts beyond the limit would be seen with a chance of at most `alpha`,
-    if the limit were kept: 3 of 60 for a share of 1 %.
+    Sixty texts prove no share and no tail. So a mean must keep `KIND_SLACK` times the limit by its value. A share or a
+    tail is broken where so many texts beyond the limit would be seen with a chance of at most `alpha`, if the limit were
+    kept: 3 of 60 for a share of 1 %.
     """
     from scipy.stats import binom
 
