@@ -22,6 +22,7 @@ ALPHA = 0.05
 # Of alpha, the part for the items lost; the rest is for the items gained.
 _FOR_LOST = 0.9
 _GRID = 2001
+_CELLS = 4_000_000
 _SEED = 22
 _MOST_NEEDED = 10_000_000
 
@@ -43,7 +44,11 @@ def upper_mean(losses: Column, *, cap: float, alpha: float) -> float:
     variance = (0.25 + ((x - mean) ** 2).cumsum()) / (t + 1)
     bets = np.sqrt(2 * np.log(1 / alpha) / (n * np.r_[0.25, variance[:-1]]))[:, None]
     m = np.linspace(0, 1, _GRID)[1:-1]
-    wealth = np.log1p(-np.minimum(bets, 0.75 / (1 - m)) * (x[:, None] - m)).cumsum(0).max(0)
+    # A part of the grid at a time: all of it would not fit into memory for a hundred thousand texts.
+    parts = np.array_split(m, max(1, n * len(m) // _CELLS))
+    wealth = np.concatenate(
+        [np.log1p(-np.minimum(bets, 0.75 / (1 - part)) * (x[:, None] - part)).cumsum(0).max(0) for part in parts]
+    )
     unrefuted = np.flatnonzero(wealth < np.log(1 / alpha))
     # The truth may lie between two points of the grid.
     above = min(unrefuted[-1] + 1, len(m) - 1) if len(unrefuted) else 0

@@ -103,7 +103,7 @@ def kind_breaks(metric: Metric, gate: Gate, rows: Column, alpha: float) -> bool:
     """Whether one kind of text breaks the gate.
 
     Sixty texts prove no share and no tail. So a mean must keep `KIND_SLACK` times the limit by its value. A share or a
-    tail is broken where so many texts beyond the limit would be seen with a chance of at most `alpha`, if the limit were
+    tail is broken where so many texts beyond the limit would be seen with a chance of at most `alpha` if the limit were
     kept: 3 of 60 for a share of 1 %.
     """
     from scipy.stats import binom
