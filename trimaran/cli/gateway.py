@@ -12,8 +12,8 @@ import typer
 from trimaran.cli.app import app
 from trimaran.cli.options import REPOSITORY, JsonOption
 from trimaran.cli.output import emit
+from trimaran.core.choices import Protocol
 from trimaran.core.errors import UsageError
-from trimaran.serving.client.endpoint import Protocol
 
 gateway_app = typer.Typer(
     invoke_without_command=True,
@@ -143,11 +143,11 @@ def show(keys: KeysOption = None, as_json: JsonOption = False) -> None:
     """
     from trimaran.serving.gateway.keys import read_keys
 
-    found = read_keys(_keys(keys))
+    known = read_keys(_keys(keys))
     if as_json:
-        emit({"keys": [key.model_dump(mode="json", exclude={"sha256"}) for key in found]})
+        emit({"keys": [key.model_dump(mode="json", exclude={"sha256"}) for key in known]})
     else:
-        typer.echo("\n".join(f"{key.name}\t{key.created}" for key in found) or "There is no key.")
+        typer.echo("\n".join(f"{key.name}\t{key.created}" for key in known) or "There is no key.")
 
 
 @key_app.command("remove")
@@ -162,16 +162,16 @@ def remove(name: Annotated[str, typer.Argument(help="The key's name.")], keys: K
     typer.echo(f"Removed {name}.")
 
 
-def _keys(given: Path | None) -> Path:
+def _keys(file: Path | None) -> Path:
     from trimaran.serving.gateway.keys import default_key_file
 
-    return (given or default_key_file()).absolute()
+    return (file or default_key_file()).absolute()
 
 
-def _key_file(given: Path | None) -> Path:
+def _key_file(file: Path | None) -> Path:
     from trimaran.serving.gateway.keys import read_keys
 
-    path = _keys(given)
+    path = _keys(file)
     if not read_keys(path):
         raise UsageError(
             f"There is no key in {path}, so nobody could call.",

@@ -56,6 +56,8 @@ def readable_texts(texts: Sequence[Text], tokenizer_file: Path) -> tuple[Text, .
     tokenizer = Tokenizer.from_file(str(tokenizer_file))
     model = json.loads(tokenizer.to_str())["model"]
     unknown = tokenizer.token_to_id(model["unk_token"]) if model.get("unk_token") else model.get("unk_id")
+    if unknown is None:
+        return tuple(texts)
     encodings = tokenizer.encode_batch(list(texts))
     return tuple(
         text
@@ -151,6 +153,7 @@ def encoder_of(artifact: Artifact) -> TextEncoder:
         pad_id=spec.pad_id,
         pad_type_id=spec.pad_type_id,
         pad_side=spec.pad_side,
+        cut_side=spec.cut_side,
         prompts=spec.prompts,
         default_prompt=spec.default_prompt,
     )

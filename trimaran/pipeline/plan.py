@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +81,7 @@ class DeployPlan:
             "shapes": [str(shape) for shape in self.shapes],
             "threads": self.config.threads,
             "texts": {"calibration": len(self.calibration), "judging": len(self.judging)},
+            **({"targets": list(self.config.target)} if self.config.target else {}),
             "name": self.name,
             "repository": str(self.repository),
             "report": str(self.report),
@@ -95,6 +96,10 @@ class DeployRun:
     plan: DeployPlan
     store: Store
     progress: Progress
+
+    def with_note(self, note: str) -> DeployRun:
+        """The same run, with a further sentence for the report."""
+        return replace(self, plan=replace(self.plan, notes=(*self.plan.notes, note)))
 
 
 def plan_deployment(config: DeployConfig) -> DeployPlan:

@@ -50,18 +50,19 @@ def serve(home: Path) -> Iterator[Callable[..., daemon.Running]]:
 class Load:
     """Callers who never rest; counts what they get and remembers wrong answers and when right ones came."""
 
-    def __init__(self, running: daemon.Running, callers: int = 6) -> None:
+    def __init__(self, running: daemon.Running, callers: int = 6, *, retries: int = 0) -> None:
         self.outcomes: Counter[str] = Counter()
         self.wrong = 0
         self.said: set[str] = set()
         self.right_s = 0.0
         self._ended = threading.Event()
         self._url = f"127.0.0.1:{running.grpc_port}"
+        self._retries = retries
         self._threads = [threading.Thread(target=self._ask) for _ in range(callers)]
 
     def _ask(self) -> None:
         wanted = by_hand(TEXTS)
-        with Client(self._url, retries=0, timeout_s=30) as client:
+        with Client(self._url, retries=self._retries, timeout_s=30) as client:
             while not self._ended.is_set():
                 try:
                     found = client.embed("m", TEXTS)
@@ -174,7 +175,7 @@ def test_what_somebody_unloads_stays_unloaded_and_comes_back_when_loaded(
     repository: Path, serve: Callable[..., daemon.Running]
 ) -> None:
     running = serve(repository, watchdog=WatchdogSettings(canary_s=0.1))
-    address = ("127.0.0.1", running.http_port)
+    address = running.control
     control.unload(address, "m")
     time.sleep(1.0)
     assert "READY" not in [entry.state for entry in control.index(address) if entry.name == "m"]

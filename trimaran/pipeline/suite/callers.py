@@ -67,12 +67,12 @@ class ServerCallers:
 
     def single_stream(self, samples: int, time_s: float, limit_s: float) -> dict[str, Any]:
         try:
-            found = loadgen.single_stream(
+            load = loadgen.single_stream(
                 self._asks(1)[0], texts=len(self._texts), samples=samples, time_s=time_s, limit_s=limit_s
             )
         except ServerError as error:
-            found = Load(elapsed_ns=0, latencies_ns=(), failures=1, dead=str(error))
-        return found.model_dump()
+            load = Load(elapsed_ns=0, latencies_ns=(), failures=1, dead=str(error))
+        return load.model_dump()
 
     def offline(self, callers: int) -> dict[str, Any]:
         return loadgen.offline(self._asks(callers), texts=len(self._texts), passes=1).model_dump()
@@ -99,10 +99,10 @@ class ServerCallers:
 
 
 def triton_caller(url: str, wire: str, model: str, texts: list[Text]) -> Ask:
-    """Asks what a user of the client asks, but nothing is sent twice: a failure is a failure.
+    """Sends what a user of the client sends, but never retries.
 
-    Requests are made ahead and answers are read but not decoded, at Triton as at every other server: what a caller
-    spends on its own numbers is taken from the server on the same machine.
+    Requests are made beforehand, and answers are read but not decoded: callers share the machine with the server, and
+    their own work would slow it down.
     """
     from trimaran.serving.client import Client
 
@@ -118,12 +118,12 @@ def _triton_grpc(url: str, facts: Model, texts: list[Text]) -> Ask:
     from trimaran.serving.client.calls import query
     from trimaran.serving.client.endpoint import CHANNEL_ARGUMENTS, endpoint_of
 
-    place = endpoint_of(url, "grpc", timeout_s=_TIMEOUT_S, concurrency=1, retries=0)
+    endpoint = endpoint_of(url, "grpc", timeout_s=_TIMEOUT_S, concurrency=1, retries=0)
     made = [_grpc_request(facts.name, query(facts, [text])) for text in texts]
     channel = (
-        grpc.secure_channel(place.address, grpc.ssl_channel_credentials(), CHANNEL_ARGUMENTS)
-        if place.secure
-        else grpc.insecure_channel(place.address, CHANNEL_ARGUMENTS)
+        grpc.secure_channel(endpoint.address, grpc.ssl_channel_credentials(), CHANNEL_ARGUMENTS)
+        if endpoint.secure
+        else grpc.insecure_channel(endpoint.address, CHANNEL_ARGUMENTS)
     )
     call = channel.unary_unary(_MODEL_INFER)
 
@@ -131,8 +131,8 @@ def _triton_grpc(url: str, facts: Model, texts: list[Text]) -> Ask:
         try:
             return bytes(call(made[index], timeout=_TIMEOUT_S))
         except grpc.RpcError as error:
-            status, said = str(error.code()), str(error.details())
-            raise failures.from_status(place.address, "grpc", status, said, timeout_s=_TIMEOUT_S) from error
+            status, details = str(error.code()), str(error.details())
+            raise failures.from_status(endpoint.address, "grpc", status, details, timeout_s=_TIMEOUT_S) from error
 
     return ask
 
@@ -181,22 +181,22 @@ def gateway_caller(url: str, model: str, task: str, texts: list[Text], key: str)
 def _poster(url: str) -> Callable[[str, bytes, Mapping[str, str]], bytes]:
     """Posts over one connection that is kept open, and made anew when the server closes it.
 
-    With a parser in C: Python's own client takes five times as long, from the same cores that the server works on.
+    The parser is in C: Python's own client takes five times as long, on the cores that the server works on.
     """
-    place = urlsplit(url if "://" in url else f"http://{url}")
-    link = _Link(place.hostname or "127.0.0.1", place.port, secure=place.scheme == "https")
+    server = urlsplit(url if "://" in url else f"http://{url}")
+    link = _Link(server.hostname or "127.0.0.1", server.port, secure=server.scheme == "https")
 
     def post(path: str, body: bytes, headers: Mapping[str, str]) -> bytes:
-        lines = {"Host": place.netloc, "Content-Length": str(len(body)), **headers}
+        lines = {"Host": server.netloc, "Content-Length": str(len(body)), **headers}
         head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
         try:
-            status, said = link.exchange(f"POST {path} HTTP/1.1\r\n{head}\r\n".encode() + body)
+            status, answer = link.exchange(f"POST {path} HTTP/1.1\r\n{head}\r\n".encode() + body)
         except (OSError, ValueError) as error:
             link.close()
-            raise NotReady(f"No server answers at {place.netloc}: {error}.") from error
+            raise NotReady(f"No server answers at {server.netloc}: {error}.") from error
         if status != http.HTTPStatus.OK:
-            raise RequestFailed(f"{place.netloc} refused the request ({status}): {said[:200].decode()}.")
-        return said
+            raise RequestFailed(f"{server.netloc} refused the request ({status}): {answer[:200].decode()}.")
+        return answer
 
     return post
 
@@ -234,7 +234,7 @@ class _Link:
 
     def on_message_complete(self) -> None:
         self._whole = True
-        # The parser knows it now only: afterwards it is set for the next answer.
+        # Asked here, because the parser is reset for the next answer afterwards.
         self._lasting = self._parser.should_keep_alive()
 
     def close(self) -> None:

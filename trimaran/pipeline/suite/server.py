@@ -27,24 +27,27 @@ from trimaran.serving.triton.server import Server, launch
 
 
 class SuiteServer:
-    """One server at a time, started when first asked for and kept until another candidate's is wanted."""
+    """One server at a time. It is started when it is first needed, and kept until another candidate's is needed."""
 
-    def __init__(self, plan: DeployPlan, given: ServedTarget | None) -> None:
+    def __init__(self, plan: DeployPlan, own: ServedTarget | None) -> None:
         self._plan = plan
-        self._given = replace(given, model=plan.name, task=plan.ref.task) if given else None
+        # The user's own server, if there is one.
+        self._own = replace(own, model=plan.name, task=plan.ref.task) if own else None
         self._folder = tempfile.TemporaryDirectory(prefix="trimaran-suite-")
         self._running: tuple[str, Server] | None = None
         self._recognised: set[str] = set()
 
     def target(self, entry: RaceEntry, expected: Mapping[str, Array], text: Text) -> ServedTarget:
-        """Raises UnavailableError where there is no Triton, ToolError where it does not start, ValidationError where
-        the user's own answers otherwise than this candidate: its figures would stand under the wrong name.
+        """The server that serves this candidate.
+
+        Raises UnavailableError without a Triton, ToolError for one that does not start, and ValidationError if the
+        user's server gives other answers than this candidate: its figures would stand under the wrong name.
         """
-        if self._given:
+        if self._own:
             if entry.name not in self._recognised:
-                recognise(self._given, entry.name, expected, text)
+                recognise(self._own, entry.name, expected, text)
                 self._recognised.add(entry.name)
-            return self._given
+            return self._own
         if self._running is None or self._running[0] != entry.name:
             self.stop()
             self._running = entry.name, launch(self._repository(entry), drain=False)
@@ -67,13 +70,13 @@ class SuiteServer:
         text: Text,
     ) -> ColdStart | None:
         """Triton's start to the first correct answer over gRPC; None when the server is not ours to start."""
-        if self._given:
+        if self._own:
             return None
         self.stop()
         assert isinstance(unit.asked, ColdStartSettings)
         starts: list[ProcessStart] = []
         cut = None
-        wanted = expected
+        reference = expected
         try:
             for _ in range(unit.asked.starts):
                 begun_ns = time.perf_counter_ns()
@@ -81,10 +84,10 @@ class SuiteServer:
                     ready_ns = time.perf_counter_ns()
                     answer = client.query(self._plan.name, [text])
                     elapsed_ns = time.perf_counter_ns() - begun_ns
-                found = comparable(answer)
-                # A task whose served answer is not the engine's own numbers is held to its first start.
-                wanted = wanted if wanted.keys() == found.keys() else found
-                apart = distance(wanted, found)
+                numbers = comparable(answer)
+                # If the served answer has other numbers than the engine, later starts are compared with the first.
+                reference = reference if reference.keys() == numbers.keys() else numbers
+                apart = distance(reference, numbers)
                 parts = {"server and model": ready_ns - begun_ns, "first answer": elapsed_ns - (ready_ns - begun_ns)}
                 starts.append(
                     ProcessStart(elapsed_ns=elapsed_ns, parts_ns=parts, correct=apart <= SAME_ANSWER, distance=apart)
@@ -130,8 +133,8 @@ def recognise(target: ServedTarget, candidate: str, expected: Mapping[str, Array
         return
     wire, url = next(iter(target.urls.items()))
     with Client(url, protocol=wire) as client:
-        found = comparable(client.query(target.model, [text]))
-    if found.keys() == expected.keys() and (apart := distance(expected, found)) > SAME_ANSWER:
+        numbers = comparable(client.query(target.model, [text]))
+    if numbers.keys() == expected.keys() and (apart := distance(expected, numbers)) > SAME_ANSWER:
         raise ValidationError(
             f"{url} does not serve {candidate}: its answer to the first text differs by {apart:.2g}.",
             hint="Serve the candidate that the suite chooses, or name the one that is served with --candidates.",

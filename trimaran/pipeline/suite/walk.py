@@ -1,4 +1,4 @@
-"""Walks the scenarios of a suite at their levels; what each finds is kept as it goes, and a cut run says why."""
+"""Runs the scenarios of a suite. Each result is stored as soon as it is there, and a run that is cut says why."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from trimaran.pipeline.suite.served import run_served, unreached
 from trimaran.pipeline.suite.server import SuiteServer
 from trimaran.runtime.text import Text
 
-TWINS_EFFORT = Effort(rounds=7, minimum_rounds=5, minimum_samples=10, minimum_time_s=0.2, budget_s=25.0)
+TWINS_EFFORT = Effort(rounds=7, minimum_rounds=6, minimum_samples=10, minimum_time_s=0.2, budget_s=25.0)
 
 
 class Walk:
-    """The scenarios of one suite over one set of contenders and texts; `graph` is the model's own, in fp32."""
+    """The scenarios of one suite over one set of contenders and texts. `graph` is the exported fp32 graph."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Walk:
                 running = "the ceiling of the matrix products"
                 state = self._kept(state.model_copy(update={"ceilings": self._ceilings(progress)}))
             with board.shown():
-                # In-process first: a server that idles beside them would not be the same machine.
+                # In-process scenarios come first, because an idle server beside them takes cores and memory.
                 for unit in sorted(self._suite.units, key=lambda unit: unit.at == "served"):
                     running = unit.title
                     state = self._unit(unit, state, board)
@@ -81,7 +81,7 @@ class Walk:
             self._server.close()
         if dead := _stopped(state):
             self._cut(state, dead)
-        cuts = [f"{title_of(result)}: {result.cut}" for found in state.found for result in found.results if result.cut]
+        cuts = [f"{title_of(result)}: {result.cut}" for kept in state.found for result in kept.results if result.cut]
         if cuts:
             self._cut(state, ToolError(f"{len(cuts)} results did not get to their end. {cuts[0]}"))
         forget(self._plan.report)
@@ -92,17 +92,17 @@ class Walk:
             board.end(unit, kept.results, kept=True)
             return state
         board.begin(unit)
-        entries = self._wanted(unit)
+        entries = self._entries_of(unit)
         if unit.at == "served":
             able = (entry for entry in entries if entry.artifact.format != "torch")
-            found = [result for entry in able if (result := self._served(unit, entry, board))]
+            measured = [result for entry in able if (result := self._served(unit, entry, board))]
         else:
             run = run_footprint if unit.asked.scenario in MAKERS else run_in_process
-            found = run(unit, entries, self._probes, step=board.step(unit))
-        board.end(unit, found)
-        return self._kept(state.having(unit, tuple(found)))
+            measured = run(unit, entries, self._probes, step=board.step(unit))
+        board.end(unit, measured)
+        return self._kept(state.having(unit, tuple(measured)))
 
-    def _wanted(self, unit: SuiteUnit) -> list[RaceEntry]:
+    def _entries_of(self, unit: SuiteUnit) -> list[RaceEntry]:
         named = [entry for name in unit.asked.candidates for entry in self._entries.get(name, ())]
         return list({entry.name: entry for entry in named}.values())
 
@@ -128,18 +128,18 @@ class Walk:
         return check
 
     def _ceilings(self, progress: Progress) -> tuple[Ceiling, ...]:
-        """None where the graph does not tell its products: the report then says why."""
-        found: list[Ceiling] = []
+        """None if the matrix products cannot be read from the graph; the report then says why."""
+        ceilings: list[Ceiling] = []
         with progress.stage("ceiling") as step:
             try:
                 for shape in self._plan.shapes:
-                    step.advance(len(found), len(self._plan.shapes), f"bare products at {shape}")
-                    found.append(measure_ceiling(self._graph, shape, threads=self._probes.threads))
+                    step.advance(len(ceilings), len(self._plan.shapes), f"bare products at {shape}")
+                    ceilings.append(measure_ceiling(self._graph, shape, threads=self._probes.threads))
             except TrimaranError as error:
                 self._unlimited = (f"The ceiling was not measured: {error}",)
                 return ()
-            step.outcome(f"bare matrix products at {len(found)} shapes")
-        return tuple(found)
+            step.outcome(f"bare matrix products at {len(ceilings)} shapes")
+        return tuple(ceilings)
 
     def _served(self, unit: SuiteUnit, entry: RaceEntry, board: SuiteBoard) -> ScenarioResult | None:
         head = {
@@ -168,8 +168,8 @@ class Walk:
         raise error
 
     def _written(self, state: SuiteState, *, cut: str | None) -> tuple[Report, Mapping[str, Path]]:
-        found = [kept for unit in self._suite.units if (kept := state.of(unit))]
-        scenarios = tuple(result for kept in found for result in kept.results)
+        done = [kept for unit in self._suite.units if (kept := state.of(unit))]
+        scenarios = tuple(result for kept in done for result in kept.results)
         noise = (uneven(scenarios), noticed(self._watch.others_share(), during="the scenarios"))
         report = self._report.model_copy(
             update={
@@ -191,9 +191,9 @@ class Walk:
 
 
 def _stopped(state: SuiteState) -> ServerError | None:
-    """The error of a server that died: the scenarios after it would only die too."""
-    for found in state.found:
-        for result in found.results:
+    """The error of a server that died. The scenarios after it would fail too."""
+    for kept in state.found:
+        for result in kept.results:
             if result.cut_by == "server":
                 return ServerError(f"{title_of(result)}: {result.cut}")
     return None
