@@ -104,8 +104,12 @@ def test_every_stage_works_by_itself(minilm: World) -> None:
     assert [name.rsplit("-", 1)[0] for name in shown["lineage"]] == [
         "onnxruntime-int8-dynamic", "fused", "export", "reference",
     ]  # fmt: skip
-    laid = trimaran_json("repository", "lay-out", made, "-o", folder / "other", "--name", "quick", home=home)
+    other = folder / "other"
+    refused = trimaran("repository", "lay-out", made, "-o", other, "--name", "quick", home=home)
+    assert refused.returncode == 4 and "never judged" in refused.stderr and "--unproven" in refused.stderr
+    laid = trimaran_json("repository", "lay-out", made, "-o", other, "--name", "quick", "--unproven", home=home)
     assert laid["version"] == 1
+    assert trimaran_json("repository", "check", other, home=home)["unproven"] == ["quick version 1"]
 
 
 def test_the_fused_graph_has_its_receipt(minilm: World) -> None:

@@ -18,6 +18,7 @@ from trimaran.cli.options import (
 from trimaran.cli.output import emit
 
 if TYPE_CHECKING:
+    from trimaran.model_repository.versions import ModelVersions
     from trimaran.pipeline.promote import Promoted
 
 VersionArgument = Annotated[int, typer.Argument(min=1, help="The version's number, as `trimaran list` shows it.")]
@@ -40,7 +41,7 @@ def list_command(repository: RepositoryOption = REPOSITORY, as_json: JsonOption 
         emit({"repository": str(repository), "models": [model.model_dump(mode="json") for model in models]})
         return
     for model in models:
-        versions = ", ".join(f"[{v}]" if v in model.served else str(v) for v in model.versions) or "no version"
+        versions = ", ".join(_shown(version, model) for version in model.versions) or "no version"
         kind = model.task or "tensors, loaded on demand"
         typer.echo(f"{model.name}\t{versions}\t{kind}{', promoted' if model.previous else ''}")
 
@@ -128,6 +129,11 @@ def verify(
             typer.echo(f"{model.name}\t{model.rows} requests\t{'; '.join(map(str, model.checks))}")
     for model in verified:
         require_faithful(model)
+
+
+def _shown(version: int, model: ModelVersions) -> str:
+    number = f"[{version}]" if version in model.served else str(version)
+    return f"{number} unproven" if version in model.unproven else number
 
 
 def _print(promoted: Promoted, as_json: bool) -> None:

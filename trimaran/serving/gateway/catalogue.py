@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from trimaran.core.errors import Overloaded, TrimaranError
+from trimaran.core.model_config import PROOF, UNPROVEN
 from trimaran.serving.client import AsyncClient, Model
 from trimaran.serving.gateway.refusals import invalid, model_not_found, not_ready
 from trimaran.serving.gateway.vocabulary import Vocabulary, tokenizer_file
@@ -45,6 +46,8 @@ class ServedModel:
     # The most texts that one request to Triton holds.
     batch: int
     vocabulary: Vocabulary
+    # Laid out without a proof.
+    unproven: bool = False
 
 
 class Catalogue:
@@ -142,7 +145,8 @@ class Catalogue:
         except (OSError, ValueError, KeyError) as error:
             log.warning("Model %s is not offered: its tokenizer in %s cannot be read (%s).", name, folder, error)
             return None
-        return ServedModel(name, model.task, version, created, model.max_batch_size, vocabulary)
+        unproven = model.parameters.get(PROOF) == UNPROVEN
+        return ServedModel(name, model.task, version, created, model.max_batch_size, vocabulary, unproven)
 
     async def _refresh_if_old(self) -> None:
         """A model may have come a moment ago, but names that do not exist must not cause work."""
