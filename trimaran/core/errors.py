@@ -158,6 +158,8 @@ class NotReady(ServerError):
     status: int | None = None
     # Whether the request may have reached the server.
     sent: bool | None = None
+    # Whether the model is being loaded again, so that it will be there in a moment.
+    reloading: bool | None = None
 
 
 @dataclass(eq=False, kw_only=True)

@@ -15,6 +15,7 @@ from trimaran.core.backends import backend, open_session
 from trimaran.core.choices import Rows
 from trimaran.core.config_pbtxt import CONFIG_FILE
 from trimaran.core.corpus import encoder_of
+from trimaran.core.digests import require_undamaged
 from trimaran.core.environment import usable_cores
 from trimaran.core.errors import UnavailableError, UsageError
 from trimaran.core.serving_json import BLS, SERVING_FILE, read_serving
@@ -147,6 +148,7 @@ def _open_model(answering: Answering, close: Callable[[], None]) -> OpenModel:
 
 
 def _of_version(version: Path) -> Source:
+    require_undamaged(version)
     return Source(version, read_serving(version).rows, f"as {version.parent.name} version {version.name} is served")
 
 
