@@ -14,7 +14,8 @@ from tokenizers import Tokenizer, processors
 
 from tests.attacks.tokenizers_of_every_kind import KINDS
 from tests.tiny import tiny_serving, tiny_tokenizer
-from trimaran.runtime.text import TextCutter, TextEncoder
+from trimaran.runtime.cutting import TextCutter
+from trimaran.runtime.text import TextEncoder
 from trimaran.serving.client import calls
 from trimaran.serving.gateway.admission import RateLimiter
 from trimaran.serving.gateway.call import Call
@@ -165,3 +166,12 @@ def _vocabulary(folder: Path) -> Vocabulary:
     tiny_tokenizer(folder / "tokenizer.json")
     tiny_serving(folder)
     return Vocabulary(folder)
+
+
+def test_nothing_is_cut_where_truncation_keeps_the_end_of_a_text(tmp_path: Path) -> None:
+    path = _saved("WordPiece", tmp_path / "tokenizer.json")
+    reader = TextEncoder(str(path), inputs=("input_ids",), minimum=1, maximum=8, pad_id=0, cut_side="left")
+    whole = Tokenizer.from_file(str(path))
+    whole.enable_truncation(max_length=8, direction="left")
+    text = "a b c " * 500 + "d e"
+    assert reader.encodings([text])[0].ids == whole.encode(text).ids

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import re
+import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from .cutting import TextCutter, encoded_batch
 
 Array = npt.NDArray[Any]
 Infer = Callable[[Mapping[str, Array]], Mapping[str, Array]]
@@ -60,86 +61,6 @@ class Row(NamedTuple):
     type_ids: Sequence[int]
 
 
-# Pre-tokenizers and normalizers that look only at neighbouring characters: a cut changes only the words beside it.
-# `Replace` is checked by its pattern.
-_LOCAL = {
-    "BertPreTokenizer", "ByteLevel", "CharDelimiterSplit", "Digits", "Metaspace", "Punctuation", "Whitespace",
-    "WhitespaceSplit", "BertNormalizer", "Lowercase", "NFC", "NFD", "NFKC", "NFKD", "Nmt", "Precompiled", "Prepend",
-    "Replace", "Strip", "StripAccents",
-}  # fmt: skip
-_RUN_OF_SPACES = re.compile(r"(\\s| )(\+|\{\d+,\})")
-_CHARACTERS_A_TOKEN = 8  # tried for each token that is needed; English takes four or five
-_WORDS_BESIDE_A_CUT = 3  # may be read differently without the characters behind the cut
-
-
-class TextCutter:
-    """Cuts long texts before they are tokenised, without a change to their first tokens.
-
-    A token can span any number of characters, such as an unknown word or removed accents. So the beginning of a text is
-    tokenised to see how many tokens it has. A cut changes only the words beside it: the tokens of earlier words are
-    those of the whole text. A text whose beginning has too few of them stays whole.
-    """
-
-    def __init__(self, tokenizer: Any) -> None:
-        self._tokenizer = tokenizer
-        components = _components(tokenizer.normalizer) + _components(tokenizer.pre_tokenizer)
-        patterns = [component["pattern"] for component in components if component["type"] == "Replace"]
-        self._is_local = {component["type"] for component in components} <= _LOCAL and all(
-            "String" in pattern or _RUN_OF_SPACES.fullmatch(pattern["Regex"]) for pattern in patterns
-        )
-        # A cut through an added token, or through what is replaced, leaves at most one word for each character.
-        spans = [token.content for token in tokenizer.get_added_tokens_decoder().values()]
-        spans += [pattern.get("String", "") for pattern in patterns]
-        self._words_at_cut = _WORDS_BESIDE_A_CUT + max(map(len, spans), default=0)
-
-    def beginnings(self, texts: Sequence[str], tokens: int) -> list[str]:
-        """The texts, long ones cut. A cut text has the same first `tokens` tokens as the whole text, and more."""
-        cut = list(texts)
-        for size in (_CHARACTERS_A_TOKEN * tokens, 8 * _CHARACTERS_A_TOKEN * tokens) if self._is_local else ():
-            long = [index for index, text in enumerate(cut) if len(text) == len(texts[index]) > 2 * size]
-            prefixes = [texts[index][:size] for index in long]
-            for index, prefix, parts in zip(long, prefixes, self.encodings(prefixes), strict=True):
-                if self._settled(parts, prefix) > tokens:
-                    cut[index] = prefix
-        return cut
-
-    def encodings(self, texts: Sequence[str]) -> list[list[Any]]:
-        """Each text's encoding without special tokens, with what the tokenizer's own truncation cut off."""
-        found = encoded_batch(self._tokenizer.encode_batch, texts, add_special_tokens=False)
-        return [[encoding, *encoding.overflowing] for encoding in found]
-
-    def count(self, text: str) -> int:
-        """The tokens of a whole text, without special ones."""
-        return sum(len(part.ids) for part in self.encodings([text])[0])
-
-    def _settled(self, parts: Sequence[Any], text: str) -> int:
-        """The number of tokens that do not depend on the characters behind this text."""
-        words = [word for part in parts for word in part.word_ids]
-        offsets = [offset for part in parts for offset in part.offsets]
-        settled: int = sum(word <= words[-1] - self._words_at_cut for word in words)
-        # An added token behind the cut may swallow the spaces before it.
-        while settled and not text[slice(*offsets[settled - 1])].strip():
-            settled -= 1
-        return settled
-
-
-def encoded_batch(encode: Callable[..., Any], texts: Sequence[Any], **options: Any) -> list[Any]:
-    """Raises ValueError where the tokenizer panics, which is no Exception: it would end the whole batch."""
-    try:
-        return list(encode(list(texts), **options))
-    except BaseException as error:
-        if isinstance(error, Exception | KeyboardInterrupt | SystemExit):
-            raise
-        raise ValueError("The tokenizer cannot read this text.") from error
-
-
-def _components(part: Any) -> list[dict[str, Any]]:
-    """A normalizer or pre-tokenizer as its file describes it; those of a sequence one by one."""
-    described = part if isinstance(part, dict) else json.loads(part.__getstate__()) if part else {}
-    parts = described.get("normalizers") or described.get("pretokenizers") or ()
-    return [found for inner in parts for found in _components(inner)] or [described] * bool(described)
-
-
 class TextEncoder:
     """Tokenises with Hugging Face `tokenizers` and builds the engine's inputs."""
 
@@ -153,6 +74,7 @@ class TextEncoder:
         pad_id: int,
         pad_type_id: int = 0,
         pad_side: str = "right",
+        cut_side: str = "right",
         prompts: Mapping[str, str] | None = None,
         default_prompt: str = "",
     ) -> None:
@@ -160,46 +82,51 @@ class TextEncoder:
 
         self._tokenizer = Tokenizer.from_file(tokenizer_file)
         self._tokenizer.no_padding()
-        self._tokenizer.enable_truncation(max_length=maximum)
+        self._cut_side = cut_side
+        self._tokenizer.enable_truncation(max_length=maximum, direction=cut_side)
         self._cutter = TextCutter(self._tokenizer)
         self._inputs = tuple(inputs)
         self._minimum, self._maximum = minimum, maximum
         self._pad_id, self._pad_type_id, self._pad_left = pad_id, pad_type_id, pad_side == "left"
         self._prompts, self._default_prompt = dict(prompts or {}), default_prompt
+        self._truncated: list[bool] | None = None
+
+    @contextlib.contextmanager
+    def noting_truncated(self) -> Iterator[list[bool]]:
+        """While the block runs, the list gets an entry for each row that is encoded: whether a text of it was cut."""
+        self._truncated = []
+        try:
+            yield self._truncated
+        finally:
+            self._truncated = None
+
+    def _noted(self, encodings: list[Any], *, whole: bool = False) -> list[Any]:
+        """The same encodings. With `whole`, they are one text in several windows, of which nothing is lost."""
+        if self._truncated is not None and whole:
+            self._truncated.append(False)
+        elif self._truncated is not None:
+            # An encoding has its overflow as further encodings, which are slow to ask for.
+            self._truncated.extend(len(row) >= self._maximum and bool(row.overflowing) for row in encodings)
+        return encodings
 
     def rows(self, texts: Sequence[Text], *, prompt: str | None = None) -> list[Row]:
         return [Row(found.ids, found.type_ids) for found in self.encodings(texts, prompt=prompt)]
 
-    def encodings(self, texts: Sequence[Text], *, prompt: str | None = None) -> list[Any]:
+    def encodings(self, texts: Sequence[Text], *, prompt: str | None = None, always_pairs: bool = False) -> list[Any]:
         """The tokenizer's own encodings: ids, tokens, character offsets, special tokens, words, sequence ids.
 
         The words of the prompt stand before every text: of the named one, else of the model's default, which most
-        models do not have. A pair with an empty second text is a single text, as transformers reads it. Raises
-        ValueError for a prompt that the model does not have.
+        models do not have. A pair with an empty second text is a single text, as transformers' pipelines read it, but
+        with `always_pairs`, as a list of pairs is read. Raises ValueError for a prompt that the model does not have.
         """
         if words := prompt_words(self._prompts, self._default_prompt, prompt):
             texts = [prompted(text, words) for text in texts]
-        given = [text[0] if isinstance(text, tuple) and not text[1] else text for text in texts]
-        return encoded_batch(self._tokenizer.encode_batch, self._cut(given))
+        single = not always_pairs
+        given = [text[0] if single and isinstance(text, tuple) and not text[1] else text for text in texts]
+        return self._noted(self._encoded(given))
 
-    def _cut(self, texts: Sequence[Text]) -> list[Text]:
-        """Long texts without what truncation drops anyway; of a pair it drops tokens of the longer text first."""
-        parts = [part for text in texts for part in ((text,) if isinstance(text, str) else text)]
-        if max(map(len, parts), default=0) <= 2 * _CHARACTERS_A_TOKEN * self._maximum:
-            return list(texts)
-        short = iter(self._cutter.beginnings(parts, self._maximum))
-        shorter: list[Text] = [next(short) if isinstance(text, str) else (next(short), next(short)) for text in texts]
-        if (self._maximum - self._tokenizer.num_special_tokens_to_add(is_pair=True)) % 2 == 0:
-            return shorter
-        # An odd token goes to the longer text, which is left whole where it might not stay the longer one.
-        for index, (text, beginning) in enumerate(zip(texts, shorter, strict=True)):
-            if isinstance(text, str) or beginning == text:
-                continue
-            whole = [part for part, cut in zip(text, beginning, strict=True) if len(part) == len(cut)]
-            if not whole or self._cutter.count(whole[0]) > self._maximum:
-                second_is_longer = self._cutter.count(text[0]) <= self._cutter.count(text[1])
-                shorter[index] = (beginning[0], text[1]) if second_is_longer else (text[0], beginning[1])
-        return shorter
+    def _encoded(self, texts: Sequence[Text]) -> list[Any]:
+        return encoded_batch(self._tokenizer.encode_batch, self._cutter.cut(texts, self._maximum))
 
     @property
     def context_id(self) -> int:
@@ -209,7 +136,7 @@ class TextEncoder:
     def pieces(self, text: str, *, stride: int | None = None) -> list[Any]:
         """Encodings of one text: cut at the longest sequence, or whole in pieces that overlap by `stride` tokens."""
         if stride is None:
-            return encoded_batch(self._tokenizer.encode_batch, self._cut([text]))
+            return self._noted(self._encoded([text]))
         return self._overflowing((text,), stride=min(stride, self._maximum // 2), strategy="longest_first")
 
     def windows(self, question: str, context: str, *, stride: int) -> list[Any]:
@@ -218,7 +145,7 @@ class TextEncoder:
         [short] = self._cutter.beginnings([question], self._maximum)
         room = (
             self._maximum
-            - len(encoded_batch(self._tokenizer.encode_batch, [short], add_special_tokens=False)[0].ids)
+            - len(encoded_batch(self._tokenizer.encode_batch, [short], add_special_tokens=False)[0])
             - special
         )
         if room < 1:
@@ -229,21 +156,19 @@ class TextEncoder:
 
     def premise_rows(self, premise: str, hypotheses: Sequence[str]) -> list[Row]:
         """Pairs of which only the premise is cut: a hypothesis must be read whole."""
-        self._tokenizer.enable_truncation(self._maximum, strategy="only_first")
+        self._tokenizer.enable_truncation(self._maximum, strategy="only_first", direction=self._cut_side)
         try:
             return self.rows([(premise, hypothesis) for hypothesis in hypotheses])
         finally:
-            self._tokenizer.enable_truncation(max_length=self._maximum)
+            self._tokenizer.enable_truncation(max_length=self._maximum, direction=self._cut_side)
 
     def _overflowing(self, texts: Sequence[str], *, stride: int, strategy: str) -> list[Any]:
-        self._tokenizer.enable_truncation(self._maximum, stride=stride, strategy=strategy)
+        self._tokenizer.enable_truncation(self._maximum, stride=stride, strategy=strategy, direction=self._cut_side)
         try:
-            [first] = encoded_batch(
-                self._tokenizer.encode_batch, [texts[0] if len(texts) == 1 else (texts[0], texts[1])]
-            )
+            [first] = encoded_batch(self._tokenizer.encode_batch, [tuple(texts) if len(texts) > 1 else texts[0]])
         finally:
-            self._tokenizer.enable_truncation(max_length=self._maximum)
-        return [first, *first.overflowing]
+            self._tokenizer.enable_truncation(max_length=self._maximum, direction=self._cut_side)
+        return self._noted([first, *first.overflowing], whole=True)
 
     def batch(self, rows: Sequence[Row], *, length: int = 0) -> dict[str, Array]:
         """The engine's inputs for these rows, padded to the longest of them, or to `length` within the profile."""

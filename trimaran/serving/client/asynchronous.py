@@ -8,9 +8,10 @@ from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
-from trimaran.serving.client import endpoint as endpoints
+from trimaran.core import choices
 from trimaran.serving.client import given
 from trimaran.serving.client.core import ClientCore
+from trimaran.serving.client.endpoint import endpoint_of
 from trimaran.serving.client.triton_channel import TritonChannel
 
 Result = TypeVar("Result")
@@ -75,12 +76,12 @@ class AsyncClient(ClientCore):
         self,
         url: str = "",
         *,
-        protocol: endpoints.Protocol = "grpc",
+        protocol: choices.Protocol = "grpc",
         timeout_s: float = 60.0,
         concurrency: int = 8,
         retries: int = 4,
     ) -> None:
-        endpoint = endpoints.endpoint_of(url, protocol, timeout_s=timeout_s, concurrency=concurrency, retries=retries)
+        endpoint = endpoint_of(url, protocol, timeout_s=timeout_s, concurrency=concurrency, retries=retries)
         super().__init__(endpoint, TritonChannel(endpoint, for_asyncio=True), AsyncioDriver(Slots(concurrency)))
 
     def using(

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trimaran.core.serving_json import read_serving
-from trimaran.runtime.text import Text, TextCutter, encoded_batch, prompt_words, prompted
+from trimaran.runtime.cutting import TextCutter, encoded_batch
+from trimaran.runtime.text import Text, prompt_words, prompted
 from trimaran.serving.gateway.refusals import invalid
 
 TOKENIZER_FILE = "tokenizer.json"
@@ -50,6 +51,7 @@ class Vocabulary:
         self.longest = serving.profile.sequence.maximum
         self.prompts = serving.tokenizer.prompts
         self._default_prompt = serving.tokenizer.default_prompt
+        self._reads_the_end = serving.tokenizer.cut_side == "left"
 
     def count(self, texts: Sequence[Text], *, most: int, whole: bool = False, prompt: str | None = None) -> TokenCount:
         """Counts what the model reads, with its default prompt or the named one. With `whole`, it reads long texts to
@@ -74,7 +76,7 @@ class Vocabulary:
     def _read_part(self, texts: Sequence[Text], *, whole: bool) -> list[Text]:
         """What is tokenised of each text. A pair whose second part is empty is encoded as a single text."""
         inputs = [text[0] if isinstance(text, tuple) and not text[1] else text for text in texts]
-        if whole:
+        if whole or self._reads_the_end:
             return inputs
         parts = [part for text in inputs for part in ((text,) if isinstance(text, str) else text)]
         cut = iter(self._cutter.beginnings(parts, self.longest))
