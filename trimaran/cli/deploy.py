@@ -10,6 +10,10 @@ import typer
 
 from trimaran.cli.app import app
 from trimaran.cli.options import (
+    THE_CANDIDATES,
+    THE_MODEL,
+    THE_PROOF,
+    THE_RUN,
     BatchOption,
     BudgetOption,
     CandidatesOption,
@@ -52,27 +56,41 @@ if TYPE_CHECKING:
 def deploy(
     context: typer.Context,
     model: ModelOption = None,
-    task: TaskOption = None,
     output: Annotated[str | None, typer.Option("-o", "--output", help="The model repository to add to.")] = None,
     name: NameOption = None,
-    objective: Annotated[Objective | None, typer.Option("--objective", help="What the fastest means.")] = None,
+    fidelity: FidelityOption = "strict",
+    quick: Annotated[
+        bool | None, typer.Option("--quick", help="No INT8 search and a short race; proven all the same.")
+    ] = None,
+    task: TaskOption = None,
+    objective: Annotated[
+        Objective | None, typer.Option("--objective", help="What the fastest means.", rich_help_panel=THE_CANDIDATES)
+    ] = None,
     batch: BatchOption = None,
     sequence: SequenceOption = None,
     threads: ThreadsOption = None,
-    fidelity: FidelityOption = "strict",
     gates: GateOption = None,
     candidates: CandidatesOption = None,
     calibration: Annotated[
-        str | None, typer.Option("--calibration", help="Texts for INT8: .txt (one a line), .jsonl, .tsv or .parquet.")
+        str | None,
+        typer.Option(
+            "--calibration",
+            help="Texts for INT8: .txt (one a line), .jsonl, .tsv or .parquet.",
+            rich_help_panel=THE_CANDIDATES,
+        ),
     ] = None,
     budget: BudgetOption = None,
     judging: Annotated[
-        str | None, typer.Option("--judging", help="Text file, one a line, to judge fidelity on.")
+        str | None,
+        typer.Option("--judging", help="Text file, one a line, to judge fidelity on.", rich_help_panel=THE_PROOF),
     ] = None,
     data: DataOption = None,
     metric: MetricOption = None,
     report: ReportOption = None,
-    config: Annotated[Path | None, typer.Option("--config", help="TOML file with the same keys as the flags.")] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", help="TOML file with the same keys as the flags.", rich_help_panel=THE_RUN),
+    ] = None,
     family: FamilyOption = None,
     module: ModuleOption = None,
     pooling: PoolingOption = None,
@@ -82,17 +100,30 @@ def deploy(
     normalize: NormalizeOption = None,
     exporter: ExporterOption = None,
     hub: HubOption = None,
-    revision: Annotated[str | None, typer.Option("--revision", help="Revision of a hub id.")] = None,
+    revision: Annotated[
+        str | None, typer.Option("--revision", help="Revision of a hub id.", rich_help_panel=THE_MODEL)
+    ] = None,
     allow_partial_fusion: Annotated[
-        bool | None, typer.Option("--allow-partial-fusion", help="Record a fusion shortfall instead of failing.")
+        bool | None,
+        typer.Option(
+            "--allow-partial-fusion",
+            help="Record a fusion shortfall instead of failing.",
+            rich_help_panel=THE_CANDIDATES,
+        ),
     ] = None,
     serve_check: Annotated[
         bool | None,
-        typer.Option("--serve-check/--no-serve-check", help="Serve the winner once and check its answers."),
+        typer.Option(
+            "--serve-check/--no-serve-check",
+            help="Serve the winner once and check its answers.",
+            rich_help_panel=THE_PROOF,
+        ),
     ] = None,
     store: StoreOption = None,
     force: ForceOption = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the plan and stop.", rich_help_panel=THE_RUN)
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Walk the whole line: export, make the candidates, prove and measure them, lay out the fastest true one.
@@ -134,6 +165,10 @@ def _print_plan(plan: DeployPlan, as_json: bool) -> None:
 def _print_result(result: DeployResult) -> None:
     print_summary(result.report)
     deployment = result.deployment
+    if result.unchanged:
+        typer.echo(
+            f"Unchanged: version {deployment.version} was made by the same deployment. --force repeats it.", err=True
+        )
     lines = {
         "Report": result.report_paths["html"],
         "Repository": f"{deployment.repository} ({deployment.name}, version {deployment.version})",
