@@ -13,9 +13,9 @@ from importlib import metadata
 from pathlib import Path
 
 import trimaran.runtime
-from trimaran.core.errors import UnavailableError
+from trimaran.core.errors import UnavailableError, install_hint
 
-HINT = "pip install 'trimaran[triton]' -c constraints.txt"
+HINT = install_hint("triton")
 PYTHON_BASED = ("onnxruntime", "openvino")
 _RUNTIME = Path(trimaran.runtime.__file__).parent
 
