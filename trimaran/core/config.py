@@ -67,6 +67,8 @@ class DeployConfig(Frozen):
     hub: bool = False
     revision: str | None = None
     allow_partial_fusion: bool = False
+    # No searched candidates unless they are named, and a short race.
+    quick: bool = False
     serve_check: bool = True
     force: bool = False
 
