@@ -42,7 +42,7 @@ def test_the_same_deployment_changes_nothing_and_another_adds_a_version(
     shown = capsys.readouterr().err
     # Every stage is numbered, and as many come as were announced.
     numbers = {line[1:].split("]")[0] for line in shown.splitlines() if line.startswith("[")}
-    assert numbers == {f"{number} of 7" for number in range(1, 8)}
+    assert numbers == {f"{number} of 8" for number in range(1, 9)}
     assert not first.unchanged and trimaran.load(first.folder).encode("one text").shape == (32,)
 
     again = trimaran.deploy(model, **settings)

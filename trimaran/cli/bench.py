@@ -11,6 +11,7 @@ import typer
 from trimaran.cli.app import app
 from trimaran.cli.options import (
     BatchOption,
+    BusyOkOption,
     CandidatesOption,
     DataOption,
     FamilyOption,
@@ -27,6 +28,7 @@ from trimaran.cli.options import (
     StoreOption,
     TaskOption,
     ThreadsOption,
+    WaitQuietOption,
     deploy_flags,
     open_store,
     progress_on_stderr,
@@ -87,6 +89,8 @@ def bench(
     hub: HubOption = None,
     report: ReportOption = None,
     store: StoreOption = None,
+    wait_quiet: WaitQuietOption = False,
+    busy_ok: BusyOkOption = False,
     force: ForceOption = False,
     as_json: JsonOption = False,
 ) -> None:

@@ -37,6 +37,22 @@ StoreOption = Annotated[
 ForceOption = Annotated[
     bool, typer.Option("--force", help="Make anew what the store already has.", rich_help_panel=THE_RUN)
 ]
+WaitQuietOption = Annotated[
+    bool,
+    typer.Option(
+        "--wait-quiet",
+        help="Measure again, when the machine is quiet, what other work disturbed.",
+        rich_help_panel=THE_RUN,
+    ),
+]
+BusyOkOption = Annotated[
+    bool,
+    typer.Option(
+        "--busy-ok",
+        help="Measure although other work runs; the report says how much of it there was.",
+        rich_help_panel=THE_RUN,
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
 ThreadsOption = Annotated[
     int | None,

@@ -58,8 +58,9 @@ def query(
     with Client(url or live_url(name, protocol), protocol=protocol, timeout_s=timeout_s) as client:
         outputs = client.model(name).outputs
         asked, answers = ask(client, name, arguments, labels or [], prompt=prompt, top_k=top_k)
+        truncated = client.truncated_texts
     if as_json:
-        emit({"name": name, "answers": _plain(answers)})
+        emit({"name": name, "answers": _plain(answers), "truncated_texts": truncated})
         return
     for text, answer in zip(asked, answers, strict=True):
         if {"ENTITIES", "ANSWERS", "FILLINGS"} & set(outputs):

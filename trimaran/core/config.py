@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -21,6 +22,9 @@ UNSTATED_SEQUENCE = 256
 # Models that read thousands of tokens are deployed for this many unless --sequence asks for more: the proof runs the
 # largest batch at the longest sequence, and attention grows with its square.
 LONGEST_BY_DEFAULT = 512
+# Set to 1, it is as if every command had --busy-ok: for machines that are never quiet, such as those that run tests.
+BUSY_OK_VARIABLE = "TRIMARAN_BUSY_OK"
+Target = Annotated[str, Field(pattern=r"^[0-9]{1,2}\.[0-9]$")]
 
 
 def _split_names(value: Any) -> Any:
@@ -64,12 +68,18 @@ class DeployConfig(Frozen):
     data: str | None = None
     metric: LabelMetric | None = None
     report: str | None = None
+    # Compute capabilities of GPUs that are not here, such as 8.6: the model is then prepared for them.
+    target: Annotated[tuple[Target, ...], BeforeValidator(_split_names)] = ()
     hub: bool = False
     revision: str | None = None
     allow_partial_fusion: bool = False
     # No searched candidates unless they are named, and a short race.
     quick: bool = False
     serve_check: bool = True
+    # Measure speed although other work runs, and say so; else a busy machine is "not measured".
+    busy_ok: bool = Field(default_factory=lambda: os.environ.get(BUSY_OK_VARIABLE) == "1")
+    # Measure again, when the machine is quiet, what other work disturbed.
+    wait_quiet: bool = False
     force: bool = False
 
     def pooling_changes(self) -> dict[str, Any]:

@@ -127,6 +127,17 @@ class ShapeProfile(Frozen):
         return max(self.sequence.minimum, min(sequence, self.sequence.maximum))
 
 
+def profile_shapes(signature: Signature, profile: ShapeProfile) -> dict[str, list[list[int]]]:
+    """Return the minimum, typical and maximum shape of every input, as TensorRT takes them."""
+    return {
+        spec.name: [
+            list(spec.concrete({"batch": getattr(profile.batch, which), "sequence": getattr(profile.sequence, which)}))
+            for which in ("minimum", "typical", "maximum")
+        ]
+        for spec in signature.inputs
+    }
+
+
 PoolingMode = Literal["mean", "cls", "max", "mean-sqrt-length", "weighted-mean", "last-token"]
 Activation = Literal["softmax", "sigmoid", "none"]
 
@@ -209,6 +220,8 @@ class TokenizerSpec(Frozen):
     pad_id: int
     pad_type_id: int = 0
     pad_side: Literal["right", "left"] = "right"
+    # The end of a too long text that is cut off.
+    cut_side: Literal["right", "left"] = "right"
     inputs: tuple[str, ...]
     # Words to put before a text, by name, and the name of those that are put there unasked ("" for none).
     prompts: dict[str, str] = {}

@@ -93,7 +93,7 @@ def write_traced(
     """Traces the model, checks the graph, writes it; returns the graph's facts for the manifest."""
     from trimaran.export.wrappers import complete_module
 
-    module = complete_module(ref, attention="eager")
+    module = complete_module(ref, attention="eager", traced=True)
     model, shared_bytes = trace(module, signature, sample, exporter=exporter, opset=opset)
     check_graph(model)
     external = write_model(model, path, external_above_bytes=external_above_bytes)

@@ -23,12 +23,12 @@ from trimaran.core.model_config import (
     TensorConfig,
 )
 from trimaran.core.serving_json import Serving
-from trimaran.core.spec import ShapeProfile
+from trimaran.core.spec import ShapeProfile, profile_shapes
 from trimaran.core.tasks import TASKS, task
 from trimaran.model_repository.tensors import tensor_from_spec, without_batch
 from trimaran.model_repository.warmups import tensor_warmups, text_warmups
 from trimaran.runtime.answers import Reader
-from trimaran.runtime.wire import FIRST, OPTIONS, PROMPT, VERSION
+from trimaran.runtime.wire import FIRST, OPTIONS, PROMPT, TRUNCATED, VERSION
 
 # What the text stage imports of `trimaran/runtime`, beside its engine.
 TEXT_FILES = (
@@ -60,10 +60,13 @@ class EngineModel:
     separate: bool = False
     # Parameters of the configuration; `{threads}` is filled in.
     parameters: Mapping[str, str] = field(default_factory=dict)
-    accelerators: tuple[Accelerator, ...] = ()
+    # Whether ONNX Runtime hands its graph to TensorRT.
+    accelerated: bool = False
 
 
-_CACHED = {"trt_engine_cache_enable": "true", "trt_engine_cache_path": "/tmp/trimaran-tensorrt"}  # noqa: S108
+_TRUNCATED = TensorConfig(name=TRUNCATED, data_type="TYPE_INT32", dims=(1,))
+# A volume of the container that lasts: ONNX Runtime keeps what TensorRT built there.
+PLANS_FOLDER = "/plans"
 ENGINES: dict[str, EngineModel] = {
     "onnxruntime": EngineModel(
         "onnxruntime", "model.onnx", parameters={"intra_op_thread_count": "{threads}", "inter_op_thread_count": "1"}
@@ -73,12 +76,7 @@ ENGINES: dict[str, EngineModel] = {
     ),
     "tensorrt": EngineModel("tensorrt", "model.plan", separate=True),
     "onnxruntime_cuda": EngineModel("onnxruntime", "model.onnx", separate=True),
-    "onnxruntime_tensorrt": EngineModel(
-        "onnxruntime",
-        "model.onnx",
-        separate=True,
-        accelerators=(Accelerator(name="tensorrt", parameters=_CACHED),),
-    ),
+    "onnxruntime_tensorrt": EngineModel("onnxruntime", "model.onnx", separate=True, accelerated=True),
 }
 # Names that the official container's backends look for when the configuration gives none.
 DEFAULT_FILE = {row.backend: row.file for row in ENGINES.values()}
@@ -132,7 +130,7 @@ def text_interface(artifact: Artifact) -> tuple[tuple[TensorConfig, ...], tuple[
         dims = engine.get(output.dims) if isinstance(output.dims, str) else output.dims
         if dims is not None:
             outputs.append(TensorConfig(name=output.name, data_type=cast(DataType, output.data_type), dims=dims))
-    return tuple(inputs), tuple(outputs)
+    return tuple(inputs), (*outputs, _TRUNCATED)
 
 
 def text_stage(name: str, artifact: Artifact, *, calls: bool = False) -> ModelConfig:
@@ -186,9 +184,31 @@ def tensor_stage(name: str, artifact: Artifact, *, rows: Rows, threads: int, on_
         instance_group=InstanceGroup(kind="KIND_GPU" if row.separate else "KIND_CPU"),
         dynamic_batching=_batching(artifact.profile, preferred=row.separate) if rows == "padded" else None,
         warmups=tensor_warmups(artifact, corners=row.separate),
-        accelerators=row.accelerators,
+        accelerators=(_tensorrt_accelerator(artifact),) if row.accelerated else (),
         parameters={**parameters, "artifact": artifact.digest},
     )
+
+
+def _tensorrt_accelerator(artifact: Artifact) -> Accelerator:
+    """ONNX Runtime names a cached engine by its tensors, not by its weights: so each artifact has its own folder.
+
+    With the shapes of every input given, TensorRT builds once, when the model is loaded.
+    """
+    folder = f"{PLANS_FOLDER}/{artifact.digest[:16]}"
+    shapes = profile_shapes(artifact.signature, artifact.profile)
+    ranges = {
+        f"trt_profile_{which}_shapes": ",".join(
+            f"{name}:{'x'.join(map(str, sizes[index]))}" for name, sizes in shapes.items()
+        )
+        for index, which in enumerate(("min", "opt", "max"))
+    }
+    caches = {
+        "trt_engine_cache_enable": "true",
+        "trt_engine_cache_path": folder,
+        "trt_timing_cache_enable": "true",
+        "trt_timing_cache_path": folder,
+    }
+    return Accelerator(name="tensorrt", parameters={**caches, **ranges})
 
 
 def tokenizer_stage(name: str, artifact: Artifact) -> ModelConfig:
@@ -198,7 +218,7 @@ def tokenizer_stage(name: str, artifact: Artifact) -> ModelConfig:
         backend="python",
         max_batch_size=artifact.profile.batch.maximum,
         inputs=text_interface(artifact)[0],
-        outputs=tuple(tensor_from_spec(spec) for spec in artifact.signature.inputs),
+        outputs=(*(tensor_from_spec(spec) for spec in artifact.signature.inputs), _TRUNCATED),
         warmups=text_warmups(artifact),
         parameters={"artifact": artifact.digest, "load": ON_DEMAND},
     )
@@ -219,7 +239,7 @@ def ensemble(name: str, artifact: Artifact) -> ModelConfig:
             EnsembleStep(
                 model=tokenizer_stage_name(name),
                 inputs={item.name: item.name for item in inputs},
-                outputs={spec.name: spec.name for spec in engine.inputs},
+                outputs={name: name for name in (*engine.input_names, TRUNCATED)},
             ),
             EnsembleStep(
                 model=tensor_stage_name(name, engine_model(artifact).backend),

@@ -83,6 +83,8 @@ def deploy(config: DeployConfig, *, store: Store, progress: Progress, command: S
     with EagerInBackground(run) as eager:
         reference, graph = export_planned(run, when_loaded=eager.start)
         outcomes = make_and_prove_candidates(run, graph, eager.answers)
+    run = run.with_note(eager.library())
+    plan = run.plan
     measured = measure_candidates(run, reference, outcomes, effort=QUICK if config.quick else None)
     report = make_report(plan, reference, outcomes, measured, command)
     paths = write_reports(report, plan.report)

@@ -95,6 +95,8 @@ class Report(Persisted):
     # What the CPU reaches on the model's bare matrix products, one for each shape.
     ceilings: tuple[Ceiling, ...] = ()
     suite: SuiteRun | None = None
+    # How its sentences count speed-ups. A report without the field is older and was told by pooled samples.
+    speed_figures: Literal["within rounds"] = "within rounds"
     # The cores that every candidate was pinned to; empty where nothing was pinned.
     cores: tuple[int, ...] = ()
     # Share of those cores that other processes used during the race.

@@ -85,6 +85,11 @@ class Client:
         self._core = ClientCore(endpoint, self._channel, self._driver)
         self.url = endpoint.address
 
+    @property
+    def truncated_texts(self) -> int:
+        """Texts of which a model read only a part, because they were longer than it reads: all since the beginning."""
+        return self._core.truncated_texts
+
     def using(
         self, *, timeout_s: float | None = None, headers: Mapping[str, str] | None = None, request_id: str | None = None
     ) -> Self:
