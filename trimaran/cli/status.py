@@ -40,6 +40,8 @@ def status(as_json: JsonOption = False) -> None:
         typer.echo(f"  {server.reloads} models loaded again, {server.restarts} restarts")
         for model in server.models:
             typer.echo(f"  {model.name} version {model.version}: {model.answered} answered, {model.failed} failed")
+        for name, reason in server.refused.items():
+            typer.echo(f"  {name} is not served: {reason}")
     for state in gateways:
         typer.echo(f"{state.name} is up at {state.url}")
 

@@ -41,6 +41,8 @@ class ServerStatus(Frozen):
     reloads: int
     restarts: int
     models: tuple[ModelStatus, ...]
+    # Models that are not served because their files are damaged, with the reason.
+    refused: dict[str, str]
 
 
 def live_url(name: str, protocol: Protocol) -> str:
@@ -80,6 +82,7 @@ def _status(state: Running) -> ServerStatus:
         reloads=state.reloads,
         restarts=state.restarts,
         models=models or (),
+        refused=state.refused,
     )
 
 

@@ -29,7 +29,7 @@ from trimaran.pipeline.line import deploy
 from trimaran.pipeline.plan import find_model
 from trimaran.serving.gateway.server import serve as serve_gateway
 from trimaran.serving.gateway.settings import GatewaySettings
-from trimaran.serving.triton.daemon import Running, running, serve_detached, stop
+from trimaran.serving.triton.daemon import Running, load_on_servers, running, serve_detached, stop
 from trimaran.serving.triton.states import start_ticks
 
 _DOWN_DEADLINE_S = 90.0
@@ -107,7 +107,7 @@ def up(
     """
     repository = Path(config.output).absolute()
     name = deployed_name(config, store, progress)
-    with _sigterm_as_interrupt(), _server(repository) as triton:
+    with _sigterm_as_interrupt(), _server(repository, name) as triton:
         settings = GatewaySettings(
             repository=repository,
             triton_url=f"127.0.0.1:{triton.grpc_port}",
@@ -199,9 +199,11 @@ def _when_ready(url: str, announce: Callable[[], None]) -> None:
 
 
 @contextlib.contextmanager
-def _server(repository: Path) -> Iterator[Running]:
+def _server(repository: Path, name: str) -> Iterator[Running]:
     """The live server of the repository, or one of its own, which is ended afterwards."""
     if live := [state for state in running() if state.repository == repository]:
+        # It may have been started before the model, or the version, was there.
+        load_on_servers(repository, name)
         yield live[0]
         return
     try:
