@@ -198,11 +198,10 @@ def _key_file(file: Path | None) -> Path:
 
 
 def _running_url(repository: Path, protocol: Protocol) -> str:
-    from trimaran.serving.triton.daemon import running
+    from trimaran.pipeline.live import any_url
 
-    for state in running():
-        if state.repository == repository.absolute():
-            return f"127.0.0.1:{state.grpc_port if protocol == 'grpc' else state.http_port}"
+    if url := any_url(repository, protocol):
+        return url
     raise UsageError(
         f"No `trimaran serve` of yours serves {repository}.",
         hint=f"`trimaran serve {repository} --detach` starts one, or give Triton's --url.",
