@@ -184,8 +184,8 @@ def choose_unmeasured(rows: Sequence[CandidateRow], *, level: Level, others_shar
         for row in rows
     )
     speed = (
-        f"Not measured: {busy_words(others_share)}; run again, or with --wait-quiet. {best} is the truest that keeps every "
-        f"{level} gate, so it is the one to deploy until then."
+        f"Not measured: {busy_words(others_share)}; run again, or with --wait-quiet. {best} is the truest that keeps "
+        f"every {level} gate, so it is the one to deploy until then."
     )
     truth = _truth_sentence(judged, best, level, equally_fast=0, slower="not measured")
     return RaceChoice(judged, ReportVerdict(chosen=best, difference=None, speed=speed, truth=truth))
