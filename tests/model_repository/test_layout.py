@@ -54,7 +54,10 @@ def test_the_text_stage_takes_text_and_gives_vectors_in_bounded_batches(tmp_path
         ("TEXT", "TYPE_STRING", (1,), False),
         ("TEXT_PAIR", "TYPE_STRING", (1,), True),
     ]
-    assert [(item.name, item.data_type, item.dims) for item in config.outputs] == [("EMBEDDING", "TYPE_FP32", (8,))]
+    assert [(item.name, item.data_type, item.dims) for item in config.outputs] == [
+        ("EMBEDDING", "TYPE_FP32", (8,)),
+        ("TRUNCATED", "TYPE_INT32", (1,)),
+    ]
     assert config.max_batch_size == 4
     assert config.instance_group == InstanceGroup(count=1, spares=1)
     assert config.dynamic_batching and config.dynamic_batching.queue
@@ -66,7 +69,11 @@ def test_the_text_stage_takes_text_and_gives_vectors_in_bounded_batches(tmp_path
 def test_a_classifier_gives_labels_and_scores(tmp_path: Path) -> None:
     artifact = tiny_artifact(tmp_path / "s", task="text-classification")
     made = lay_out(artifact, repository=tmp_path / "r", name="m", rows="alone", threads=1)
-    assert [(item.name, item.dims) for item in config_of(made, "m").outputs] == [("LABELS", (3,)), ("SCORES", (3,))]
+    assert [(item.name, item.dims) for item in config_of(made, "m").outputs] == [
+        ("LABELS", (3,)),
+        ("SCORES", (3,)),
+        ("TRUNCATED", (1,)),
+    ]
     serving = json.loads((tmp_path / "r" / "m" / "1" / "serving.json").read_text())
     assert (serving["labels"], serving["rows"], serving["schema"]) == (list(LABELS), "alone", 1)
 

@@ -13,9 +13,9 @@ import pytest
 from tests.serving.worlds import TEXTS, by_hand, eventually
 from tests.tiny import tiny_artifact
 from trimaran.core.artifact import Artifact, Draft, Recipe
+from trimaran.core.choices import Rows
 from trimaran.core.errors import QualityError, RepositoryError, UsageError
 from trimaran.core.progress import SilentProgress
-from trimaran.core.spec import Rows
 from trimaran.core.store import Store
 from trimaran.core.tasks import gates_for
 from trimaran.judging.golden import Golden, make_golden

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from trimaran.runtime.text import PACKED_STEP, STEP, groups_of, width_of
+from tests.tiny import tiny_tokenizer
+from trimaran.runtime.text import PACKED_STEP, STEP, TextEncoder, groups_of, width_of
 
 
 @pytest.mark.parametrize("maximum", [4, 24, 32])
@@ -39,3 +42,16 @@ def test_a_width_depends_on_the_text_alone() -> None:
     assert [width_of(length, "rounded") for length in (1, STEP, STEP + 1)] == [STEP, STEP, 2 * STEP]
     assert [width_of(length, "packed") for length in (1, 16, 17)] == [16, 16, 32]
     assert [width_of(length, "equal-length") for length in (1, STEP, STEP + 1)] == [1, STEP, STEP + 1]
+
+
+def test_rows_that_were_cut_are_noted_in_their_order(tmp_path: Path) -> None:
+    tiny_tokenizer(tmp_path / "tokenizer.json")
+    encoder = TextEncoder(str(tmp_path / "tokenizer.json"), inputs=("input_ids",), minimum=1, maximum=6, pad_id=0)
+    with encoder.noting_truncated() as truncated:
+        encoder.rows(["the cat", "the cat sat the cat sat", ("the cat", "sat ran good"), "cat"])
+        encoder.pieces("the cat sat the cat sat", stride=1)
+        encoder.pieces("the cat sat the cat sat")
+        encoder.premise_rows("the cat sat the cat sat", ["dog", "dog ran"])
+    assert truncated == [False, True, True, False, False, True, True, True]
+    encoder.rows(["the cat sat the cat sat"])
+    assert len(truncated) == 8

@@ -52,6 +52,9 @@ engine = importlib.import_module("1.onnxruntime_engine")
 def request(*texts):
     return {"TEXT": triton.Tensor("TEXT", np.array([[text] for text in texts], dtype=object))}
 
+long = request(b"cat", b"the cat sat " * 9)
+print([int(value) for value in model.execute([long])[0].output_tensors[-1].data.ravel()])
+engine.Engine.calls.clear()
 responses = model.execute([request(b"cat", b"the cat sat"), request(b"\\xff"), request(b"dog")])
 assert not [name for name in sys.modules if name.startswith("trimaran")], "the stage needs trimaran"
 print(engine.SEEN["ONEDNN_MAX_CPU_ISA"], engine.SEEN["RAYON_NUM_THREADS"])
@@ -80,6 +83,7 @@ def test_a_stage_sets_its_environment_first_and_keeps_requests_apart(
     found = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert found.stderr == ""
     assert found.stdout.splitlines() == [
+        "[0, 1]",
         "AVX2 1",
         "(1, {'session.x': '1'})",
         "[10, 21] A text is not valid UTF-8 (i",

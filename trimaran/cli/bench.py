@@ -35,7 +35,7 @@ from trimaran.cli.options import (
     typed_command,
 )
 from trimaran.cli.output import emit, print_summary
-from trimaran.core.config import Objective, deploy_config
+from trimaran.core.choices import Objective
 
 if TYPE_CHECKING:
     from trimaran.benchmarks.scenarios.results import ScenarioResult
@@ -106,6 +106,7 @@ def bench(
         return
     from trimaran.benchmarks.report.summary import summary_json
     from trimaran.benchmarks.scenarios.suite import load_suite
+    from trimaran.core.config import deploy_config
     from trimaran.core.errors import UsageError
     from trimaran.pipeline.bench import bench_artifacts
     from trimaran.pipeline.suite.run import SuiteOptions, bench_suite

@@ -43,7 +43,7 @@ from trimaran.cli.options import (
     typed_command,
 )
 from trimaran.cli.output import emit, print_summary
-from trimaran.core.config import Objective
+from trimaran.core.choices import Objective
 
 if TYPE_CHECKING:
     from trimaran.pipeline.line import DeployResult

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trimaran.core.tasks import Level
-from trimaran.serving.client.endpoint import Protocol
+from trimaran.core.choices import Level, Protocol
 
 if TYPE_CHECKING:
     from trimaran.core.config import DeployConfig

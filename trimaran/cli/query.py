@@ -44,8 +44,9 @@ def query(
     with Client(url, protocol=protocol, timeout_s=timeout_s) as client:
         outputs = client.model(name).outputs
         asked, answers = ask(client, name, texts, labels or [], prompt=prompt)
+        truncated = client.truncated_texts
     if as_json:
-        emit({"name": name, "answers": _plain(answers)})
+        emit({"name": name, "answers": _plain(answers), "truncated_texts": truncated})
         return
     for text, answer in zip(asked, answers, strict=True):
         typer.echo(f"{text}\t{_line(answer, outputs)}")

@@ -18,7 +18,7 @@ from trimaran.cli.options import (
     open_store,
 )
 from trimaran.cli.output import emit
-from trimaran.core.spec import Rows
+from trimaran.core.choices import Rows
 
 repository_app = typer.Typer(no_args_is_help=True, help="Lay out and check Triton model repositories.")
 app.add_typer(repository_app, name="repository", rich_help_panel="Serve")

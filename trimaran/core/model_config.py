@@ -132,10 +132,11 @@ class ModelConfig(_ConfigPart):
         return self
 
     def answers_callers_of(self, earlier: ModelConfig) -> bool:
-        """Whether callers of an earlier version can call this one: only optional inputs may be added."""
+        """Whether callers of an earlier version can call this one: optional inputs and outputs may be added."""
         added = [tensor for tensor in self.inputs if tensor not in earlier.inputs]
         kept = tuple(tensor for tensor in self.inputs if tensor not in added)
-        return (kept, self.outputs) == (earlier.inputs, earlier.outputs) and all(tensor.optional for tensor in added)
+        outputs = tuple(tensor for tensor in self.outputs if tensor in earlier.outputs)
+        return (kept, outputs) == (earlier.inputs, earlier.outputs) and all(tensor.optional for tensor in added)
 
     @property
     def ensemble(self) -> bool:

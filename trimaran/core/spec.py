@@ -15,7 +15,6 @@ Dim = int | str
 DType = Literal["int64", "int32", "float32", "float16", "bfloat16"]
 Format = Literal["torch", "onnx", "openvino", "tensorrt"]
 Precision = Literal["fp32", "fp16", "bf16", "int8-dynamic", "int8-static", "int8-weights"]
-Rows = Literal["padded", "packed", "rounded", "equal-length", "alone"]
 
 
 class Frozen(BaseModel):
@@ -210,6 +209,8 @@ class TokenizerSpec(Frozen):
     pad_id: int
     pad_type_id: int = 0
     pad_side: Literal["right", "left"] = "right"
+    # The end of a too long text that is cut off.
+    cut_side: Literal["right", "left"] = "right"
     inputs: tuple[str, ...]
     # Words to put before a text, by name, and the name of those that are put there unasked ("" for none).
     prompts: dict[str, str] = {}

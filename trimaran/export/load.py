@@ -15,6 +15,7 @@ from trimaran.export.checkpoint import check_weights
 from trimaran.export.model_config import config_from_json
 from trimaran.export.quiet import quiet
 from trimaran.export.read_json import read_json
+from trimaran.export.sentence import lower_cases
 
 if TYPE_CHECKING:
     import torch
@@ -132,7 +133,27 @@ def load_tokenizer(ref: ModelRef) -> Any:
             f"{ref.source} has only a slow tokenizer ({type(tokenizer).__name__}), which cannot be served.",
             hint="Put a tokenizer.json beside the model.",
         )
+    if lower_cases(Path(ref.directory)):
+        _lower_case(tokenizer.backend_tokenizer)
     return tokenizer
+
+
+def _lower_case(backend: Any) -> None:
+    """Lower-cases before all else that the tokenizer normalises, as sentence-transformers does."""
+    from tokenizers import normalizers
+
+    own = [backend.normalizer] if backend.normalizer is not None else []
+    backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *own])
+
+
+def inputs_fed(ref: ModelRef, tokenizer: Any) -> tuple[str, ...]:
+    """The model's inputs that its own library feeds: transformers 5 gives segment ids only to some families.
+
+    `model_input_names` in tokenizer_config.json adds them, for the library and for us. A user's module names its own.
+    """
+    if ref.module:
+        return ref.inputs
+    return tuple(name for name in ref.inputs if name != "token_type_ids" or name in tokenizer.model_input_names)
 
 
 def save_tokenizer(tokenizer: Any, ref: ModelRef, folder: Path, *, vocabulary: int) -> TokenizerSpec:
@@ -166,6 +187,7 @@ def save_tokenizer(tokenizer: Any, ref: ModelRef, folder: Path, *, vocabulary: i
         pad_id=pad_id,
         pad_type_id=int(getattr(tokenizer, "pad_token_type_id", 0) or 0),
         pad_side=row.pad_side,
+        cut_side=getattr(tokenizer, "truncation_side", "right"),
         inputs=ref.inputs,
         prompts=ref.prompts,
         default_prompt=ref.default_prompt,

@@ -14,8 +14,12 @@ from trimaran.core.spec import ModelRef, ShapeProfile, Signature, TensorSpec
 from trimaran.core.store import Store
 from trimaran.core.tasks import task
 from trimaran.export.checkpoint import checkpoint_facts
-from trimaran.export.load import load_tokenizer, save_tokenizer
+from trimaran.export.load import inputs_fed, load_tokenizer, save_tokenizer
 from trimaran.export.read_json import read_json
+
+# Raised when texts are read differently, so that references made before are not reused. 2: segment ids and lower-casing
+# as the model's own library has them.
+_READING = 2
 
 
 def reference(ref: ModelRef, profile: ShapeProfile, *, store: Store, progress: Progress) -> Artifact:
@@ -23,14 +27,15 @@ def reference(ref: ModelRef, profile: ShapeProfile, *, store: Store, progress: P
     check_profile(ref, profile)
     recipe = Recipe(
         step="reference",
-        parameters={"model": ref.model_dump(mode="json"), "profile": profile.model_dump()},
+        parameters={"model": ref.model_dump(mode="json"), "profile": profile.model_dump(), "reading": _READING},
         tools=tools("torch", "transformers", "tokenizers"),
     )
 
     def make(folder: Path) -> Draft:
-        (folder / "model_ref.json").write_text(ref.model_dump_json(indent=2) + "\n", encoding="utf-8")
         tokenizer = _tokenizer(ref)
-        spec = save_tokenizer(tokenizer, ref, folder, vocabulary=ref.vocabulary)
+        fed = ref.model_copy(update={"inputs": inputs_fed(ref, tokenizer)})
+        (folder / "model_ref.json").write_text(fed.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        spec = save_tokenizer(tokenizer, fed, folder, vocabulary=ref.vocabulary)
         row = family(ref.family)
         return Draft(
             name=ref.name,
@@ -39,7 +44,7 @@ def reference(ref: ModelRef, profile: ShapeProfile, *, store: Store, progress: P
             backend="torch",
             task=ref.task,
             family=ref.family,
-            signature=signature_of(ref),
+            signature=signature_of(fed),
             profile=profile,
             tokenizer=spec,
             labels=ref.labels,

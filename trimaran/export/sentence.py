@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +25,8 @@ _MODES: dict[str, PoolingMode] = {
     "weightedmean": "weighted-mean",
     "lasttoken": "last-token",
 }
+# Our names of the modes -> those of sentence-transformers' Pooling.
+MODES_BY_NAME: dict[PoolingMode, str] = {mode: name for name, mode in _MODES.items() if "pooling_mode" not in name}
 # sentence-transformers reads the first of these that is there; early versions named it after the family.
 _SENTENCE_CONFIGS = tuple(
     f"sentence_{family}_config.json"
@@ -58,7 +61,14 @@ def encoder_folder(folder: Path, modules: tuple[SentenceModule, ...]) -> Path:
     return folder / next((module.path for module in modules if module.kind in ENCODERS), "")
 
 
-def pooling_of(folder: Path, modules: tuple[SentenceModule, ...], plain: PoolingMode = "mean") -> Pooling:
+def plain_mode(config: Mapping[str, Any]) -> PoolingMode:
+    """How sentence-transformers pools a folder that has no modules of its own; `config` is its config.json."""
+    architectures = config.get("architectures") or [""]
+    causal = str(architectures[0]).endswith("ForCausalLM") and config.get("is_causal", True)
+    return "last-token" if causal else "mean"
+
+
+def pooling_of(folder: Path, modules: tuple[SentenceModule, ...], plain: PoolingMode) -> Pooling:
     """The folder's own pooling and what follows it. A model without modules is pooled by `plain` to unit length."""
     if not modules:
         return Pooling(mode=plain)
@@ -148,11 +158,18 @@ def text_limit(body: Path, positions: int) -> int | None:
     return limit if limit < UNBOUNDED else None
 
 
-def _sentence_limit(body: Path) -> int | None:
+def lower_cases(body: Path) -> bool:
+    """Whether sentence-transformers lower-cases every text, whatever the tokenizer does by itself."""
+    return bool(_sentence_config(body).get("do_lower_case"))
+
+
+def _sentence_config(body: Path) -> dict[str, Any]:
     path = next((body / name for name in _SENTENCE_CONFIGS if (body / name).is_file()), None)
-    if path is None:
-        return None
-    config = read_json(path, what="damaged")
+    return read_json(path, what="damaged") if path else {}
+
+
+def _sentence_limit(body: Path) -> int | None:
+    config = _sentence_config(body)
     # The arguments of the tokenizer, under their present and their former name, come before `max_seq_length`.
     arguments = config.get("tokenizer_args") or config.get("processor_kwargs") or {}
     return _token_count(arguments.get("model_max_length", config.get("max_seq_length")))

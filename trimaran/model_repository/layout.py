@@ -11,12 +11,13 @@ from pathlib import Path
 
 import trimaran.runtime
 from trimaran.core.artifact import MANIFEST, Artifact, verify_files
+from trimaran.core.choices import Rows
 from trimaran.core.config_pbtxt import CONFIG_FILE, read_config, write_config
 from trimaran.core.errors import RepositoryError, UnavailableError, UsageError
 from trimaran.core.model_config import ModelConfig, TensorConfig
 from trimaran.core.repository import versions_of
 from trimaran.core.serving_json import Serving, write_serving
-from trimaran.core.spec import Frozen, Rows
+from trimaran.core.spec import Frozen
 from trimaran.core.store import NO_SPACE, link_or_copy, locked, publish, temporary_sibling
 from trimaran.judging.golden import GOLDEN_FILE, Golden
 from trimaran.model_repository.stages import (

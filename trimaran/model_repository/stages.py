@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from trimaran.core.artifact import Artifact
+from trimaran.core.choices import Rows
 from trimaran.core.errors import UsageError
 from trimaran.core.model_config import (
     ENSEMBLE,
@@ -22,12 +23,12 @@ from trimaran.core.model_config import (
     TensorConfig,
 )
 from trimaran.core.serving_json import Serving
-from trimaran.core.spec import Rows, ShapeProfile
+from trimaran.core.spec import ShapeProfile
 from trimaran.core.tasks import TASKS, task
 from trimaran.model_repository.tensors import tensor_from_spec, without_batch
 from trimaran.model_repository.warmups import tensor_warmups, text_warmups
 from trimaran.runtime.answers import Reader
-from trimaran.runtime.wire import FIRST, OPTIONS, PROMPT, VERSION
+from trimaran.runtime.wire import FIRST, OPTIONS, PROMPT, TRUNCATED, VERSION
 
 # What the text stage imports of `trimaran/runtime`, beside its engine.
 TEXT_FILES = (
@@ -62,6 +63,7 @@ class EngineModel:
     accelerators: tuple[Accelerator, ...] = ()
 
 
+_TRUNCATED = TensorConfig(name=TRUNCATED, data_type="TYPE_INT32", dims=(1,))
 _CACHED = {"trt_engine_cache_enable": "true", "trt_engine_cache_path": "/tmp/trimaran-tensorrt"}  # noqa: S108
 ENGINES: dict[str, EngineModel] = {
     "onnxruntime": EngineModel(
@@ -131,7 +133,7 @@ def text_interface(artifact: Artifact) -> tuple[tuple[TensorConfig, ...], tuple[
         dims = engine.get(output.dims) if isinstance(output.dims, str) else output.dims
         if dims is not None:
             outputs.append(TensorConfig(name=output.name, data_type=cast(DataType, output.data_type), dims=dims))
-    return tuple(inputs), tuple(outputs)
+    return tuple(inputs), (*outputs, _TRUNCATED)
 
 
 def text_stage(name: str, artifact: Artifact, *, calls: bool = False) -> ModelConfig:
@@ -197,7 +199,7 @@ def tokenizer_stage(name: str, artifact: Artifact) -> ModelConfig:
         backend="python",
         max_batch_size=artifact.profile.batch.maximum,
         inputs=text_interface(artifact)[0],
-        outputs=tuple(tensor_from_spec(spec) for spec in artifact.signature.inputs),
+        outputs=(*(tensor_from_spec(spec) for spec in artifact.signature.inputs), _TRUNCATED),
         warmups=text_warmups(artifact),
         parameters={"artifact": artifact.digest, "load": ON_DEMAND},
     )
@@ -218,7 +220,7 @@ def ensemble(name: str, artifact: Artifact) -> ModelConfig:
             EnsembleStep(
                 model=tokenizer_stage_name(name),
                 inputs={item.name: item.name for item in inputs},
-                outputs={spec.name: spec.name for spec in engine.inputs},
+                outputs={name: name for name in (*engine.input_names, TRUNCATED)},
             ),
             EnsembleStep(
                 model=tensor_stage_name(name, engine_model(artifact).backend),

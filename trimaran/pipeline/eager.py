@@ -14,6 +14,7 @@ from trimaran.judging.final_answers import final_answers
 from trimaran.judging.golden import golden_rows
 from trimaran.judging.labelled import OnData
 from trimaran.judging.quality import reference_answers
+from trimaran.pipeline.library import compare_library
 from trimaran.pipeline.plan import DeployRun
 from trimaran.runtime.answers import Reader
 
@@ -57,7 +58,7 @@ def golden_requests(run: DeployRun, reference: Artifact) -> GoldenRequests:
 
 
 class EagerInBackground:
-    """A background thread that asks eager PyTorch: first the judging texts, then the golden requests.
+    """A background thread that asks the model's own library, then eager PyTorch: judging texts and golden requests.
 
     The export keeps one core busy and making candidates needs no answers yet, so both go on meanwhile. Leaving the
     `with` block waits for the thread: nothing may run beside a measurement.
@@ -68,14 +69,20 @@ class EagerInBackground:
         self._thread = ThreadPoolExecutor(1)
 
     def start(self, reference: Artifact) -> None:
+        self._library = self._thread.submit(compare_library, self._run, reference)
         self._answers: Future[EagerAnswers] = self._thread.submit(
             eager_answers, self._run, reference, threads=self._run.plan.lane_threads
         )
         self._requests = self._thread.submit(golden_requests, self._run, reference)
 
     def answers(self) -> EagerAnswers:
-        """Waits for them. Raises what eager PyTorch raised."""
+        """Waits for them. Raises what eager PyTorch raised, and where it answers unlike the model's own library."""
+        self._library.result()
         return self._answers.result()
+
+    def library(self) -> str:
+        """What was compared with the model's own library, in a sentence."""
+        return self._library.result()
 
     def requests(self) -> GoldenRequests:
         return self._requests.result()

@@ -43,6 +43,11 @@ class DeployResult:
     # Metrics of the answers over the wire; None if they were not checked.
     served: Mapping[str, float] | None
 
+    @property
+    def folder(self) -> Path:
+        """The folder of the new version, which `trimaran.load` opens."""
+        return self.deployment.repository / self.deployment.name / str(self.deployment.version)
+
     def facts(self) -> dict[str, Any]:
         """What `trimaran deploy --json` prints."""
         return {
@@ -71,6 +76,8 @@ def deploy(config: DeployConfig, *, store: Store, progress: Progress, command: S
     with EagerInBackground(run) as eager:
         reference, graph = export_planned(run, when_loaded=eager.start)
         outcomes = make_and_prove_candidates(run, graph, eager.answers)
+    run = run.with_note(eager.library())
+    plan = run.plan
     measured = measure_candidates(run, reference, outcomes)
     report = make_report(plan, reference, outcomes, measured, command)
     paths = write_reports(report, plan.report)

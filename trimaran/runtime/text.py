@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -71,6 +72,7 @@ class TextEncoder:
         pad_id: int,
         pad_type_id: int = 0,
         pad_side: str = "right",
+        cut_side: str = "right",
         prompts: Mapping[str, str] | None = None,
         default_prompt: str = "",
     ) -> None:
@@ -78,26 +80,47 @@ class TextEncoder:
 
         self._tokenizer = Tokenizer.from_file(tokenizer_file)
         self._tokenizer.no_padding()
-        self._tokenizer.enable_truncation(max_length=maximum)
+        self._cut_side = cut_side
+        self._tokenizer.enable_truncation(max_length=maximum, direction=cut_side)
         self._inputs = tuple(inputs)
         self._minimum, self._maximum = minimum, maximum
         self._pad_id, self._pad_type_id, self._pad_left = pad_id, pad_type_id, pad_side == "left"
         self._prompts, self._default_prompt = dict(prompts or {}), default_prompt
+        self._truncated: list[bool] | None = None
+
+    @contextlib.contextmanager
+    def noting_truncated(self) -> Iterator[list[bool]]:
+        """While the block runs, the list gets an entry for each row that is encoded: whether a text of it was cut."""
+        self._truncated = []
+        try:
+            yield self._truncated
+        finally:
+            self._truncated = None
+
+    def _noted(self, encodings: list[Any], *, whole: bool = False) -> list[Any]:
+        """The same encodings. With `whole`, they are one text in several windows, of which nothing is lost."""
+        if self._truncated is not None and whole:
+            self._truncated.append(False)
+        elif self._truncated is not None:
+            # An encoding has its overflow as further encodings, which are slow to ask for.
+            self._truncated.extend(len(row) >= self._maximum and bool(row.overflowing) for row in encodings)
+        return encodings
 
     def rows(self, texts: Sequence[Text], *, prompt: str | None = None) -> list[Row]:
         return [Row(found.ids, found.type_ids) for found in self.encodings(texts, prompt=prompt)]
 
-    def encodings(self, texts: Sequence[Text], *, prompt: str | None = None) -> list[Any]:
+    def encodings(self, texts: Sequence[Text], *, prompt: str | None = None, always_pairs: bool = False) -> list[Any]:
         """The tokenizer's own encodings: ids, tokens, character offsets, special tokens, words, sequence ids.
 
         The words of the prompt stand before every text: of the named one, else of the model's default, which most
-        models do not have. A pair with an empty second text is a single text, as transformers reads it. Raises
-        ValueError for a prompt that the model does not have.
+        models do not have. A pair with an empty second text is a single text, as transformers' pipelines read it, but
+        with `always_pairs`, as a list of pairs is read. Raises ValueError for a prompt that the model does not have.
         """
         if words := prompt_words(self._prompts, self._default_prompt, prompt):
             texts = [prompted(text, words) for text in texts]
-        given = [text[0] if isinstance(text, tuple) and not text[1] else text for text in texts]
-        return list(self._tokenizer.encode_batch(given))
+        single = not always_pairs
+        given = [text[0] if single and isinstance(text, tuple) and not text[1] else text for text in texts]
+        return self._noted(list(self._tokenizer.encode_batch(given)))
 
     @property
     def context_id(self) -> int:
@@ -107,7 +130,7 @@ class TextEncoder:
     def pieces(self, text: str, *, stride: int | None = None) -> list[Any]:
         """Encodings of one text: cut at the longest sequence, or whole in pieces that overlap by `stride` tokens."""
         if stride is None:
-            return [self._tokenizer.encode(text)]
+            return self._noted([self._tokenizer.encode(text)])
         return self._overflowing((text,), stride=min(stride, self._maximum // 2), strategy="longest_first")
 
     def windows(self, question: str, context: str, *, stride: int) -> list[Any]:
@@ -122,19 +145,19 @@ class TextEncoder:
 
     def premise_rows(self, premise: str, hypotheses: Sequence[str]) -> list[Row]:
         """Pairs of which only the premise is cut: a hypothesis must be read whole."""
-        self._tokenizer.enable_truncation(self._maximum, strategy="only_first")
+        self._tokenizer.enable_truncation(self._maximum, strategy="only_first", direction=self._cut_side)
         try:
             return self.rows([(premise, hypothesis) for hypothesis in hypotheses])
         finally:
-            self._tokenizer.enable_truncation(max_length=self._maximum)
+            self._tokenizer.enable_truncation(max_length=self._maximum, direction=self._cut_side)
 
     def _overflowing(self, texts: Sequence[str], *, stride: int, strategy: str) -> list[Any]:
-        self._tokenizer.enable_truncation(self._maximum, stride=stride, strategy=strategy)
+        self._tokenizer.enable_truncation(self._maximum, stride=stride, strategy=strategy, direction=self._cut_side)
         try:
             first = self._tokenizer.encode(texts[0], texts[1] if len(texts) > 1 else None)
         finally:
-            self._tokenizer.enable_truncation(max_length=self._maximum)
-        return [first, *first.overflowing]
+            self._tokenizer.enable_truncation(max_length=self._maximum, direction=self._cut_side)
+        return self._noted([first, *first.overflowing], whole=True)
 
     def batch(self, rows: Sequence[Row], *, length: int = 0) -> dict[str, Array]:
         """The engine's inputs for these rows, padded to the longest of them, or to `length` within the profile."""

@@ -13,11 +13,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from .answers import Answering, Reader
 from .pulse import Pulse
 from .tasks import served_task
 from .text import STRETCH, TextEncoder
-from .wire import MOST_ENTRIES, OPTIONS, Tensors
+from .wire import MOST_ENTRIES, OPTIONS, TRUNCATED, Answer, Tensors
 
 
 class Asked(NamedTuple):
@@ -25,6 +27,13 @@ class Asked(NamedTuple):
 
     item: Any
     keywords: str
+
+
+class Answered(NamedTuple):
+    """The answer to one row, and how many texts of the row were cut."""
+
+    answer: Answer
+    truncated: int
 
 
 def opened(
@@ -71,6 +80,7 @@ class TritonPythonModel:
         self._pulse = Pulse()
         self._engine, self._served, settings = opened(Path(__file__).parent, pulse=self._pulse)
         self._task = served_task(settings["task"])
+        self._count_truncated = self._counter(args)
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:
         """Answers every request of a batch; one that cannot be read or answered gets an error of its own."""
@@ -96,17 +106,36 @@ class TritonPythonModel:
     def finalize(self) -> None:
         self._engine.close()
 
-    def _answered(self, rows: Sequence[Asked]) -> list[Any]:
+    def _answered(self, rows: Sequence[Asked]) -> list[Answered]:
         """Answers in the order of the rows; those asked in the same way are answered together."""
         answers: list[Any] = [None] * len(rows)
         ways: dict[str, list[int]] = {}
         for place, row in enumerate(rows):
             ways.setdefault(row.keywords, []).append(place)
         for keywords, places in ways.items():
-            found = self._task.answer(self._served, [rows[place].item for place in places], **json.loads(keywords))
-            for place, answer in zip(places, found, strict=True):
-                answers[place] = answer
+            options, items = json.loads(keywords), [rows[place].item for place in places]
+            with self._served.encoder.noting_truncated() as truncated:
+                found = self._task.answer(self._served, items, **options)
+            begin = 0
+            for place, item, answer in zip(places, items, found, strict=True):
+                end = begin + self._task.encoded_rows(item, options)
+                answers[place] = Answered(answer, self._task.truncated(truncated[begin:end]))
+                begin = end
         return answers
+
+    def _counter(self, args: Mapping[str, str]) -> Any:
+        """Adds to Triton's own metrics, where this Triton has them for Python models."""
+        if not hasattr(self._triton, "MetricFamily"):
+            return lambda count: None
+        # Both are kept: what is not referred to is taken out of the metrics.
+        self._family = self._triton.MetricFamily(
+            name="trimaran_truncated_texts",
+            description="Texts of which a model read only a part, because they were longer than it reads.",
+            kind=self._triton.MetricFamily.COUNTER,
+        )
+        labels = {"model": args.get("model_name", ""), "version": args.get("model_version", "")}
+        self._metric = self._family.Metric(labels=labels)
+        return self._metric.increment
 
     def _alone(self, rows: Sequence[Asked]) -> Any:
         try:
@@ -116,8 +145,11 @@ class TritonPythonModel:
         except Exception as error:  # whatever the engine says of this request's values, the others are answered
             return self._triton.InferenceResponse(error=self._triton.TritonError(str(error)))
 
-    def _response(self, answers: Sequence[Any]) -> Any:
-        tensors: Tensors = self._task.tensors(answers)
+    def _response(self, answers: Sequence[Answered]) -> Any:
+        tensors: Tensors = self._task.tensors([row.answer for row in answers])
+        tensors[TRUNCATED] = np.asarray([[row.truncated] for row in answers], np.int32)
+        if truncated := sum(row.truncated for row in answers):
+            self._count_truncated(truncated)
         return self._triton.InferenceResponse([self._triton.Tensor(name, array) for name, array in tensors.items()])
 
     def _refusal(self, sentence: str) -> Any:

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from .text import Text, TextEncoder
 
 # Requests are joined to a batch only where their shapes are equal, so lengths are rounded up to a few.
@@ -45,10 +47,15 @@ class TritonPythonModel:
             refusal = self._triton.TritonError(sentence, self._triton.TritonError.INVALID_ARG)
             return self._triton.InferenceResponse(error=refusal)
         texts: list[Text] = list(zip(firsts, seconds, strict=True)) if seconds else list(firsts)
-        rows = self._encoder.rows(texts)
+        with self._encoder.noting_truncated() as truncated:
+            rows = self._encoder.rows(texts)
         longest = max(len(row.ids) for row in rows)
         length = min(self._longest, -(-longest // BUCKET) * BUCKET)
-        arrays = self._encoder.batch(rows, length=length)
+        # TRUNCATED as in `wire.py`, which this stage does not carry.
+        arrays = {
+            **self._encoder.batch(rows, length=length),
+            "TRUNCATED": np.asarray([[int(cut)] for cut in truncated], np.int32),
+        }
         return self._triton.InferenceResponse([self._triton.Tensor(name, array) for name, array in arrays.items()])
 
     def _decoded(self, request: Any, name: str) -> list[str]:

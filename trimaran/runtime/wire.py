@@ -17,6 +17,8 @@ from .text import Array
 
 VERSION = "1"
 OPTIONS = "OPTIONS"
+# The output that counts the texts of a row of which the model read only a part.
+TRUNCATED = "TRUNCATED"
 FIRST = "first"
 # The option that names one of the model's prompts.
 PROMPT = "prompt"
@@ -67,6 +69,10 @@ class ServedTask:
     options: Mapping[str, type] = field(default_factory=dict)
     # Inputs that `answer` takes as a keyword and not as part of an item.
     keywords: Mapping[str, str] = field(default_factory=dict)
+    # (item, keywords) -> how many rows of tokens one item is.
+    encoded_rows: Callable[[Any, Mapping[str, Any]], int] = lambda item, keywords: 1
+    # Which of an item's rows were cut -> how many of its texts were.
+    truncated: Callable[[Sequence[bool]], int] = sum
 
     def parsed_options(self, text: str) -> dict[str, Any]:
         """The options of one row. Raises ValueError with a sentence."""

@@ -15,10 +15,11 @@ from trimaran.benchmarks.measure.halving import beaten
 from trimaran.benchmarks.measure.measurement import Measurement
 from trimaran.benchmarks.measure.quiet import CpuWatch
 from trimaran.core.artifact import Artifact
+from trimaran.core.choices import Rows
 from trimaran.core.errors import TrimaranError, UsageError
 from trimaran.core.progress import Step
 from trimaran.core.samples import Round, Shape
-from trimaran.core.spec import Frozen, Rows
+from trimaran.core.spec import Frozen
 from trimaran.judging.probe_process import ProbeProcess
 from trimaran.judging.stats import FEWEST_ROUNDS, median
 

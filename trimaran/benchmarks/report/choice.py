@@ -14,11 +14,10 @@ from trimaran.benchmarks.report.preference import Preference, loss, preferred, t
 from trimaran.benchmarks.report.report import UNSERVED, CandidateRow, ReportVerdict
 from trimaran.benchmarks.report.wording import ROWS_WORDS, broken_words, count, gate_words, interval, listed, times
 from trimaran.core.artifact import Artifact
-from trimaran.core.config import Objective
+from trimaran.core.choices import Level, Objective
 from trimaran.core.errors import ToolError
 from trimaran.core.samples import Shape
 from trimaran.core.spec import Precision, ShapeProfile
-from trimaran.core.tasks import Level
 from trimaran.judging.judgement import Quality
 from trimaran.judging.sensitivity import KEY, Sensitivity
 from trimaran.judging.stats import Ratio, separated

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from trimaran.benchmarks.measure.measurement import Measurement
 from trimaran.benchmarks.report.report import Report
-from trimaran.core.config import Objective
+from trimaran.core.choices import Objective
 from trimaran.core.samples import Shape
 from trimaran.core.spec import ShapeProfile
 from trimaran.judging.stats import Ratio, combined, median, percentile, speedup

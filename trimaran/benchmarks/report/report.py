@@ -11,11 +11,11 @@ from trimaran.benchmarks.measure.ceiling import Ceiling
 from trimaran.benchmarks.measure.harness import HarnessCheck
 from trimaran.benchmarks.measure.measurement import Measurement
 from trimaran.benchmarks.scenarios.results import ScenarioResult, SuiteRun
-from trimaran.core.config import Objective
+from trimaran.core.choices import Level, Objective
 from trimaran.core.environment import Environment
 from trimaran.core.persisted import Persisted
 from trimaran.core.spec import Frozen, Precision, ShapeProfile
-from trimaran.core.tasks import Gate, Level
+from trimaran.core.tasks import Gate
 from trimaran.judging.judgement import Quality
 from trimaran.judging.sensitivity import Sensitivity
 

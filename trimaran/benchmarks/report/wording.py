@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from trimaran.benchmarks.scenarios.finals import ScenarioFigure
 from trimaran.benchmarks.scenarios.results import ScenarioResult
 from trimaran.core.artifact import Check
-from trimaran.core.spec import Rows
+from trimaran.core.choices import Rows
 from trimaran.core.tasks import TASKS, Gate
 from trimaran.judging.judgement import WIDEST_FIRST, Quality
 from trimaran.judging.stats import CONFIDENCE, FEWEST_ROUNDS, Ratio

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from trimaran.core.distances import Answers, Column, first_of, neighbour_overlaps, unit
 from trimaran.core.metrics import Metric, spearman
+from trimaran.core.tasks.library import Library
 from trimaran.core.tasks.shared import (
     COSINE_LOSS,
     MAX_ABS_DIFFERENCE,
@@ -33,6 +35,10 @@ def _similarity_and_gold(gold: Sequence[str], answers: Answers, labels: Sequence
     return np.stack([(firsts * seconds).sum(-1), np.asarray(gold, np.float64)], axis=1)
 
 
+def _ask(library: Any, text: Any, *, prompt: str | None = None) -> Any:
+    return library.encode([text], prompt_name=prompt, show_progress_bar=False)[0]
+
+
 TASK = Task(
     name="embedding",
     describe="one vector a text: pooling and normalisation inside the graph",
@@ -40,6 +46,9 @@ TASK = Task(
     outputs=lambda ref: (tensor("embedding", ref.width or ref.hidden),),
     head=None,
     bare=True,
+    library=Library(
+        sentence="SentenceTransformer", ask=_ask, numbers=lambda answer: {"the vector": answer}, cause="pooling"
+    ),
     metrics=(
         MEAN_COSINE_DISTANCE,
         Metric("worst_cosine_distance", vector_distances, kind="worst"),

@@ -9,6 +9,7 @@ import numpy as np
 from trimaran.core.distances import Answers, by_token, cosine_distances
 from trimaran.core.metrics import Metric
 from trimaran.core.spec import ModelRef, TensorSpec
+from trimaran.core.tasks.library import Library, as_pipelines_read
 from trimaran.core.tasks.shared import LARGEST_CHANGE, MAX_ABS_DIFFERENCE
 from trimaran.core.tasks.task import FLOAT_NOISE, Head, Loss, Task, WireTensors, levels, tensor
 
@@ -42,6 +43,19 @@ def _column() -> Any:
     return pa.struct({"tokens": pa.list_(pa.string()), "token_embeddings": vectors})
 
 
+def _ask(library: Any, item: Any) -> dict[str, Any]:
+    asked = as_pipelines_read(item)
+    # Its pipeline hands what it is given to the tokenizer as one text.
+    encoded = library.tokenizer(**asked, truncation=True) if isinstance(asked, dict) else None
+    if encoded is None:
+        return {"token_embeddings": np.asarray(library(asked, truncation=True)[0])}
+    import torch
+
+    with torch.inference_mode():
+        output = library.model(**{name: torch.tensor([row]) for name, row in encoded.items()})
+    return {"token_embeddings": output.last_hidden_state[0].numpy()}
+
+
 _distances = by_token(cosine_distances, "token_embeddings")
 _worst_distances = by_token(lambda before, after: cosine_distances(before, after).max(initial=0.0), "token_embeddings")
 
@@ -53,6 +67,12 @@ TASK = Task(
     head=Head(_finish, keywords=lambda ref: {f"output_{name}": True for name in ref.extras}),
     bare=True,
     automatic=False,
+    library=Library(
+        pipeline="feature-extraction",
+        ask=_ask,
+        numbers=lambda answer: {"the token vectors": answer["token_embeddings"]},
+        cause="the layer that is read",
+    ),
     metrics=(
         Metric("mean_cosine_distance", _distances),
         Metric("worst_cosine_distance", _worst_distances, kind="worst"),

@@ -11,6 +11,7 @@ from trimaran.core.distances import Answers, Column, Floats, by_token, largest_d
 from trimaran.core.errors import UsageError
 from trimaran.core.metrics import Metric
 from trimaran.core.spec import ModelRef
+from trimaran.core.tasks.library import Library
 from trimaran.core.tasks.shared import LARGEST_CHANGE
 from trimaran.core.tasks.task import (
     FLOAT_NOISE,
@@ -106,6 +107,20 @@ def _requests(texts: Sequence[Text], facts: Mapping[str, Any]) -> list[RequestRo
     return rows
 
 
+def _ask(library: Any, text: str) -> list[Any]:
+    found = library(text, tokenizer_kwargs={"truncation": True})
+    # One list for each mask; of a single mask the pipeline gives the list alone.
+    return [found] if isinstance(found[0], dict) else list(found)
+
+
+def _numbers(answer: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
+    return {
+        f"the score of token {entry['token']} for mask {mask}": entry["score"]
+        for mask, row in enumerate(answer)
+        for entry in row
+    }
+
+
 def _column() -> Any:
     import pyarrow as pa
 
@@ -123,6 +138,7 @@ TASK = Task(
     ),
     head=Head(_finish),
     facts=_facts,
+    library=Library(pipeline="fill-mask", ask=_ask, numbers=_numbers),
     metrics=(
         Metric("token_agreement", _agreement),
         Metric("mean_probability_change", _changes),

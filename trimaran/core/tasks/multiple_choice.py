@@ -7,11 +7,13 @@ and their probabilities reach a caller: each judged text has four choices, its o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from trimaran.core.distances import Answers, Column
 from trimaran.core.metrics import Metric
+from trimaran.core.tasks.library import Library, Plain, indexed, scores_by_index
 from trimaran.core.tasks.shared import LARGEST_CHANGE, MAX_ABS_DIFFERENCE, in_given_order, indexed_column, logarithms
 from trimaran.core.tasks.task import (
     FLOAT_NOISE,
@@ -62,6 +64,15 @@ def _moved_scores(reference: Answers, candidate: Answers) -> Column:
     return np.asarray(np.square(delta).reshape(len(delta), -1).mean(axis=1))
 
 
+def _ask(library: Plain, item: tuple[str, Sequence[str]]) -> list[dict[str, Any]]:
+    text, choices = item
+    encoded = library.tokenizer(
+        [text] * len(choices), list(choices), truncation=True, padding=True, return_tensors="pt"
+    )
+    logits = library.model(**{name: rows.unsqueeze(0) for name, rows in encoded.items()}).logits
+    return indexed(logits.softmax(-1))
+
+
 def _bulk_item(pair: tuple[str, str]) -> tuple[str, list[str]]:
     """A row of a collection names its choices in one column, parted by `|||`."""
     choices = [choice.strip() for choice in pair[1].split("|||")]
@@ -82,6 +93,7 @@ TASK = Task(
     ),
     texts="pair",
     judging=_judging,
+    library=Library(ask=_ask, numbers=scores_by_index),
     metrics=(
         Metric(
             "choice_agreement",

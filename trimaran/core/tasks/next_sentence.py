@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trimaran.core.spec import ModelRef
+from trimaran.core.tasks.library import Library, Plain
 from trimaran.core.tasks.shared import LABEL_GATES, LABEL_METRICS, MARGIN_LOSS, PROBABILITY_CHANGE
 from trimaran.core.tasks.task import Head, RequestRow, Task, first_text, second_text, tensor
 from trimaran.runtime.text import Text
 
 
-def _finish(output: Any, mask: Any, ref: ModelRef) -> Any:
+def _finish(output: Any, mask: Any, ref: ModelRef | None) -> Any:
     """BERT's head has two logits; the first one says that the second text follows."""
     logits = output.get("seq_relationship_logits")
     return (output.logits if logits is None else logits).softmax(dim=-1)[:, :1]
@@ -19,6 +20,10 @@ def _finish(output: Any, mask: Any, ref: ModelRef) -> Any:
 
 def _requests(texts: Sequence[Text], facts: Mapping[str, Any]) -> list[RequestRow]:
     return [{"TEXT": first_text(text), "NEXT": second_text(text)} for text in texts]
+
+
+def _ask(library: Plain, pair: tuple[str, str]) -> float:
+    return float(_finish(library.logits(*pair), None, None)[0, 0])
 
 
 def _column() -> Any:
@@ -35,6 +40,7 @@ TASK = Task(
     head=Head(_finish),
     texts="pair",
     fixed_labels=("follows",),
+    library=Library(ask=_ask, numbers=lambda answer: {"the probability": answer}),
     metrics=LABEL_METRICS,
     change=PROBABILITY_CHANGE,
     gates=LABEL_GATES,

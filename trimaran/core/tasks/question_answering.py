@@ -9,6 +9,7 @@ import numpy as np
 
 from trimaran.core.distances import Answers, Column, Floats, Outputs, by_token, largest_differences
 from trimaran.core.metrics import Metric
+from trimaran.core.tasks.library import Library, Plain
 from trimaran.core.tasks.shared import LARGEST_CHANGE
 from trimaran.core.tasks.task import (
     FLOAT_NOISE,
@@ -27,7 +28,7 @@ from trimaran.core.tasks.task import (
     second_text,
     tensor,
 )
-from trimaran.runtime.tasks.question_answering import LONGEST, Window, best_spans
+from trimaran.runtime.tasks.question_answering import LONGEST, STRIDE, Window, best_spans
 from trimaran.runtime.text import Text, softmax
 
 # Pairs that judge have the question first and the context second.
@@ -84,6 +85,53 @@ def _requests(texts: Sequence[Text], facts: Mapping[str, Any]) -> list[RequestRo
     return [{"QUESTION": first_text(text), "CONTEXT": second_text(text)} for text in texts]
 
 
+def _ask(library: Plain, item: tuple[str, str]) -> list[dict[str, Any]]:
+    """The best span over all windows, as transformers 4's pipeline chose it: its version 5 has none."""
+    question, context = item
+    # A family that pads on the left was trained with the context first.
+    first = library.tokenizer.padding_side == "left"
+    options = {
+        "max_length": library.tokenizer.model_max_length,
+        "return_overflowing_tokens": True,
+        "return_offsets_mapping": True,
+    }
+    # Lists, so that an empty context is read as the second text of a pair.
+    texts, cut = (([context], [question]), "only_first") if first else (([question], [context]), "only_second")
+    special = library.tokenizer.num_special_tokens_to_add(pair=True)
+    room = options["max_length"] - len(library.tokenizer(question, add_special_tokens=False).input_ids) - special
+    encoded = library.tokenizer(*texts, truncation=cut, stride=max(0, min(STRIDE, room // 2)), **options)
+    best: dict[str, Any] = {"score": 0.0, "start": 0, "end": 0}
+    for window in range(len(encoded["input_ids"])):
+        span = _best_of_window(library, encoded, window, context_id=0 if first else 1)
+        best = span if span and span["score"] > best["score"] else best
+    return [best] if best["end"] else []
+
+
+def _best_of_window(library: Plain, encoded: Any, window: int, *, context_id: int) -> dict[str, Any] | None:
+    import torch
+
+    names = [name for name in library.tokenizer.model_input_names if name in encoded]
+    output = library.model(**{name: torch.tensor([encoded[name][window]]) for name in names})
+    parts = encoded.sequence_ids(window)
+    places = [place for place, part in enumerate(parts) if part == context_id]
+    if not places:
+        return None
+    # The classification token stands for "no answer" and takes its share of the probability.
+    special = [place for place, part in enumerate(parts) if part is None]
+    kept = torch.tensor([*places, *(special[-1:] if context_id == 0 else special[:1])])
+    start, end = (
+        logits[0][kept].double().softmax(0)[: len(places)] for logits in (output.start_logits, output.end_logits)
+    )
+    scores = (start[:, None] * end[None, :]).triu().tril(LONGEST - 1)
+    first, last = divmod(int(scores.argmax()), len(places))
+    offsets = encoded["offset_mapping"][window]
+    return {
+        "score": float(scores[first, last]),
+        "start": offsets[places[first]][0],
+        "end": offsets[places[last]][1],
+    }
+
+
 def _column() -> Any:
     import pyarrow as pa
 
@@ -99,6 +147,11 @@ TASK = Task(
     head=Head(lambda output, mask, ref: (output.start_logits, output.end_logits)),
     texts="pair",
     asks=True,
+    library=Library(
+        ask=_ask,
+        numbers=lambda answer: {f"the span {span['start']}-{span['end']}": span["score"] for span in answer},
+        cause="the choice of the span",
+    ),
     metrics=(
         Metric(
             "span_agreement",

@@ -6,6 +6,7 @@ import numpy as np
 
 from trimaran.core.distances import Answers, Column
 from trimaran.core.metrics import Metric, spearman, spearman_of_pairs
+from trimaran.core.tasks.library import Library, indexed, scores_by_index
 from trimaran.core.tasks.shared import LARGEST_CHANGE, LOGITS, MAX_ABS_DIFFERENCE, in_given_order, indexed_column
 from trimaran.core.tasks.task import (
     FLOAT_NOISE,
@@ -41,6 +42,14 @@ TASK = Task(
     labelled=True,
     automatic=False,
     facts=lambda ref, tokenizer: {"activation": ref.activation},
+    library=Library(
+        sentence="CrossEncoder",
+        ask=lambda library, item: indexed(
+            [library.predict([(item[0], document)], show_progress_bar=False) for document in item[1]]
+        ),
+        numbers=scores_by_index,
+        cause="the activation",
+    ),
     metrics=(
         Metric("rank_correlation", _scores, kind="pooled", pooled=spearman_of_pairs),
         Metric("mean_score_change", _changes, title="mean |Δscore|", meaning="mean change of a score"),

@@ -9,6 +9,7 @@ import numpy as np
 from trimaran.core.distances import Answers, Column, heaviest_overlaps
 from trimaran.core.metrics import Metric
 from trimaran.core.spec import ModelRef, Sparse
+from trimaran.core.tasks.library import Library
 from trimaran.core.tasks.shared import (
     COSINE_LOSS,
     LARGEST_CHANGE,
@@ -36,6 +37,11 @@ def _from_wire(numbers: str, tensors: WireTensors, other: WireTensors) -> Answer
     return {"weights": weights}
 
 
+def _ask(library: Any, text: str, *, prompt: str | None = None) -> list[dict[str, Any]]:
+    weights = library.encode([text], prompt_name=prompt, show_progress_bar=False, convert_to_sparse_tensor=False)[0]
+    return [{"token": int(index), "weight": float(weights[index])} for index in weights.nonzero().ravel()]
+
+
 def _overlaps(reference: Answers, candidate: Answers) -> Column:
     return heaviest_overlaps(reference["weights"], candidate["weights"])
 
@@ -53,6 +59,12 @@ TASK = Task(
     outputs=lambda ref: (tensor("weights", ref.vocabulary),),
     head=Head(_finish),
     automatic=False,
+    library=Library(
+        sentence="SparseEncoder",
+        ask=_ask,
+        numbers=lambda answer: {f"the weight of token {entry['token']}": entry["weight"] for entry in answer},
+        cause="the activation or the pooling of weights",
+    ),
     metrics=(
         MEAN_COSINE_DISTANCE,
         Metric(

@@ -13,15 +13,16 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from trimaran.core.choices import Level
 from trimaran.core.distances import Answers, Column, Outputs
 from trimaran.core.metrics import ByText, Metric, values_of
 from trimaran.core.spec import Dim, DType, ModelRef, TensorSpec
+from trimaran.core.tasks.library import Library
 from trimaran.runtime.answers import Reader
 from trimaran.runtime.tasks import served_task
 from trimaran.runtime.text import Text, TextEncoder
 from trimaran.runtime.wire import ServedTask
 
-Level = Literal["exact", "strict", "balanced"]
 LEVELS: tuple[Level, ...] = ("exact", "strict", "balanced")
 # One request by input name, as the wire has it.
 RequestRow = Mapping[str, str | Sequence[str]]
@@ -137,6 +138,8 @@ class Task:
     facts: Callable[[ModelRef, Any], Mapping[str, Any]] = lambda ref, tokenizer: {}
 
     # The proof
+    # How the model's own library is asked the same.
+    library: Library
     metrics: tuple[Metric, ...]
     # The worst change of one text's answer between two ways of running the same engine.
     change: Metric

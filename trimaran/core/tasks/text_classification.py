@@ -10,6 +10,7 @@ import numpy as np
 from trimaran.core.distances import Answers, Column, first_of
 from trimaran.core.metrics import spearman
 from trimaran.core.spec import ModelRef, TensorSpec
+from trimaran.core.tasks.library import Library, as_pipelines_read, scores_by_label
 from trimaran.core.tasks.shared import (
     LABEL_GATES,
     LABEL_METRICS,
@@ -64,6 +65,12 @@ TASK = Task(
     texts="either",
     labelled=True,
     facts=lambda ref, tokenizer: {"activation": ref.activation},
+    library=Library(
+        pipeline="text-classification",
+        ask=lambda library, item: library([as_pipelines_read(item)], top_k=None, truncation=True)[0],
+        numbers=scores_by_label,
+        cause="the activation",
+    ),
     metrics=LABEL_METRICS,
     change=PROBABILITY_CHANGE,
     gates=LABEL_GATES,

@@ -21,6 +21,7 @@ from trimaran.core.distances import (
     softmax_changes,
 )
 from trimaran.core.metrics import Metric, ratio_of_sums
+from trimaran.core.tasks.library import Library
 from trimaran.core.tasks.shared import LARGEST_CHANGE, LOGITS
 from trimaran.core.tasks.task import (
     FLOAT_NOISE,
@@ -35,7 +36,7 @@ from trimaran.core.tasks.task import (
     parsed_rows,
     tensor,
 )
-from trimaran.runtime.tasks.token_classification import entities_of
+from trimaran.runtime.tasks.token_classification import AGGREGATIONS, entities_of
 from trimaran.runtime.text import Text, softmax
 
 # (label, start, end) -> score.
@@ -100,6 +101,13 @@ TASK = Task(
     outputs=lambda ref: (tensor("token_logits", "sequence", len(ref.labels)),),
     head=LOGITS,
     labelled=True,
+    library=Library(
+        pipeline="token-classification",
+        ask=lambda library, text, *, aggregation="simple": library(text, aggregation_strategy=aggregation),
+        numbers=lambda answer: {f"{key[0]} at {key[1]}-{key[2]}": score for key, score in _found(answer).items()},
+        options=tuple({"aggregation": name} for name in AGGREGATIONS),
+        cause="the aggregation of tokens",
+    ),
     metrics=(
         Metric(
             "entity_agreement",

@@ -7,6 +7,7 @@ from typing import Any
 
 from trimaran.core.errors import UsageError
 from trimaran.core.spec import ModelRef
+from trimaran.core.tasks.library import Library
 from trimaran.core.tasks.shared import (
     LABEL_GATES,
     LABEL_METRICS,
@@ -51,6 +52,12 @@ TASK = Task(
     labelled=True,
     automatic=False,
     facts=_facts,
+    library=Library(
+        pipeline="zero-shot-classification",
+        ask=lambda library, text, *, labels: library(text, candidate_labels=list(labels)),
+        numbers=lambda answer: dict(zip(answer["labels"], answer["scores"], strict=True)),
+        cause="which label is entailment",
+    ),
     metrics=LABEL_METRICS,
     change=PROBABILITY_CHANGE,
     gates=LABEL_GATES,

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from trimaran.benchmarks.measure.quiet import CpuWatch
+from trimaran.core.choices import TuneObjective
 from trimaran.core.environment import capture
 from trimaran.core.errors import RepositoryError, ServerError
 from trimaran.core.progress import Progress
@@ -15,7 +16,7 @@ from trimaran.model_repository.check import problems_of_version
 from trimaran.pipeline.tune.record import Tuning
 from trimaran.pipeline.tune.search import Search
 from trimaran.pipeline.tune.setting_files import Tunable, put_back, tunable, write_setting
-from trimaran.pipeline.tune.settings import TuneObjective, groupings, shapes, waits
+from trimaran.pipeline.tune.settings import groupings, shapes, waits
 from trimaran.pipeline.tune.trials import Trials
 from trimaran.serving.triton import control, readiness
 from trimaran.serving.triton.ports import HOST

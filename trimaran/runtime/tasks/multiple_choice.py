@@ -21,4 +21,5 @@ SERVED = ServedTask(
     item=lambda row: (row["TEXT"], row["CHOICES"]),
     answer=choices,
     tensors=indexed_columns("BEST", "PROBABILITIES"),
+    encoded_rows=lambda item, keywords: len(item[1]),
 )

@@ -63,6 +63,8 @@ def best_spans(context: str, windows: Sequence[Window], *, top_k: int, longest: 
         places = [place for place, part in enumerate(window.encoding.sequence_ids) if part == window.context_id]
         nothing = _classification_place(window.encoding)
         allowed = np.asarray([*places, *nothing], np.intp)
+        if not allowed.size:
+            continue
         start, end = _probabilities(window.start[allowed]), _probabilities(window.end[allowed])
         empty = min(empty, float(start[-1] * end[-1]) if nothing else 0.0)
         scores = np.outer(start[: len(places)], end[: len(places)])

@@ -21,4 +21,5 @@ SERVED = ServedTask(
     answer=ranked,
     tensors=indexed_columns("INDICES", "SCORES"),
     options=TOP_K,
+    encoded_rows=lambda item, keywords: len(item[1]),
 )

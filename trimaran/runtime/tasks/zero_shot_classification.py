@@ -53,4 +53,6 @@ SERVED = ServedTask(
     tensors=tensors,
     options={"template": str, "multi_label": bool},
     keywords={"CANDIDATE_LABELS": "labels"},
+    encoded_rows=lambda item, keywords: len(keywords["labels"]),
+    truncated=lambda rows: int(any(rows)),
 )

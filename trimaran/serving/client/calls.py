@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from trimaran.core.errors import UsageError
 from trimaran.runtime.text import Text
-from trimaran.runtime.wire import MOST_ENTRIES
+from trimaran.runtime.wire import MOST_ENTRIES, TRUNCATED
 from trimaran.serving.client import given
 
 Array = npt.NDArray[Any]
@@ -314,8 +314,9 @@ def _require(model: Model, output: str) -> None:
 
 def _wrong_method(model: Model, wanted: str) -> UsageError:
     fitting = [build.__name__ for output, build in METHODS.items() if output in model.outputs]
+    given_outputs = [output for output in model.outputs if output != TRUNCATED]
     return UsageError(
-        f"Model {model.name} gives {', '.join(model.outputs)}, not {wanted}.",
+        f"Model {model.name} gives {', '.join(given_outputs)}, not {wanted}.",
         hint=f"Use {' or '.join(fitting)}." if fitting else "Ask it with tritonclient.",
     )
 

@@ -10,18 +10,22 @@ from __future__ import annotations
 import copy
 import functools
 import itertools
+import logging
+import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Protocol, Self, TypeVar, cast, overload
 
 from trimaran.core.errors import RequestFailed
 from trimaran.runtime.text import Text
+from trimaran.runtime.wire import TRUNCATED
 from trimaran.serving.client import calls, failures, given
 from trimaran.serving.client.calls import Answer, Ask, Embeddings, Model, Ranking, Tensors, TokenVectors, TokenWeights
 from trimaran.serving.client.endpoint import Endpoint, ready_versions, unknown_model
 from trimaran.serving.client.given import StringOrStrings, TextOrTexts
 
 Result = TypeVar("Result")
+_log = logging.getLogger(__name__)
 
 
 class Channel(Protocol):
@@ -55,12 +59,39 @@ def run(coroutine: Coroutine[Any, Any, Result]) -> Result:
     raise AssertionError("a driver that blocks never suspends")
 
 
+class TruncatedTexts:
+    """How many texts the server cut, over all calls of a client."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._warned: set[str] = set()
+        self._lock = threading.Lock()
+
+    def note(self, name: str, texts: int) -> None:
+        """Warns once for each model; the count goes on."""
+        if not texts:
+            return
+        with self._lock:
+            self.count += texts
+            known = name in self._warned
+            self._warned.add(name)
+        if not known:
+            _log.warning("Model %s read only a part of %d texts, which are longer than it reads.", name, texts)
+
+
 class ClientCore:
     def __init__(self, endpoint: Endpoint, channel: Channel, driver: ClientDriver) -> None:
         self._endpoint = endpoint
         self._channel = channel
         self._driver = driver
         self._models: dict[str, Model] = {}
+        # Shared with the views that `using` makes.
+        self._truncated = TruncatedTexts()
+
+    @property
+    def truncated_texts(self) -> int:
+        """Texts of which a model read only a part, because they were longer than it reads: all since the beginning."""
+        return self._truncated.count
 
     def using(
         self, *, timeout_s: float | None = None, headers: Mapping[str, str] | None = None, request_id: str | None = None
@@ -195,15 +226,20 @@ class ClientCore:
     async def ask(self, name: str, build: Callable[[Model], Ask[Answer]]) -> Answer:
         """Requests of your own, with this client's deadline, retries and concurrency."""
         deadline = self._deadline()
-        ask = build(await self._described(name, deadline))
-        work = [functools.partial(self._infer, name, inputs, ask.outputs, deadline) for inputs in ask.requests]
+        model = await self._described(name, deadline)
+        ask = build(model)
+        # Models that were laid out before do not count.
+        outputs = (*ask.outputs, TRUNCATED) if TRUNCATED in model.outputs else ask.outputs
+        work = [functools.partial(self._infer, name, inputs, outputs, deadline) for inputs in ask.requests]
         # A single request needs no thread or task: to start one would be most of a fast model's latency.
         if len(work) <= 1:
-            return ask.join([await infer() for infer in work])
-        try:
-            parts = await self._driver.together(work, within_s=max(0.0, deadline - time.monotonic()))
-        except TimeoutError as error:
-            raise self._timed_out() from error
+            parts = [await infer() for infer in work]
+        else:
+            try:
+                parts = await self._driver.together(work, within_s=max(0.0, deadline - time.monotonic()))
+            except TimeoutError as error:
+                raise self._timed_out() from error
+        self._truncated.note(name, sum(int(part[TRUNCATED].sum()) for part in parts if TRUNCATED in part))
         return ask.join(parts)
 
     async def models(self) -> tuple[str, ...]:

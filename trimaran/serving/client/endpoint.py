@@ -5,13 +5,13 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
+from trimaran.core.choices import Protocol
 from trimaran.core.errors import RequestFailed, UnavailableError, UsageError
 from trimaran.serving.client import given
 from trimaran.serving.client.calls import Tensors
 
-Protocol = Literal["grpc", "http"]
 DEFAULT_URLS: dict[Protocol, str] = {"grpc": "127.0.0.1:8001", "http": "127.0.0.1:8000"}
 _SECURE = ("https", "grpcs")
 

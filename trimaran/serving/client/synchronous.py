@@ -10,9 +10,10 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
+from trimaran.core.choices import Protocol
 from trimaran.serving.client.calls import Answer, Ask, Model
 from trimaran.serving.client.core import Channel, ClientCore, run
-from trimaran.serving.client.endpoint import Protocol, endpoint_of
+from trimaran.serving.client.endpoint import endpoint_of
 from trimaran.serving.client.http_channel import HttpChannel
 from trimaran.serving.client.triton_channel import TritonChannel
 
@@ -83,6 +84,11 @@ class Client:
         self._driver = ThreadDriver(concurrency)
         self._core = ClientCore(endpoint, self._channel, self._driver)
         self.url = endpoint.address
+
+    @property
+    def truncated_texts(self) -> int:
+        """Texts of which a model read only a part, because they were longer than it reads: all since the beginning."""
+        return self._core.truncated_texts
 
     def using(
         self, *, timeout_s: float | None = None, headers: Mapping[str, str] | None = None, request_id: str | None = None

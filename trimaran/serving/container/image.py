@@ -11,8 +11,6 @@ from trimaran.core.repository import RepositoryModel, models_in, stages_of, vers
 from trimaran.core.serving_json import SERVING_FILE, read_serving
 from trimaran.serving.triton.flags import EXIT_TIMEOUT_S, address_flags, server_flags
 
-# Built by deploy/Dockerfile: the official image with what the Python stages import.
-IMAGE = "trimaran-triton"
 PORTS = {"http": 8000, "grpc": 8001, "metrics": 8002}
 MODELS_FOLDER = "/models"
 _EVERYWHERE = "0.0.0.0"  # noqa: S104  (inside a container or pod, which decides what is published)

@@ -30,6 +30,9 @@ class Metrics:
         self._queued = Histogram(f"{prefix}_queue_seconds", "Waiting for a turn.", buckets=_SECONDS, registry=registry)
         self._texts = Counter(f"{prefix}_texts", "Texts asked about.", ["model"], registry=registry)
         self._tokens = Counter(f"{prefix}_tokens", "Tokens asked about.", ["model"], registry=registry)
+        self._truncated = Counter(
+            f"{prefix}_truncated_texts", "Texts longer than the model reads.", ["model"], registry=registry
+        )
         self.lost_log_lines = Counter(
             f"{prefix}_lost_log_lines", "Lines of the access log that could not be written.", registry=registry
         )
@@ -47,6 +50,7 @@ class Metrics:
         if call.model:
             self._texts.labels(call.model).inc(call.texts)
             self._tokens.labels(call.model).inc(call.tokens)
+            self._truncated.labels(call.model).inc(call.truncated)
             self._queued.observe(call.queue_s)
 
     def exposition(self) -> bytes:
