@@ -24,6 +24,7 @@ UNSTATED_SEQUENCE = 256
 LONGEST_BY_DEFAULT = 512
 # Set to 1, it is as if every command had --busy-ok: for machines that are never quiet, such as those that run tests.
 BUSY_OK_VARIABLE = "TRIMARAN_BUSY_OK"
+Target = Annotated[str, Field(pattern=r"^[0-9]{1,2}\.[0-9]$")]
 
 
 def _split_names(value: Any) -> Any:
@@ -67,6 +68,8 @@ class DeployConfig(Frozen):
     data: str | None = None
     metric: LabelMetric | None = None
     report: str | None = None
+    # Compute capabilities of GPUs that are not here, such as 8.6: the model is then prepared for them.
+    target: Annotated[tuple[Target, ...], BeforeValidator(_split_names)] = ()
     hub: bool = False
     revision: str | None = None
     allow_partial_fusion: bool = False

@@ -56,6 +56,8 @@ def readable_texts(texts: Sequence[Text], tokenizer_file: Path) -> tuple[Text, .
     tokenizer = Tokenizer.from_file(str(tokenizer_file))
     model = json.loads(tokenizer.to_str())["model"]
     unknown = tokenizer.token_to_id(model["unk_token"]) if model.get("unk_token") else model.get("unk_id")
+    if unknown is None:
+        return tuple(texts)
     encodings = tokenizer.encode_batch(list(texts))
     return tuple(
         text
@@ -159,7 +161,8 @@ def encoder_of(artifact: Artifact) -> TextEncoder:
 
 def answer_context(artifact: Artifact) -> AnswerContext:
     """What a task needs to make final answers of this artifact's outputs."""
-    return AnswerContext(encoder_of(artifact), Reader(str(artifact.directory / "tokenizer.json")), artifact.labels)
+    reader = Reader(str(artifact.directory / "tokenizer.json"))
+    return AnswerContext(encoder_of(artifact), reader, artifact.labels, artifact.details.get("answers", {}))
 
 
 @cache

@@ -127,6 +127,17 @@ class ShapeProfile(Frozen):
         return max(self.sequence.minimum, min(sequence, self.sequence.maximum))
 
 
+def profile_shapes(signature: Signature, profile: ShapeProfile) -> dict[str, list[list[int]]]:
+    """Return the minimum, typical and maximum shape of every input, as TensorRT takes them."""
+    return {
+        spec.name: [
+            list(spec.concrete({"batch": getattr(profile.batch, which), "sequence": getattr(profile.sequence, which)}))
+            for which in ("minimum", "typical", "maximum")
+        ]
+        for spec in signature.inputs
+    }
+
+
 PoolingMode = Literal["mean", "cls", "max", "mean-sqrt-length", "weighted-mean", "last-token"]
 Activation = Literal["softmax", "sigmoid", "none"]
 

@@ -110,12 +110,16 @@ class Store:
         )
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Replaces the file in one step: readers see the old text or the new one, also after a crash."""
+def write_atomically(path: Path, text: str, *, mode: int = 0o666) -> None:
+    """Replaces the file in one step: readers see the old text or the new one, also after a crash.
+
+    The umask takes its bits from the `mode`, as usual.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with temporary.open("w", encoding="utf-8") as stream:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
             stream.write(text)
             stream.flush()
             os.fsync(stream.fileno())

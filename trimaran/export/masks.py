@@ -7,11 +7,13 @@ also takes finished masks, one for each kind of layer; they are made here from p
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
-Masks = dict[str, torch.Tensor]
+# Kind of layer -> its mask.
+Masks: TypeAlias = "dict[str, torch.Tensor]"
 
 
 def traceable_masks(config: Any) -> Callable[[torch.Tensor], Masks] | None:
@@ -30,6 +32,8 @@ def _bidirectional(mask: torch.Tensor, window: int) -> Masks:
     The masks have their full shape [batch, 1, sequence, sequence]: attention with a broadcast mask is not fused by
     TensorRT, and cannot be packed.
     """
+    import torch
+
     rows, length = mask.shape
     positions = torch.arange(length)
     near = (positions[:, None] - positions[None, :]).abs() < window
@@ -39,5 +43,7 @@ def _bidirectional(mask: torch.Tensor, window: int) -> Masks:
 
 def _added(seen: torch.Tensor) -> torch.Tensor:
     """What is added to the attention scores: 0 where a token is seen, the lowest number elsewhere."""
+    import torch
+
     hidden = torch.full((), torch.finfo(torch.float32).min)
     return torch.where(seen, torch.zeros(()), hidden)

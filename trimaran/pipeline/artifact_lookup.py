@@ -11,7 +11,8 @@ from pydantic import ValidationError as SchemaError
 
 from trimaran.core.artifact import MANIFEST, Artifact, load_artifact
 from trimaran.core.choices import Rows
-from trimaran.core.config_pbtxt import CONFIG_FILE
+from trimaran.core.config_pbtxt import CONFIG_FILE, read_config
+from trimaran.core.digests import require_undamaged
 from trimaran.core.errors import IntegrityError, UsageError
 from trimaran.core.serving_json import SERVING_FILE, read_serving
 from trimaran.core.store import Store, link_or_copy, publish, temporary_sibling
@@ -49,11 +50,17 @@ def find_artifact(reference: str, *, store: Store, repository: Path) -> KnownArt
 
 
 def served_version(repository: Path, name: str) -> Path:
-    """The folder of the newest version that is served. Raises UsageError if there is none."""
+    """The folder of the newest version that is served.
+
+    Raises UsageError if there is none, and IntegrityError if a file of it differs from its digest.
+    """
+    model = repository / name
     served = model_versions(repository, name).served
     if not served:
-        raise UsageError(f"{repository / name} has no version that is served.", hint="`trimaran promote` chooses one.")
-    return repository / name / str(served[-1])
+        raise UsageError(f"{model} has no version that is served.", hint="`trimaran promote` chooses one.")
+    version = model / str(served[-1])
+    require_undamaged(version, read_config(model / CONFIG_FILE))
+    return version
 
 
 def certified(artifact: Artifact, store: Store) -> KnownArtifact:

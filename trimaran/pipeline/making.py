@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from trimaran.core import isolation
-from trimaran.core.artifact import Artifact, Check, load_artifact
+from trimaran.core.artifact import Artifact, load_artifact
 from trimaran.core.choices import BUDGET_S, Level
 from trimaran.core.environment import usable_cores
 from trimaran.core.errors import QualityError, TrimaranError, UsageError
 from trimaran.core.progress import Progress, Step
 from trimaran.core.store import Store
 from trimaran.core.tasks import Gate, gates_for
+from trimaran.judging.gate_check import GateCheck
 from trimaran.judging.labelled import LabelledData, read_labelled
 from trimaran.judging.quality import reference_answers
 from trimaran.pipeline import children
@@ -107,7 +108,8 @@ def make_one_candidate(
 ) -> Artifact:
     """`trimaran quantize`: one candidate by itself.
 
-    With labelled data, its answers are compared with its parent's. One that loses too much is made, but refused.
+    With labelled data, its answers are compared with its parent's. One that loses too much is made, but refused. Too
+    few items prove nothing, which is said; nothing is laid out here.
     """
     if bool(data) != bool(metric):
         raise UsageError("--data and --metric belong together.", hint="Such as --data pairs.tsv --metric spearman.")
@@ -129,8 +131,8 @@ def make_one_candidate(
     if labelled:
         with progress.stage("labelled data") as step:
             check = _data_check(parent, artifact, labelled, threads=inputs.threads)
-            step.outcome(str(check))
-        if not check.holds:
+            step.outcome(str(check) + ("" if check.holds else f", {check.verdict} {check.needs_words}".rstrip()))
+        if check.verdict == "broken":
             raise QualityError(
                 f"{row.name} loses too much on {data}: {check}.",
                 hint=f"It was made all the same: {artifact.directory}.",
@@ -138,7 +140,7 @@ def make_one_candidate(
     return artifact
 
 
-def _data_check(parent: Artifact, artifact: Artifact, data: LabelledData, *, threads: int) -> Check:
+def _data_check(parent: Artifact, artifact: Artifact, data: LabelledData, *, threads: int) -> GateCheck:
     before, after = (
         reference_answers(side, data.texts, threads=threads, deadline_s=ASSESS_DEADLINE_S)
         for side in (parent, artifact)

@@ -81,6 +81,7 @@ class DeployPlan:
             "shapes": [str(shape) for shape in self.shapes],
             "threads": self.config.threads,
             "texts": {"calibration": len(self.calibration), "judging": len(self.judging)},
+            **({"targets": list(self.config.target)} if self.config.target else {}),
             "name": self.name,
             "repository": str(self.repository),
             "report": str(self.report),

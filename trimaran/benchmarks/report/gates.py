@@ -23,6 +23,7 @@ from trimaran.benchmarks.scenarios.results import At, Wire
 from trimaran.core.errors import UsageError
 from trimaran.core.spec import Frozen
 from trimaran.core.tasks import TASKS
+from trimaran.judging.judgement import Quality
 from trimaran.judging.stats import fewest_samples, percentile, too_few_samples, upper_percentile
 
 _SHAPE = re.compile(r"\d+x\d+")
@@ -158,13 +159,26 @@ def _latency_rows(report: Report, gates: GatesFile, row: CandidateRow) -> Iterat
 
 
 def _quality_rows(report: Report, gates: GatesFile, row: CandidateRow) -> Iterator[GateRow]:
-    metrics = row.quality.metrics if row.quality else {}
     for metric, limit in gates.quality.items():
-        value, comparison = metrics.get(metric), _comparison(metric)
+        comparison = _comparison(metric)
         assert comparison is not None, "read_gates refuses other keys"
-        holds = value is not None and (value <= limit if comparison == "<=" else value >= limit)
+        value = row.quality.metrics.get(metric) if row.quality else None
         observed = NOT_MEASURED if value is None else number(value, digits=6)
+        if row.quality and value is not None and gates.judge_by == "bound":
+            bound = _worse_end(row.quality, metric, comparison, value)
+            if bound != value:
+                observed += f" ({'up' if comparison == '<=' else 'down'} to {number(bound, digits=6)})"
+            value = bound
+        holds = value is not None and (value <= limit if comparison == "<=" else value >= limit)
         yield GateRow(metric_name(metric), row.name, observed, f"{SIGNS[comparison]} {number(limit, digits=6)}", holds)
+
+
+def _worse_end(quality: Quality, metric: str, comparison: str, value: float) -> float:
+    """The proven bound of a metric, else the worse end of its interval; a metric without either is what it is."""
+    if metric in quality.bounds:
+        return quality.bounds[metric]
+    low, high = quality.intervals.get(metric, (value, value))
+    return high if comparison == "<=" else low
 
 
 def _footprint_rows(report: Report, gates: GatesFile, row: CandidateRow) -> Iterator[GateRow]:
@@ -248,13 +262,7 @@ def _comparison(metric: str) -> Literal["<=", ">="] | None:
     if metric.startswith(LABELLED):
         return ">="
     return next(
-        (
-            gate.comparison
-            for task in TASKS.values()
-            for gates in task.gates.values()
-            for gate in gates
-            if gate.metric == metric
-        ),
+        (known.comparison for task in TASKS.values() for known in (task.change, *task.metrics) if known.name == metric),
         None,
     )
 

@@ -58,8 +58,8 @@ class CountingEncoder(TextEncoder):
         self._maximum = tokens
         self._tokenizer.enable_truncation(max_length=tokens)
 
-    def encodings(self, texts: Sequence[Text], *, prompt: str | None = None) -> list[Any]:
-        return self._counted(super().encodings(texts, prompt=prompt))
+    def encodings(self, texts: Sequence[Text], *, prompt: str | None = None, always_pairs: bool = False) -> list[Any]:
+        return self._counted(super().encodings(texts, prompt=prompt, always_pairs=always_pairs))
 
     def pieces(self, text: str, *, stride: int | None = None) -> list[Any]:
         pieces = super().pieces(text, stride=stride)
