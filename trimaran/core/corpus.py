@@ -161,7 +161,8 @@ def encoder_of(artifact: Artifact) -> TextEncoder:
 
 def answer_context(artifact: Artifact) -> AnswerContext:
     """What a task needs to make final answers of this artifact's outputs."""
-    return AnswerContext(encoder_of(artifact), Reader(str(artifact.directory / "tokenizer.json")), artifact.labels)
+    reader = Reader(str(artifact.directory / "tokenizer.json"))
+    return AnswerContext(encoder_of(artifact), reader, artifact.labels, artifact.details.get("answers", {}))
 
 
 @cache
