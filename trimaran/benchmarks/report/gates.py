@@ -154,7 +154,7 @@ def _latency_rows(report: Report, gates: GatesFile, row: CandidateRow) -> Iterat
             value, high = percentile(timed.samples_ns, share) / 1e6, upper_percentile(timed.samples_ns, share)
             up_to = f"up to {high / 1e6:.3g}" if high else too_few_samples(share, len(timed.samples_ns))
             observed = f"{value:.3g} ms ({up_to})"
-            holds = value <= budget_ms if gates.judge_by == "median" else bool(high) and high / 1e6 <= budget_ms
+            holds = value <= budget_ms if gates.judge_by == "median" else high is not None and high / 1e6 <= budget_ms
         yield GateRow(f"latency at {key}", row.name, observed, f"≤ {budget_ms:g} ms", holds)
 
 
