@@ -207,3 +207,8 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     return value if isinstance(value, (str, int, float, bool, dict)) else str(value)
+
+
+def install_hint(extra: str) -> str:
+    """How to install what an extra brings, in the versions that were tried together."""
+    return f"pip install 'trimaran[{extra}]' -c \"$(trimaran constraints)\""

@@ -24,6 +24,7 @@ from trimaran.judging.golden import GOLDEN_FILE, Golden
 from trimaran.model_repository.stages import (
     DEFAULT_FILE,
     TEXT_FILES,
+    TOKENIZER_FILES,
     engine_model,
     ensemble,
     finished_in_graph,
@@ -124,7 +125,7 @@ def _parts(artifact: Artifact, name: str, *, rows: Rows, threads: int, separate:
         tokenizer = tokenizer_stage(name, artifact)
         return [
             engine,
-            _Part(tokenizer, serving, stage=TOKENIZER_STAGE, imports=("text.py",), tokenizer=True),
+            _Part(tokenizer, serving, stage=TOKENIZER_STAGE, imports=TOKENIZER_FILES, tokenizer=True),
             _Part(ensemble(name, artifact), serving),
         ]
     if apart:

@@ -20,6 +20,7 @@ from trimaran.judging.labelled import LabelledData, read_labelled
 from trimaran.judging.quality import reference_answers
 from trimaran.pipeline import children
 from trimaran.pipeline.eager import ASSESS_DEADLINE_S
+from trimaran.pipeline.exporting import open_graph
 from trimaran.pipeline.lower_bounds import largest_weight
 from trimaran.pipeline.plan import DeployRun, texts_for
 from trimaran.quantize.candidates import Candidate, candidate
@@ -114,7 +115,7 @@ def make_one_candidate(
     if bool(data) != bool(metric):
         raise UsageError("--data and --metric belong together.", hint="Such as --data pairs.tsv --metric spearman.")
     row = candidate(name)
-    parent = store.open(reference)
+    parent = open_graph(reference, store=store, progress=progress)
     labelled = read_labelled(data, metric, task=parent.task, labels=parent.labels) if data and metric else None
     inputs = MakerInputs(
         calibration=texts_for(parent.task, "calibration", calibration),

@@ -69,6 +69,17 @@ def test_latency_quality_memory_and_size_have_limits(tmp_path: Path) -> None:
     }
 
 
+def test_a_percentile_gate_wants_enough_samples_to_prove_it(tmp_path: Path) -> None:
+    kept = held(tmp_path, '[latency_ms]\n"1x8 p99" = 900\n"1x8 p90" = 900\n')
+    assert "not proven: p99 needs 299 samples, has 60" in kept["quick: latency at 1x8 p99"].observed
+    assert [one.holds for one in kept.values()] == [False, True]
+    assert held(tmp_path, 'judge_by = "median"\n[latency_ms]\n"1x8 p99" = 900\n')["quick: latency at 1x8 p99"].holds
+    scenario = usual_report().model_copy(update={"scenarios": scenario_results("quick")})
+    gate = '[[scenario]]\nscenario = "single-stream"\nfigure = "p99 latency"\nwire = "http"\nlimit = 900\n'
+    (row,) = held(tmp_path, gate, scenario).values()
+    assert not row.holds and "not proven: p99 needs 299 samples, has 120" in row.observed
+
+
 def test_a_metric_of_labelled_data_is_a_floor(tmp_path: Path) -> None:
     judged = row("quick", data_accuracy=0.91, data_accuracy_change_points=-0.3)
     found = report([judged], {"quick": 3.0})

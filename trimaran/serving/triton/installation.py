@@ -13,9 +13,9 @@ from importlib import metadata
 from pathlib import Path
 
 import trimaran.runtime
-from trimaran.core.errors import UnavailableError
+from trimaran.core.errors import UnavailableError, install_hint
 
-HINT = "pip install 'trimaran[triton]' -c constraints.txt"
+HINT = install_hint("triton")
 PYTHON_BASED = ("onnxruntime", "openvino")
 # Variables that Triton and its stubs inherit. Keys and tokens of this process are none of their business.
 _PASSED = {"HOME", "USER", "LANG", "TZ", "TMPDIR", "XDG_CACHE_HOME", "LD_PRELOAD", "DO_NOT_TRACK"}
