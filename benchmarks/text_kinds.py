@@ -25,7 +25,7 @@ from trimaran.benchmarks.report.figures import speedups
 from trimaran.core.artifact import Artifact
 from trimaran.core.config import DeployConfig
 from trimaran.core.corpus import kinds_of, shipped_texts, spread
-from trimaran.core.distances import NEIGHBOURS, Column, Floats, cosine_distances, nearest_rows, similarities
+from trimaran.core.distances import NEIGHBOURS, Column, Floats, cosine_distances, epsilon_recalls
 from trimaran.core.environment import usable_cores
 from trimaran.core.pinning import cores_for
 from trimaran.core.progress import Progress, progress_for
@@ -38,7 +38,6 @@ from trimaran.pipeline.making import make_one_candidate
 from trimaran.pipeline.plan import find_model
 
 GENRES = ("captions", "forums", "news")
-EPSILON = 0.01
 MOST_MEAN, MOST_TAIL, LEAST_RECALL, MOST_UNUSUAL, LEAST_SPEED = 1.2e-3, 6e-3, 0.995, 0.02, 0.9
 ANSWERS_DEADLINE_S = 3600.0
 
@@ -134,17 +133,8 @@ def fidelity(before: Floats, after: Floats) -> dict[str, float]:
         "mean": float(distances.mean()),
         "tail": tail_bound(distances),
         "worst": float(distances.max()),
-        "epsilon_recall": epsilon_recall(before, after),
+        "epsilon_recall": float(epsilon_recalls(before, after).mean()),
     }
-
-
-def epsilon_recall(before: Floats, after: Floats) -> float:
-    """The share of the candidate's ten nearest whose true similarity is within epsilon of the true tenth."""
-    true = similarities(before)
-    np.fill_diagonal(true, -np.inf)
-    tenth = -np.partition(-true, NEIGHBOURS - 1, axis=-1)[:, NEIGHBOURS - 1]
-    chosen = np.take_along_axis(true, nearest_rows(after), axis=-1)
-    return float((chosen >= tenth[:, None] - EPSILON).mean())
 
 
 def kind_rows(distances: Column, kinds: Sequence[str]) -> dict[str, dict[str, float]]:
