@@ -38,7 +38,7 @@ from trimaran.judging.stats import separated
 
 BASE = "as it is"
 SHAPES = tuple(Shape(batch=batch, sequence=sequence) for batch, sequence in ((1, 16), (1, 128), (32, 128)))
-EFFORT = Effort(rounds=9, minimum_rounds=5, budget_s=60.0)
+EFFORT = Effort(rounds=9, minimum_rounds=6, budget_s=60.0)
 DEADLINE_S = 600.0
 
 

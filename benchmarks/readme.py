@@ -14,6 +14,7 @@ from trimaran.benchmarks.report.plots import speedup_bars
 from trimaran.benchmarks.report.report import Report
 from trimaran.benchmarks.report.report_files import read_report
 from trimaran.benchmarks.report.wording import (
+    INTERVAL_WORDS,
     count,
     interval,
     megabytes,
@@ -65,8 +66,8 @@ def figures_block() -> str:
     lines = [
         f"> {report.verdict}",
         "",
-        f"Speed-up over eager PyTorch (95 % interval) on {report.environment.cpu}, "
-        f"{count(report.threads, 'thread')}, all-MiniLM-L6-v2, level `{report.level}`, {report.created[:10]}:",
+        f"Speed-up over eager PyTorch on {report.environment.cpu}, {count(report.threads, 'thread')}, "
+        f"all-MiniLM-L6-v2, level `{report.level}`, {report.created[:10]}: {INTERVAL_WORDS}.",
         "",
         plain_table(["candidate", *map(str, shapes), metric_name(headline), "size", "verdict"], rows),
         *scenario_lines(report),

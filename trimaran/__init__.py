@@ -1,20 +1,61 @@
-"""Trained transformer encoders into production: exported, quantised, proven, measured and served by Triton."""
+"""Trained transformer encoders into production: exported, quantised, proven, measured and served by Triton.
+
+Example:
+    >>> import trimaran
+    >>> deployed = trimaran.deploy("./my-model", fidelity="strict")
+    >>> model = trimaran.load(deployed.folder)
+    >>> vectors = model.encode(["one text", "another"])
+"""
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from trimaran.core.errors import TrimaranError
+    from trimaran.pipeline.api import deploy, load, serve
+    from trimaran.pipeline.line import DeployResult
+    from trimaran.pipeline.local.embedding import EmbeddingModel
+    from trimaran.pipeline.local.model import LocalModel
     from trimaran.serving.client import AsyncClient, Client
+    from trimaran.serving.triton.server import Server
 
 __version__ = "0.1.0"
-__all__ = ["AsyncClient", "Client", "__version__"]
+__all__ = [
+    "AsyncClient",
+    "Client",
+    "DeployResult",
+    "EmbeddingModel",
+    "LocalModel",
+    "Server",
+    "TrimaranError",
+    "__version__",
+    "deploy",
+    "load",
+    "serve",
+]
+
+_MODULES = {
+    "AsyncClient": "trimaran.serving.client",
+    "Client": "trimaran.serving.client",
+    "DeployResult": "trimaran.pipeline.line",
+    "EmbeddingModel": "trimaran.pipeline.local.embedding",
+    "LocalModel": "trimaran.pipeline.local.model",
+    "Server": "trimaran.serving.triton.server",
+    "TrimaranError": "trimaran.core.errors",
+    "deploy": "trimaran.pipeline.api",
+    "load": "trimaran.pipeline.api",
+    "serve": "trimaran.pipeline.api",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """The clients are imported when they are first used: `import trimaran` stays light."""
-    if name in ("AsyncClient", "Client"):
-        import trimaran.serving.client
-
-        return getattr(trimaran.serving.client, name)
+    """Each name is imported when it is first used: `import trimaran` stays light."""
+    if name in _MODULES:
+        return getattr(importlib.import_module(_MODULES[name]), name)
     raise AttributeError(f"module 'trimaran' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -13,6 +13,7 @@ from trimaran.benchmarks.measure.steadiness import unsteady
 from trimaran.benchmarks.report.figures import find, rows_per_second, speedups
 from trimaran.benchmarks.report.markdown import markdown_table, markdown_text
 from trimaran.benchmarks.report.wording import (
+    INTERVAL_WORDS,
     count,
     environment_words,
     megabytes,
@@ -44,7 +45,7 @@ def render_page(run: PeersRun) -> str:
             f"{run.created[:10]}. Text in, vectors out: tokenizing counts, and the wire too where a peer is a server.",
             "One call answers all texts of a set, in batches of 32 where a peer must be told.",
             "Each peer runs in its own environment (`benchmarks/peers/*.txt`) and its own process, interleaved in",
-            f"rounds with the others; the speed-up is over {run.reference} in the same run, with its 95 % interval.",
+            f"rounds with the others; the speed-up is over {run.reference}: {INTERVAL_WORDS}.",
             "",
             "## Speed",
             "",

@@ -37,22 +37,13 @@ class Peer:
         else:
             self.encode = self._opened(Path(artifact), rows, threads)
 
-    def _opened(self, folder: Path, rows: str, threads: int) -> Any:
-        from trimaran.core.artifact import load_artifact
-        from trimaran.core.backends import open_session
-        from trimaran.core.corpus import encoder_of
-        from trimaran.runtime.text import infer_rows
+    def _opened(self, folder: Path, rows: Any, threads: int) -> Any:
+        from trimaran.pipeline.local.embedding import EmbeddingModel
+        from trimaran.pipeline.local.opening import Source
 
-        artifact = load_artifact(folder)
-        session = self._stack.enter_context(open_session(artifact, threads=threads))
-        encoder = encoder_of(artifact)
-        maximum = artifact.profile.batch.maximum
-
-        def encode(texts: list[str]) -> Any:
-            tokens = encoder.rows(texts)
-            return infer_rows(session.infer, encoder, tokens, policy=rows, maximum_batch=maximum)["embedding"]
-
-        return encode
+        return self._stack.enter_context(
+            EmbeddingModel(Source(folder, rows, "as proven"), threads=threads).open()
+        ).encode
 
     def place(self) -> dict[str, str] | None:
         return self._place if self._server else None

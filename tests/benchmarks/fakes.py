@@ -12,13 +12,13 @@ from trimaran.benchmarks.measure.measurement import Measurement
 from trimaran.benchmarks.measure.runner import RaceEntry
 from trimaran.benchmarks.report.choice import broken_sentence, choose
 from trimaran.benchmarks.report.figures import grid
-from trimaran.benchmarks.report.report import CandidateRow, Objective, Report
+from trimaran.benchmarks.report.report import CandidateRow, Report
 from trimaran.core.artifact import Artifact
+from trimaran.core.choices import Level, Objective, Rows
 from trimaran.core.environment import Environment
 from trimaran.core.errors import ChildError
 from trimaran.core.samples import Round, Shape
-from trimaran.core.spec import Rows
-from trimaran.core.tasks import Level, gates_for
+from trimaran.core.tasks import gates_for
 from trimaran.judging.judgement import Quality
 from trimaran.judging.probe import timed_calls
 from trimaran.judging.quality import held_against

@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from trimaran.bulk.part_files import PartFormat, PartResults, RunShape, VectorDType, files_of, stored, vectors_in
+from trimaran.bulk.part_files import PartResults, RunShape, files_of, stored, vectors_in
+from trimaran.core.choices import PartFormat, VectorDType
 
 
 @pytest.mark.parametrize(

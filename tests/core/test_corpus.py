@@ -3,15 +3,19 @@ from __future__ import annotations
 import itertools
 import json
 import re
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
 
 from trimaran.core.corpus import (
+    OWN_KIND,
     Part,
     _shipped_rows,
+    kinds_of,
     read_pairs,
     read_texts,
+    readable_texts,
     require_useful,
     shipped_pairs,
     shipped_texts,
@@ -27,6 +31,57 @@ def test_no_text_is_both_calibrated_on_and_judged_on() -> None:
     assert min(len(shipped_pairs("calibration")), len(shipped_pairs("judging"))) >= 100
 
 
+def test_at_least_twenty_kinds_judge_with_sixty_texts_each_and_several_are_absent_from_calibration() -> None:
+    judging, calibration = (Counter(kinds_of(shipped_texts(part))) for part in ("judging", "calibration"))
+    assert len(judging) >= 20 and min(judging.values()) >= 60
+    assert set(calibration) < set(judging)
+    assert set(judging) - set(calibration) == {"address", "fiction", "headline", "paraphrase", "product", "question"}
+    assert sum(len(text.split()) > 400 for text in shipped_texts("judging")) >= 3
+
+
+def test_pairs_are_many_and_of_several_kinds() -> None:
+    kinds = Counter(kinds_of(shipped_pairs("judging")))
+    assert kinds.total() >= 600
+    assert sum(count >= 20 for count in kinds.values()) >= 10
+
+
+def test_texts_that_are_not_shipped_are_of_the_users_own_kind() -> None:
+    headline = next(row["text"] for row in _shipped_rows("judging") if row["kind"] == "headline")
+    assert kinds_of([headline, "mine", ("mine", headline), ("mine", "too")]) == (
+        "headline", OWN_KIND, "headline", OWN_KIND
+    )  # fmt: skip
+
+
+def test_paraphrases_form_groups_of_more_than_ten() -> None:
+    partners: dict[str, set[str]] = defaultdict(set)
+    for row in _shipped_rows("judging"):
+        if row["kind"] == "paraphrase":
+            partners[row["text"]].add(row["pair"])
+            partners[row["pair"]].add(row["text"])
+    groups = set()
+    for text in partners:
+        group, added = {text}, {text}
+        while added:
+            added = {other for member in added for other in partners[member]} - group
+            group |= added
+        groups.add(frozenset(group))
+    assert len(groups) >= 5 and min(map(len, groups)) > 10
+
+
+@pytest.mark.parametrize("part", ["calibration", "judging"])
+def test_every_shipped_text_is_there_once(part: Part) -> None:
+    assert max(Counter(tuple(text.lower().split()) for text in shipped_texts(part) if text.strip()).values()) == 1
+
+
+def test_no_eight_words_in_a_row_are_in_both_halves() -> None:
+    def runs(part: Part) -> set[tuple[str, ...]]:
+        sides = [side for row in _shipped_rows(part) for side in (row["text"], row["pair"] or "")]
+        words = [re.findall(r"\w+", side.lower()) for side in sides]
+        return {tuple(text[begin : begin + 8]) for text in words for begin in range(len(text) - 7)}
+
+    assert not runs("calibration") & runs("judging")
+
+
 def test_the_corpus_has_several_lengths_and_chinese() -> None:
     judging = shipped_texts("judging")
     words = sorted(len(text.split()) for text in judging)
@@ -35,11 +90,22 @@ def test_the_corpus_has_several_lengths_and_chinese() -> None:
 
 
 @pytest.mark.parametrize("part", ["calibration", "judging"])
-def test_the_corpus_has_names_words_titles_and_captions_without_a_sentence_around_them(part: Part) -> None:
-    rows = [row for row in _shipped_rows(part) if row["domain"] in ("name", "word", "title", "caption")]
+def test_the_corpus_has_names_words_and_titles_without_a_sentence_around_them(part: Part) -> None:
+    rows = [row for row in _shipped_rows(part) if row["kind"] == "name"]
     assert len(rows) >= 40
     assert max(len(row["text"].split()) for row in rows) <= 8
     assert sum(len(text.split()) <= 8 for text in shipped_texts(part)) >= 0.4 * len(shipped_texts(part))
+
+
+def test_a_text_of_mostly_unknown_tokens_cannot_be_read(tmp_path: Path) -> None:
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0, "a": 1, "b": 2}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    path = tmp_path / "tokenizer.json"
+    tokenizer.save(str(path))
+    texts = ["a b", "a x", "x y a", "слово", " ", ("a b", "x"), ("a", "x y")]
+    assert readable_texts(texts, path) == ("a b", "a x", " ", ("a b", "x"))
 
 
 def test_texts_are_drawn_evenly_from_the_whole_file() -> None:

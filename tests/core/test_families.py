@@ -50,6 +50,23 @@ WANTED = [
     "ultrabert",
     "mt5",
     "umt5",
+    "qwen3",
+    "qwen2",
+    "llama",
+    "mistral",
+    "ministral3",
+    "smollm3",
+    "granite",
+    "phi3",
+    "lfm2",
+    "gemma",
+    "gemma2",
+    "gemma3_text",
+    "olmo2",
+    "modernbert-decoder",
+    "opt",
+    "gpt_neox",
+    "bloom",
 ]
 
 

@@ -19,10 +19,12 @@ def test_models_are_listed_with_their_task_and_what_is_served(tmp_path: Path) ->
     for _ in range(2):
         lay_out(tiny_artifact(tmp_path / "s"), repository=tmp_path / "r", name="m", rows="padded", threads=1)
     listed = [(model.name, model.task, model.on_demand, model.served) for model in models_in(tmp_path / "r")]
-    assert listed == [("m", "embedding", False, (2,)), ("m_onnxruntime", "", True, (2,))]
+    assert listed == [("m", "embedding", False, (1,)), ("m_onnxruntime", "", True, (1,))]
     path = tmp_path / "r" / "m" / "config.pbtxt"
-    write_config(path, read_config(path).model_copy(update={"served_versions": (1,)}))
-    assert models_in(tmp_path / "r")[0].served == (1,)
+    write_config(path, read_config(path).model_copy(update={"served_versions": (2,)}))
+    assert models_in(tmp_path / "r")[0].served == (2,)
+    write_config(path, read_config(path).model_copy(update={"served_versions": ()}))
+    assert models_in(tmp_path / "r")[0].served == (2,), "the newest, in repositories of before"
 
 
 def test_a_model_whose_configuration_cannot_be_read_is_listed_too(tmp_path: Path) -> None:

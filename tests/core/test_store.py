@@ -113,6 +113,12 @@ def test_a_fact_is_remembered_and_a_damaged_record_computed_again(tmp_path: Path
     record = next((tmp_path / "records").iterdir())
     record.write_text("{")
     assert store.remember(recipe, Fact, lambda: Fact(value=3)) == (Fact(value=3), False)
+    other = Recipe(step="other")
+    assert store.remember(other, Fact, lambda: Fact(value=4), keep=lambda fact: fact.value > 4) == (
+        Fact(value=4),
+        False,
+    )
+    assert store.remember(other, Fact, lambda: Fact(value=5)) == (Fact(value=5), False), "what is not kept is not known"
 
 
 def test_a_check_holds_or_not_by_its_comparison() -> None:

@@ -12,6 +12,7 @@ import pytest
 from tests import answers
 from tests.export import zoo
 from tests.export.exported import LONG, answering, exported
+from tests.export.test_bad_input import edit_config
 from trimaran.core.corpus import shipped_texts
 from trimaran.core.errors import UsageError
 from trimaran.core.spec import Pooling
@@ -29,13 +30,13 @@ MODES = {
 
 
 def sentence_model(
-    folder: Path, family: str, *, mode: str = "mean", dense: bool = False, normalize: bool = True
+    folder: Path, family: str, *, mode: str = "mean", dense: bool = False, normalize: bool = True, **changes: Any
 ) -> Any:
     import torch
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.models import Dense, Normalize, Pooling, Transformer
 
-    zoo.saved_model(folder / "plain", family, "embedding")
+    zoo.saved_model(folder / "plain", family, "embedding", **changes)
     encoder = Transformer(str(folder / "plain"), max_seq_length=64)
     modules: list[Any] = [encoder, Pooling(32, pooling_mode=mode)]
     if dense:
@@ -111,11 +112,27 @@ def test_two_poolings_at_once_are_refused(tmp_path: Path) -> None:
         locate(str(tmp_path / "sentence"))
 
 
-def test_gpt2_is_pooled_at_its_last_token(tmp_path: Path) -> None:
-    folder = zoo.saved_model(tmp_path / "model", "gpt2", "embedding")
-    ref = locate(str(folder))
+@pytest.mark.parametrize(
+    ("config", "mode"),
+    [
+        ({"architectures": ["Qwen3ForCausalLM"]}, "last-token"),
+        ({"architectures": ["Qwen3ForCausalLM"], "is_causal": False}, "mean"),
+        ({"architectures": ["Qwen3Model"]}, "mean"),
+        ({}, "mean"),
+    ],
+)
+def test_a_plain_folder_is_pooled_as_sentence_transformers_pools_it(
+    tmp_path: Path, config: dict[str, Any], mode: str
+) -> None:
+    import sentence_transformers
+
+    folder = zoo.saved_model(tmp_path / "model", "qwen3", "embedding")
+    edit_config(folder, **config)
+    ref = locate(str(folder), task_name="embedding")
     assert ref.pooling is not None
-    assert ref.pooling.mode == "last-token"
+    assert ref.pooling.mode == mode
+    theirs = sentence_transformers.SentenceTransformer(str(folder), device="cpu")[1].pooling_mode
+    assert theirs == {"last-token": "lasttoken"}.get(mode, mode)
 
 
 def test_hidden_states_and_attentions_are_outputs_when_asked(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ LAYOUTS = {
     "xlnet": ("A", "<sep>", "B", "<sep>", "<cls>"),
     **dict.fromkeys(("t5", "mt5", "umt5", "bert-generation"), ("A", "</s>", "B", "</s>")),
     "gpt2": ("A", "B"),
+    **{family: ("A", "B", "<|endoftext|>") for family, (kind, _) in zoo.ZOO.items() if kind == "decoder"},
 }
 
 

@@ -44,6 +44,8 @@ _XLM = {
     "mask_index": 4,
 }
 _T5 = {"d_model": 32, "num_layers": 2, "num_heads": 4, "d_ff": 64, "d_kv": 8}
+_DECODER = {**_SIZES, "num_key_value_heads": 2, "head_dim": 8}
+_LOCAL_AND_FULL = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 8}
 # Family -> (kind of tokenizer, config).
 ZOO: dict[str, tuple[str, dict[str, Any]]] = {
     "bert": ("wordpiece", _SIZES),
@@ -111,6 +113,23 @@ ZOO: dict[str, tuple[str, dict[str, Any]]] = {
     "esmc": ("bpe", {**_SIZES, "mask_token_id": 4}),
     "eurobert": ("modernbert", {**_SIZES, "num_key_value_heads": 2, "mask_token_id": 4}),
     "ultrabert": ("modernbert", _SIZES),
+    "qwen3": ("decoder", _DECODER),
+    "qwen2": ("decoder", _DECODER),
+    "llama": ("decoder", _DECODER),
+    "mistral": ("decoder", {**_DECODER, "sliding_window": 8}),
+    "ministral3": ("decoder", _DECODER),
+    "smollm3": ("decoder", _DECODER),
+    "granite": ("decoder", _DECODER),
+    "phi3": ("decoder", _DECODER),
+    "lfm2": ("decoder", {**_DECODER, "layer_types": ["conv", "full_attention"]}),
+    "gemma": ("decoder", _DECODER),
+    "gemma2": ("decoder", {**_DECODER, **_LOCAL_AND_FULL}),
+    "gemma3_text": ("decoder", {**_DECODER, **_LOCAL_AND_FULL}),
+    "olmo2": ("decoder", _DECODER),
+    "modernbert-decoder": ("decoder", {**_SIZES, "global_attn_every_n_layers": 2, "local_attention": 8}),
+    "opt": ("decoder", {**_SIZES, "ffn_dim": 64, "word_embed_proj_dim": 32}),
+    "gpt_neox": ("decoder", _SIZES),
+    "bloom": ("decoder", {"hidden_size": 32, "n_layer": 2, "n_head": 4}),
     "t5": ("t5", _T5),
     "mt5": ("t5", _T5),
     "umt5": ("t5", _T5),
@@ -283,6 +302,24 @@ def _modernbert() -> Any:
     return _generic(*byte_pairs(names), tokens)
 
 
+def _decoder() -> Any:
+    """Ends each text with its end token, as the tokenizers of embedding models do."""
+    import transformers
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+
+    pad, end = "<pad>", "<|endoftext|>"
+    vocabulary, merges = byte_pairs((pad, end))
+    tokenizer = Tokenizer(models.BPE(vocabulary, merges))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"$A {end}", pair=f"$A $B {end}", special_tokens=[(end, vocabulary[end])]
+    )
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, model_input_names=["input_ids", "attention_mask"], pad_token=pad, eos_token=end
+    )
+
+
 _FAIRSEQ = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 _MAKERS = {
     "wordpiece": _wordpiece,
@@ -291,6 +328,7 @@ _MAKERS = {
     "deberta": lambda: _bpe("DebertaTokenizer", ("[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]")),
     "modernbert": _modernbert,
     "gpt2": _gpt2,
+    "decoder": _decoder,
     "xlm": _xlm,
     "albert": lambda: _unigram("AlbertTokenizer", ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")),
     "xlm-roberta": lambda: _unigram("XLMRobertaTokenizer", _FAIRSEQ),

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trimaran.judging.bootstrap import draws, interval, percentile_interval, ratio_of_medians_interval
+from trimaran.judging.bootstrap import draws, interval, percentile_interval
 
 VALUES = np.random.default_rng(7).normal(size=200)
 USUAL = {"confidence": 0.95, "resamples": 1000}
@@ -53,15 +53,6 @@ def test_a_value_that_is_not_finite_makes_ends_that_no_gate_accepts() -> None:
     values[3] = np.nan
     low, high = interval(lambda items: values[items].mean(axis=-1), 200, **USUAL)
     assert np.isnan(low) and np.isnan(high)
-
-
-def test_rounds_that_were_slow_for_both_sides_cancel_only_when_paired() -> None:
-    slow_moments = (1.0, 1.5, 0.8, 1.2, 1.0)
-    upper = [[int(1000 * moment)] * 8 for moment in slow_moments]
-    lower = [[int(500 * moment)] * 8 for moment in slow_moments]
-    assert ratio_of_medians_interval(upper, lower, paired=True, **USUAL) == (2.0, 2.0)
-    low, high = ratio_of_medians_interval(upper, lower, paired=False, **USUAL)
-    assert low < 2.0 < high
 
 
 def test_bounds_of_a_percentile_are_observed_samples_and_empty_rounds_do_not_count() -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from tests.tiny import LABELS, tiny_artifact
 from trimaran.core.artifact import Artifact
+from trimaran.core.choices import Rows
 from trimaran.core.errors import UsageError
-from trimaran.core.spec import Rows
 from trimaran.core.tasks import gates_for
 from trimaran.judging.judgement import WIDEST_FIRST, Quality
 from trimaran.judging.quality import assess, reference_answers

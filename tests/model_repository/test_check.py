@@ -11,6 +11,7 @@ import pytest
 
 from tests.model_repository.worlds import changed, ir_artifact
 from tests.tiny import tiny_artifact
+from trimaran.core.digests import list_digests
 from trimaran.core.errors import RepositoryError
 from trimaran.model_repository.check import problems, require_sound
 from trimaran.model_repository.layout import lay_out
@@ -55,6 +56,7 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "version-missing": (lambda r: shutil.rmtree(r / "m" / "1"), "m"),
     "file-missing": (lambda r: (r / "m" / "1" / "tokenizer.json").unlink(), "m/1/tokenizer.json"),
     "digest-mismatch": (lambda r: damaged(r / "m" / "1" / "model.onnx"), "m/1/model.onnx"),
+    "unlisted": (lambda r: (r / "m" / "1" / "extra.py").touch(), "m/1/extra.py"),
     "dims-mismatch": (lambda r: replaced(r / "m" / "config.pbtxt", "dims: 8", "dims: 9"), "m/config.pbtxt"),
     "manifest-unreadable": (lambda r: (r / "m" / "1" / "manifest.json").write_text("{"), "m/1/manifest.json"),
     "settings-unreadable": (lambda r: (r / "m" / "1" / "serving.json").write_text("{}"), "m/1/serving.json"),
@@ -64,11 +66,14 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
         "m/config.pbtxt",
     ),
     "version-gap": (
-        lambda r: replaced(r / "m" / "config.pbtxt", "latest {\n    num_versions: 1", "specific {\n    versions: 7"),
+        lambda r: replaced(r / "m" / "config.pbtxt", "versions: 1", "versions: 7"),
         "m/config.pbtxt",
     ),
     "batching-unproven": (
-        lambda r: replaced(r / "m_onnxruntime" / "1" / "serving.json", '"padded"', '"alone"'),
+        lambda r: (
+            replaced(r / "m_onnxruntime" / "1" / "serving.json", '"padded"', '"alone"'),
+            list_digests(r / "m_onnxruntime" / "1", model="m_onnxruntime", version=1),
+        ),
         "m_onnxruntime/config.pbtxt",
     ),
 }
@@ -134,7 +139,9 @@ def test_a_plan_for_another_machine_is_refused_by_name(tmp_path: Path) -> None:
 
 def test_every_code_is_in_the_docs() -> None:
     docs = (Path(__file__).parents[2] / "docs" / "serving.md").read_text(encoding="utf-8")
-    assert {*BAD, *BAD_STEPS, "foreign-plan", "labels-mismatch"} == set(REMEDIES), "each code has a test"
+    assert {*BAD, *BAD_STEPS, "foreign-plan", "labels-mismatch", "prepared-damaged"} == set(REMEDIES), (
+        "each code has a test"
+    )
     for code in REMEDIES:
         assert f"`{code}`" in docs, code
 

@@ -22,7 +22,9 @@ from trimaran.model_repository.stages import TEXT_FILES
 
 
 def config_of(deployment: Deployment, model: str) -> ModelConfig:
-    return config_from_pbtxt((deployment.repository / model / "config.pbtxt").read_text(encoding="utf-8"))
+    return config_from_pbtxt(
+        (deployment.repository / model / str(deployment.version) / "config.pbtxt").read_text(encoding="utf-8")
+    )
 
 
 def files_of(folder: Path) -> set[str]:
@@ -39,10 +41,10 @@ def test_an_onnx_artifact_becomes_a_self_contained_text_stage_and_a_plain_model(
     assert made == Deployment(repository=tmp_path / "r", name="m", version=1, models=("m", "m_onnxruntime"))
     assert files_of(tmp_path / "r" / "m" / "1") == {
         "model.py", *TEXT_FILES, "onnxruntime_engine.py", "model.onnx", "tokenizer.json", "serving.json",
-        "manifest.json", "config.pbtxt",
+        "manifest.json", "config.pbtxt", "digests.json",
     }  # fmt: skip
     assert files_of(tmp_path / "r" / "m_onnxruntime" / "1") == {
-        "model.onnx", "serving.json", "manifest.json", "config.pbtxt",
+        "model.onnx", "serving.json", "manifest.json", "config.pbtxt", "digests.json",
     }  # fmt: skip
     assert sorted(path.name for path in (tmp_path / "r").iterdir()) == ["m", "m_onnxruntime"]
 

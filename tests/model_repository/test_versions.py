@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.tiny import tiny_artifact
+from trimaran.core.config_pbtxt import read_config, write_config
 from trimaran.core.errors import UsageError
 from trimaran.core.repository import models_in
 from trimaran.model_repository.layout import lay_out
@@ -36,23 +37,32 @@ def served(repository: Path) -> dict[str, tuple[int, ...]]:
     return {model.name: model.served for model in models_in(repository)}
 
 
-def test_the_newest_is_served_until_a_version_is_pinned(repository: Path) -> None:
+def test_the_first_is_served_until_another_is_pinned(repository: Path) -> None:
     before = served(repository)
-    assert before == {"m": (2,), "m_onnxruntime": (2,), "m_other": (1,), "m_other_onnxruntime": (1,)}
-    texts = pin(repository, "m", 1)
-    assert served(repository) == {**before, "m": (1,), "m_onnxruntime": (1,)}
+    assert before == {"m": (1,), "m_onnxruntime": (1,), "m_other": (1,), "m_other_onnxruntime": (1,)}
+    texts = pin(repository, "m", 2)
+    assert served(repository) == {**before, "m": (2,), "m_onnxruntime": (2,)}
     assert [(model.name, model.pinned) for model in list_models(repository)][:2] == [
         ("m", True),
         ("m_onnxruntime", True),
     ]
     restore(texts)
-    assert served(repository) == before and not model_versions(repository, "m").pinned
+    assert served(repository) == before and model_versions(repository, "m").pinned
+
+
+def test_a_repository_of_before_keeps_what_it_serves_when_a_version_comes(repository: Path, tmp_path: Path) -> None:
+    for model in ("m", "m_onnxruntime"):
+        path = repository / model / "config.pbtxt"
+        write_config(path, read_config(path).model_copy(update={"served_versions": ()}))
+    assert model_versions(repository, "m").served == (2,), "the newest"
+    lay_out(tiny_artifact(tmp_path / "s"), repository=repository, name="m", rows="padded", threads=1)
+    assert (model_versions(repository, "m").versions, served(repository)["m"]) == ((1, 2, 3), (2,))
 
 
 def test_stages_serve_both_versions_during_a_switch(repository: Path) -> None:
     assert models_beside(repository, "m", 1) == ("m_onnxruntime",)
-    texts = add_beside(repository, "m", 1)
-    assert (served(repository)["m"], served(repository)["m_onnxruntime"]) == ((2,), (1, 2))
+    texts = add_beside(repository, "m", 2)
+    assert (served(repository)["m"], served(repository)["m_onnxruntime"]) == ((1,), (1, 2))
     assert [path.parent.name for path in texts] == ["m_onnxruntime"]
 
 
@@ -69,12 +79,12 @@ def test_the_history_tells_what_was_served_before(repository: Path) -> None:
 
 
 def test_a_version_is_removed_with_its_stages_and_a_served_one_stays(repository: Path) -> None:
-    assert remove(repository, "m", 1) == (repository / "m_onnxruntime" / "1", repository / "m" / "1")
-    assert model_versions(repository, "m").versions == (2,)
+    assert remove(repository, "m", 2) == (repository / "m_onnxruntime" / "2", repository / "m" / "2")
+    assert model_versions(repository, "m").versions == (1,)
     assert model_versions(repository, "m_other_onnxruntime").versions == (1,), "a stage of another model"
     assert sorted(path.name for path in repository.iterdir() if path.name.startswith(".")) == []
     with pytest.raises(UsageError, match="is the one that is served"):
-        remove(repository, "m", 2)
+        remove(repository, "m", 1)
 
 
 def test_an_unknown_model_or_version_is_named_with_those_there_are(repository: Path) -> None:

@@ -13,9 +13,10 @@ import pytest
 from tests.serving.worlds import TEXTS, by_hand, eventually
 from tests.tiny import tiny_artifact
 from trimaran.core.artifact import Artifact, Draft, Recipe
-from trimaran.core.errors import QualityError, RepositoryError, UsageError
+from trimaran.core.choices import Rows
+from trimaran.core.digests import list_digests
+from trimaran.core.errors import IntegrityError, QualityError, RepositoryError, UsageError
 from trimaran.core.progress import SilentProgress
-from trimaran.core.spec import Rows
 from trimaran.core.store import Store
 from trimaran.core.tasks import gates_for
 from trimaran.judging.golden import Golden, make_golden
@@ -157,7 +158,7 @@ def test_an_engine_that_is_a_model_of_its_own_switches_with_the_model_that_calls
             rollback(tmp_path / "r", "m", prove=False, progress=QUIET)
             assert callers.now(1)
         assert callers.failures == []
-        loaded = {entry.name: entry.version for entry in control.index(("127.0.0.1", server.http_port)) if entry.state}
+        loaded = {entry.name: entry.version for entry in control.index(server.control) if entry.state}
         assert {name for name in loaded if name.endswith("_onnxruntime")}, joins
     finally:
         daemon.stop()
@@ -173,13 +174,16 @@ def test_a_version_that_is_damaged_drifted_or_does_not_load_is_refused_and_the_o
             promote(repository, "m", 3, prove=True, progress=QUIET)
         model = repository / "m" / "2" / "model.py"
         model.write_text(model.read_text() + "\nraise RuntimeError('spoiled')\n")
+        with pytest.raises(IntegrityError, match=r"damaged.*model\.py"):
+            promote(repository, "m", 2, prove=False, progress=QUIET)
+        list_digests(model.parent, model="m", version=2)
         with pytest.raises(RepositoryError, match=r"does not load.*spoiled.*Version 1 serves on"):
             promote(repository, "m", 2, prove=False, progress=QUIET)
         weights = repository / "m" / "2" / "model.onnx"
         data = bytearray(weights.read_bytes())
         weights.unlink()
         weights.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
-        with pytest.raises(RepositoryError, match=r"digest-mismatch.*model\.onnx"):
+        with pytest.raises(IntegrityError, match=r"damaged.*model\.onnx"):
             promote(repository, "m", 2, prove=False, progress=QUIET)
         assert callers.now(1)
     assert callers.failures == []

@@ -83,4 +83,18 @@ def test_tensorrt_inside_onnx_runtime_keeps_its_engines_on_the_server(tmp_path: 
     assert "execution_accelerators" in text and "gpu_execution_accelerator" in text
     assert accelerator.name == "tensorrt"
     assert accelerator.parameters["trt_engine_cache_enable"] == "true"
-    assert accelerator.parameters["trt_engine_cache_path"]
+    assert accelerator.parameters["trt_engine_cache_path"] == f"/plans/{artifact.digest[:16]}"
+    # One profile for every input: TensorRT builds once, when the model is loaded.
+    assert accelerator.parameters["trt_profile_min_shapes"] == "input_ids:1x1,attention_mask:1x1"
+    assert accelerator.parameters["trt_profile_opt_shapes"] == "input_ids:1x8,attention_mask:1x8"
+    assert accelerator.parameters["trt_profile_max_shapes"] == "input_ids:4x16,attention_mask:4x16"
+
+
+def test_two_artifacts_never_share_the_engines_that_onnx_runtime_caches(tmp_path: Path) -> None:
+    folders = {
+        tensor_stage("m", tiny_artifact(tmp_path, task=task, backend="onnxruntime_tensorrt"), rows="padded", threads=2)
+        .accelerators[0]
+        .parameters["trt_engine_cache_path"]
+        for task in ("embedding", "text-classification")
+    }
+    assert len(folders) == 2

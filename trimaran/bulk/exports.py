@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
 from trimaran.bulk.part_files import VectorBlock, Vectors
 from trimaran.bulk.vectors import VectorFolder, are_unit
+from trimaran.core.choices import ExportTarget
 from trimaran.core.errors import UsageError
 from trimaran.core.progress import Progress
 from trimaran.core.spec import Frozen
 from trimaran.core.store import publish, temporary_sibling
 
-ExportTarget = Literal["milvus", "elasticsearch"]
 # Elasticsearch refuses requests beyond 100 MB and is fastest with far smaller ones.
 REQUEST_BYTES = 10 << 20
 _WIDEST: dict[ExportTarget, int] = {"milvus": 32_768, "elasticsearch": 4_096}

@@ -18,17 +18,10 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import ConfigDict, Field
 
-from trimaran.bulk.index_choice import (
-    LINKS,
-    TRAINED_PER_LIST,
-    IndexChoice,
-    IndexKind,
-    choose_index,
-    code_bytes,
-    lists_for,
-)
+from trimaran.bulk.index_choice import LINKS, TRAINED_PER_LIST, IndexChoice, choose_index, code_bytes, lists_for
 from trimaran.bulk.part_files import Vectors
 from trimaran.bulk.vectors import VectorFolder, are_unit
+from trimaran.core.choices import IndexKind
 from trimaran.core.errors import UnavailableError, ValidationError
 from trimaran.core.progress import Progress, Step
 from trimaran.core.spec import Frozen

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Literal, get_args
+from typing import get_args
 
+from trimaran.core.choices import IndexKind
 from trimaran.core.spec import Frozen
 
-IndexKind = Literal["flat", "ivf", "ivfpq", "hnsw"]
 INDEX_KINDS: tuple[IndexKind, ...] = get_args(IndexKind)
 EXACT_LIMIT = 50_000
 GRAPH_LIMIT = 2_000_000

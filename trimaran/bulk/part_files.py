@@ -7,19 +7,18 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from trimaran.bulk.answer_types import answer_type
 from trimaran.bulk.chunks import Identity
+from trimaran.core.choices import PartFormat, VectorDType
 from trimaran.core.errors import UsageError
 from trimaran.core.spec import Frozen
 from trimaran.runtime.text import Array
 
-PartFormat = Literal["parquet", "npy", "faiss", "jsonl"]
-VectorDType = Literal["fp32", "fp16", "int8"]
 Vectors = npt.NDArray[np.float32]
 Files = dict[str, bytes]
 _NUMPY_TYPES: dict[VectorDType, Any] = {"fp32": np.float32, "fp16": np.float16, "int8": np.int8}

@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import trimaran
 from trimaran.bulk.chunks import chunks_of
 from trimaran.bulk.delivery import Delivery
 from trimaran.bulk.local_engine import encode_locally
 from trimaran.bulk.meter import Meter
-from trimaran.bulk.part_files import PartFormat, RunShape, VectorDType, refuse_mismatch
+from trimaran.bulk.part_files import RunShape, refuse_mismatch
 from trimaran.bulk.readers import InputColumns
 from trimaran.bulk.run_folder import (
     REJECTS,
@@ -30,12 +30,12 @@ from trimaran.bulk.run_folder import (
 from trimaran.bulk.sources import STDIN, Source
 from trimaran.bulk.worker import EncodeOptions, lanes_for, require_prompt, width_of
 from trimaran.core.artifact import Artifact
+from trimaran.core.choices import EngineName, PartFormat, VectorDType
 from trimaran.core.environment import capture, usable_cores
 from trimaran.core.errors import UsageError, ValidationError
 from trimaran.core.progress import Progress
 from trimaran.core.tasks import task
 
-EngineName = Literal["local", "ray"]
 PART_ROWS = 2048
 DISK_WAIT_S = 300.0
 

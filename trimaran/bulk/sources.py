@@ -6,12 +6,12 @@ import glob
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, get_args
+from typing import get_args
 
+from trimaran.core.choices import InputKind
 from trimaran.core.errors import UsageError
 from trimaran.core.spec import Frozen
 
-InputKind = Literal["txt", "jsonl", "csv", "tsv", "parquet"]
 INPUT_KINDS: tuple[InputKind, ...] = get_args(InputKind)
 STDIN = "-"
 SUFFIXES: dict[str, InputKind] = {

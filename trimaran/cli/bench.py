@@ -11,6 +11,7 @@ import typer
 from trimaran.cli.app import app
 from trimaran.cli.options import (
     BatchOption,
+    BusyOkOption,
     CandidatesOption,
     DataOption,
     FamilyOption,
@@ -27,13 +28,14 @@ from trimaran.cli.options import (
     StoreOption,
     TaskOption,
     ThreadsOption,
+    WaitQuietOption,
     deploy_flags,
     open_store,
     progress_on_stderr,
     typed_command,
 )
 from trimaran.cli.output import emit, print_summary
-from trimaran.core.config import Objective, deploy_config
+from trimaran.core.choices import Objective
 
 if TYPE_CHECKING:
     from trimaran.benchmarks.scenarios.results import ScenarioResult
@@ -87,6 +89,8 @@ def bench(
     hub: HubOption = None,
     report: ReportOption = None,
     store: StoreOption = None,
+    wait_quiet: WaitQuietOption = False,
+    busy_ok: BusyOkOption = False,
     force: ForceOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -102,6 +106,7 @@ def bench(
         return
     from trimaran.benchmarks.report.summary import summary_json
     from trimaran.benchmarks.scenarios.suite import load_suite
+    from trimaran.core.config import deploy_config
     from trimaran.core.errors import UsageError
     from trimaran.pipeline.bench import bench_artifacts
     from trimaran.pipeline.suite.run import SuiteOptions, bench_suite

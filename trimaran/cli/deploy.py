@@ -12,6 +12,7 @@ from trimaran.cli.app import app
 from trimaran.cli.options import (
     BatchOption,
     BudgetOption,
+    BusyOkOption,
     CandidatesOption,
     DataOption,
     DimensionsOption,
@@ -34,16 +35,20 @@ from trimaran.cli.options import (
     StoreOption,
     TaskOption,
     ThreadsOption,
+    WaitQuietOption,
     WhiteningOption,
     deploy_config_of,
     open_store,
     progress_on_stderr,
     typed_command,
 )
-from trimaran.cli.output import emit, print_summary
-from trimaran.core.config import Objective
+from trimaran.cli.output import emit, print_prepared, print_summary
+from trimaran.core.choices import Objective
 
 if TYPE_CHECKING:
+    from trimaran.core.config import DeployConfig
+    from trimaran.core.store import Store
+    from trimaran.model_repository.layout import Deployment
     from trimaran.pipeline.line import DeployResult
     from trimaran.pipeline.plan import DeployPlan
 
@@ -81,6 +86,13 @@ def deploy(
     whitening: WhiteningOption = None,
     normalize: NormalizeOption = None,
     exporter: ExporterOption = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            "--target",
+            help="Compute capabilities of GPUs that are not here, such as 8.6,8.9,12.0: prepare the model for them.",
+        ),
+    ] = None,
     hub: HubOption = None,
     revision: Annotated[str | None, typer.Option("--revision", help="Revision of a hub id.")] = None,
     allow_partial_fusion: Annotated[
@@ -91,6 +103,8 @@ def deploy(
         typer.Option("--serve-check/--no-serve-check", help="Serve the winner once and check its answers."),
     ] = None,
     store: StoreOption = None,
+    wait_quiet: WaitQuietOption = False,
+    busy_ok: BusyOkOption = False,
     force: ForceOption = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False,
     as_json: JsonOption = False,
@@ -103,6 +117,9 @@ def deploy(
     from trimaran.pipeline.plan import plan_deployment
 
     settings = deploy_config_of(context, config)
+    if settings.target:
+        _prepare(settings, open_store(store, force=settings.force), dry_run, as_json)
+        return
     if dry_run:
         _print_plan(plan_deployment(settings), as_json)
         return
@@ -118,6 +135,22 @@ def deploy(
         _print_result(result)
 
 
+def _prepare(settings: DeployConfig, store: Store, dry_run: bool, as_json: bool) -> None:
+    from trimaran.pipeline.prepare import plan_preparation, prepare
+
+    if dry_run:
+        _print_plan(plan_preparation(settings), as_json)
+        return
+    result = prepare(settings, store=store, progress=progress_on_stderr(), command=typed_command())
+    if as_json:
+        emit(result.facts())
+        return
+    print_prepared(result.prepared)
+    deployment = result.deployment
+    typer.echo(f"{'Report':11} {result.report_paths['md']}", err=True)
+    typer.echo(f"{'Repository':11} {deployment.repository} ({deployment.name}, version {deployment.version})", err=True)
+
+
 def _print_plan(plan: DeployPlan, as_json: bool) -> None:
     facts = plan.facts()
     if as_json:
@@ -131,12 +164,23 @@ def _print_plan(plan: DeployPlan, as_json: bool) -> None:
         typer.echo(f"{'note':12} {note}")
 
 
+def _promotion(deployment: Deployment) -> dict[str, str]:
+    """A later version is served only when it is promoted."""
+    from trimaran.model_repository.versions import model_versions
+
+    if deployment.version in model_versions(deployment.repository, deployment.name).served:
+        return {}
+    words = ["trimaran", "promote", deployment.name, str(deployment.version), "-r", str(deployment.repository)]
+    return {"Promote": shlex.join(words)}
+
+
 def _print_result(result: DeployResult) -> None:
     print_summary(result.report)
     deployment = result.deployment
     lines = {
         "Report": result.report_paths["html"],
         "Repository": f"{deployment.repository} ({deployment.name}, version {deployment.version})",
+        **_promotion(deployment),
         "Serve": shlex.join(["trimaran", "serve", str(deployment.repository)]),
         "Ask": result.example_query(),
     }

@@ -8,9 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trimaran.bulk.part_files import PartFormat, VectorDType
-from trimaran.bulk.run import EngineName
-from trimaran.bulk.sources import InputKind
 from trimaran.cli.app import app
 from trimaran.cli.options import (
     REPOSITORY,
@@ -22,8 +19,8 @@ from trimaran.cli.options import (
     progress_on_stderr,
 )
 from trimaran.cli.output import emit
+from trimaran.core.choices import EngineName, InputKind, PartFormat, Rows, VectorDType
 from trimaran.core.errors import UsageError
-from trimaran.core.spec import Rows
 
 if TYPE_CHECKING:
     from trimaran.bulk.run_folder import BulkManifest

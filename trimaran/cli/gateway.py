@@ -12,8 +12,8 @@ import typer
 from trimaran.cli.app import app
 from trimaran.cli.options import REPOSITORY, JsonOption
 from trimaran.cli.output import emit
+from trimaran.core.choices import Protocol
 from trimaran.core.errors import UsageError
-from trimaran.serving.client.endpoint import Protocol
 
 gateway_app = typer.Typer(
     invoke_without_command=True,

@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 
 import typer
 
-from trimaran.bulk.exports import ExportTarget
 from trimaran.cli.app import app
 from trimaran.cli.encode import LookupOption
 from trimaran.cli.options import (
@@ -20,6 +19,7 @@ from trimaran.cli.options import (
     progress_on_stderr,
 )
 from trimaran.cli.output import emit
+from trimaran.core.choices import ExportTarget
 
 index_app = typer.Typer(no_args_is_help=True, help="Vectors made by `trimaran encode`: index, search, export.")
 app.add_typer(index_app, name="index", rich_help_panel="In bulk")

@@ -10,7 +10,7 @@ import typer
 from trimaran.cli.app import app
 from trimaran.cli.options import FidelityOption, JsonOption
 from trimaran.cli.output import emit
-from trimaran.pipeline.ci_files import CiPlatform
+from trimaran.core.choices import CiPlatform
 
 init = typer.Typer(
     no_args_is_help=True,

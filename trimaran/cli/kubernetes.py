@@ -11,7 +11,7 @@ import typer
 from trimaran.cli.app import app
 from trimaran.cli.options import REPOSITORY, JsonOption
 from trimaran.cli.output import emit
-from trimaran.serving.container.kubernetes import KubernetesOptions
+from trimaran.serving.container.kubernetes_options import KubernetesOptions
 
 _DEFAULTS = KubernetesOptions()
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trimaran.core.tasks import Level
-from trimaran.serving.client.endpoint import Protocol
+from trimaran.core.choices import Level, Protocol
 
 if TYPE_CHECKING:
     from trimaran.core.config import DeployConfig
@@ -33,6 +32,12 @@ StoreOption = Annotated[
     Path | None, typer.Option("--store", help="Folder of the artifacts; by default $TRIMARAN_HOME/store.")
 ]
 ForceOption = Annotated[bool, typer.Option("--force", help="Make anew what the store already has.")]
+WaitQuietOption = Annotated[
+    bool, typer.Option("--wait-quiet", help="Measure again, when the machine is quiet, what other work disturbed.")
+]
+BusyOkOption = Annotated[
+    bool, typer.Option("--busy-ok", help="Measure although other work runs; the report says how much of it there was.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
 ThreadsOption = Annotated[
     int | None, typer.Option("--threads", help="Threads of every engine, eager PyTorch included.")

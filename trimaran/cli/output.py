@@ -10,6 +10,7 @@ import typer
 if TYPE_CHECKING:
     from trimaran.benchmarks.report.report import Report
     from trimaran.core.artifact import Artifact
+    from trimaran.judging.prepared import Prepared
 
 
 def emit(value: Any) -> None:
@@ -34,3 +35,16 @@ def print_summary(report: Report) -> None:
     for reason in summary_reasons(report):
         console.print(reason, markup=False)
     console.print(f"\n{report.verdict}\n", style="bold", markup=False)
+
+
+def print_prepared(prepared: Prepared) -> None:
+    from rich.console import Console
+
+    from trimaran.benchmarks.report.render_prepared import prepared_table
+
+    console = Console(highlight=False)
+    console.print(prepared_table(prepared))
+    for row in prepared.candidates:
+        if not row.holds:
+            console.print(f"{row.name} {row.verdict}: {row.reason}", markup=False)
+    console.print(f"\n{prepared.headline}\n", style="bold", markup=False)

@@ -43,7 +43,7 @@ def list_command(repository: RepositoryOption = REPOSITORY, as_json: JsonOption 
     for model in models:
         versions = ", ".join(_shown(version, model) for version in model.versions) or "no version"
         kind = model.task or "tensors, loaded on demand"
-        typer.echo(f"{model.name}\t{versions}\t{kind}{', promoted' if model.pinned else ''}")
+        typer.echo(f"{model.name}\t{versions}\t{kind}{', promoted' if model.previous else ''}")
 
 
 @app.command(rich_help_panel="Serve")
@@ -56,8 +56,8 @@ def promote(
 ) -> None:
     """Serve another version of a model, on the servers that `trimaran serve` runs too: no request fails meanwhile.
 
-    A version that is damaged, does not load, or no longer gives the answers that were proven of it is refused with
-    exit code 4, and the one that was served serves on. A promoted version stays, whatever is deployed later.
+    A version that does not load, or no longer gives the answers that were proven of it, is refused with exit code 4,
+    a damaged one with 5, and the one that was served serves on. A promoted version stays, whatever is deployed later.
 
     Example: `trimaran promote minilm 2`
     """

@@ -22,8 +22,7 @@ from trimaran.cli.options import (
     progress_on_stderr,
 )
 from trimaran.cli.output import emit_artifact
-from trimaran.core.config import BUDGET_S
-from trimaran.quantize.tensorrt.engine_process import HardwareCompatible
+from trimaran.core.choices import BUDGET_S, HardwareCompatible
 
 
 @app.command(rich_help_panel="Stages")

@@ -13,12 +13,13 @@ from trimaran.cli.options import (
     JsonOption,
     NameOption,
     RepositoryArgument,
+    RepositoryOption,
     StoreOption,
     ThreadsOption,
     open_store,
 )
 from trimaran.cli.output import emit
-from trimaran.core.spec import Rows
+from trimaran.core.choices import Rows
 
 repository_app = typer.Typer(no_args_is_help=True, help="Lay out and check Triton model repositories.")
 app.add_typer(repository_app, name="repository", rich_help_panel="Serve")
@@ -71,6 +72,49 @@ def lay_out_command(
         typer.echo(f"{deployment.repository / deployment.name / str(deployment.version)}")
 
 
+@repository_app.command("seal")
+def seal_command(repository: RepositoryArgument = REPOSITORY, as_json: JsonOption = False) -> None:
+    """Write the digest lists of versions that have none, if the repository has no problem; exit 4 when it has one.
+
+    Versions that an older trimaran laid out have no list. Only files that their manifest names can be compared before.
+
+    Example: `trimaran repository seal model_repository`
+    """
+    from trimaran.model_repository.check import require_sound
+    from trimaran.model_repository.seal import seal
+
+    require_sound(repository)
+    sealed = seal(repository)
+    if as_json:
+        emit({"repository": str(repository), "sealed": [str(path) for path in sealed]})
+    else:
+        typer.echo("\n".join(f"Sealed {path}." for path in sealed) or "Every version has its list.")
+
+
+@repository_app.command("load")
+def load_command(
+    name: Annotated[str, typer.Argument(help="A model of the repository, such as NAME_openvino.")],
+    repository: RepositoryOption = REPOSITORY,
+    unload: Annotated[bool, typer.Option("--unload", help="Take it out of memory again.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Load a tensor-level model into the servers that `trimaran serve` runs over the repository.
+
+    Triton's own `POST /v2/repository/models/NAME/load` is closed: it takes code from everyone who reaches the port.
+
+    Example: `trimaran repository load minilm_openvino`
+    """
+    from trimaran.model_repository.versions import model_versions
+    from trimaran.serving.triton.daemon import load_on_servers
+
+    model_versions(repository, name)
+    ports = load_on_servers(repository, name, unload=unload)
+    if as_json:
+        emit({"model": name, "loaded": not unload, "servers": list(ports)})
+    else:
+        typer.echo(f"{name} is {'unloaded from' if unload else 'loaded into'} {len(ports)} server(s).")
+
+
 @repository_app.command("check")
 def check_command(repository: RepositoryArgument = REPOSITORY, as_json: JsonOption = False) -> None:
     """Name every problem of a repository at once, each with its place and its remedy; exit 4 when there is one.
@@ -78,15 +122,20 @@ def check_command(repository: RepositoryArgument = REPOSITORY, as_json: JsonOpti
     Example: `trimaran repository check model_repository`
     """
     from trimaran.model_repository.check import problems, require_sound
+    from trimaran.model_repository.check_prepared import prepared_states
     from trimaran.model_repository.versions import unproven_served
 
+    found = problems(repository)
+    states = () if found else prepared_states(repository)
+    unproven = () if found else unproven_served(repository)
     if as_json:
-        present = problems(repository)
-        listed = [problem.model_dump(mode="json") for problem in present]
-        unproven = [] if present else unproven_served(repository)
-        emit({"repository": str(repository), "problems": listed, "unproven": list(unproven)})
+        listed = [problem.model_dump(mode="json") for problem in found]
+        prepared = [state.model_dump(mode="json") for state in states]
+        emit({"repository": str(repository), "problems": listed, "prepared": prepared, "unproven": list(unproven)})
     require_sound(repository)
     if not as_json:
         typer.echo(f"{repository}: no problem found.")
-        for model in unproven_served(repository):
+        for state in states:
+            typer.echo(str(state))
+        for model in unproven:
             typer.echo(f"{model} is unproven.")

@@ -10,7 +10,7 @@ import typer
 from trimaran.cli.app import app
 from trimaran.cli.options import REPOSITORY, JsonOption, RepositoryArgument
 from trimaran.cli.output import emit
-from trimaran.serving.container.image import IMAGE
+from trimaran.core.choices import TRITON_IMAGE
 
 if TYPE_CHECKING:
     from trimaran.serving.triton.daemon import Running
@@ -41,7 +41,7 @@ def serve(
     otlp: Annotated[str, typer.Option("--otlp", help="OpenTelemetry collector, such as http://host:4318.")] = "",
     detach: Annotated[bool, typer.Option("--detach", help="Return when it is ready; `trimaran stop` ends it.")] = False,
     docker: Annotated[bool, typer.Option("--docker", help="Run the official container instead (deploy/).")] = False,
-    image: Annotated[str, typer.Option("--image", help="With --docker: the image.")] = IMAGE,
+    image: Annotated[str, typer.Option("--image", help="With --docker: the image.")] = TRITON_IMAGE,
     gpu: Annotated[
         bool | None, typer.Option("--gpu/--no-gpu", help="With --docker; by default as models want.")
     ] = None,
@@ -125,6 +125,8 @@ def _announce(running: Running, as_json: bool) -> None:
         return
     for model in unproven:
         typer.echo(f"{model} is unproven: it was laid out with --unproven.", err=True)
+    for name, reason in running.refused.items():
+        typer.echo(f"Not served: {name}. {reason}", err=True)
     typer.echo(f"Serving {', '.join(running.models)} from {running.repository}", err=True)
     typer.echo(
         f"http 127.0.0.1:{running.http_port}   grpc 127.0.0.1:{running.grpc_port}   "

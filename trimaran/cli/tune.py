@@ -17,7 +17,7 @@ from trimaran.cli.options import (
     progress_on_stderr,
 )
 from trimaran.cli.output import emit
-from trimaran.pipeline.tune.settings import TuneObjective
+from trimaran.core.choices import TuneObjective
 
 
 @app.command(rich_help_panel="Serve")

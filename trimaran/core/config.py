@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import difflib
+import os
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 from pydantic import ValidationError as SchemaError
 
+from trimaran.core.choices import BUDGET_S, Exporter, LabelMetric, Level, Objective
 from trimaran.core.environment import usable_cores
 from trimaran.core.errors import UsageError
 from trimaran.core.spec import Frozen, ModelRef, Range, RangeField, ShapeProfile
-from trimaran.core.tasks import Level
 
 # Tokens of the longest text, where no file of the model says what it reads.
 UNSTATED_SEQUENCE = 256
 # Models that read thousands of tokens are deployed for this many unless --sequence asks for more: the proof runs the
 # largest batch at the longest sequence, and attention grows with its square.
 LONGEST_BY_DEFAULT = 512
-# Seconds to search for the layers that must stay in float; a small encoder needs less.
-BUDGET_S = 90.0
-
-
-Objective = Literal["latency", "throughput"]
+# Set to 1, it is as if every command had --busy-ok: for machines that are never quiet, such as those that run tests.
+BUSY_OK_VARIABLE = "TRIMARAN_BUSY_OK"
+Target = Annotated[str, Field(pattern=r"^[0-9]{1,2}\.[0-9]$")]
 
 
 def _split_names(value: Any) -> Any:
@@ -53,7 +52,7 @@ class DeployConfig(Frozen):
     normalize: bool | None = None
     extras: tuple[str, ...] = ()
     top_k: int = Field(default=10, ge=1)
-    exporter: Literal["torchscript", "dynamo"] | None = None
+    exporter: Exporter | None = None
     output: str = "model_repository"
     name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
     objective: Objective = "latency"
@@ -67,12 +66,18 @@ class DeployConfig(Frozen):
     budget: float = Field(default=BUDGET_S, gt=0)
     judging: str | None = None
     data: str | None = None
-    metric: Literal["spearman", "accuracy", "f1", "exact-match"] | None = None
+    metric: LabelMetric | None = None
     report: str | None = None
+    # Compute capabilities of GPUs that are not here, such as 8.6: the model is then prepared for them.
+    target: Annotated[tuple[Target, ...], BeforeValidator(_split_names)] = ()
     hub: bool = False
     revision: str | None = None
     allow_partial_fusion: bool = False
     serve_check: bool = True
+    # Measure speed although other work runs, and say so; else a busy machine is "not measured".
+    busy_ok: bool = Field(default_factory=lambda: os.environ.get(BUSY_OK_VARIABLE) == "1")
+    # Measure again, when the machine is quiet, what other work disturbed.
+    wait_quiet: bool = False
     force: bool = False
 
     def pooling_changes(self) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -20,6 +21,8 @@ Part = Literal["calibration", "judging"]
 Given = TypeVar("Given", bound=Text)
 Item = TypeVar("Item")
 FEWEST = 16
+# The kind of a text that is not of the shipped corpus.
+OWN_KIND = "your texts"
 FEWEST_WORDS, FEWEST_DIFFERENT_WORDS = 100, 40
 
 
@@ -30,6 +33,37 @@ def shipped_texts(part: Part) -> tuple[str, ...]:
 
 def shipped_pairs(part: Part) -> tuple[tuple[str, str], ...]:
     return tuple((row["text"], row["pair"]) for row in _shipped_rows(part) if row["pair"])
+
+
+def kinds_of(texts: Sequence[Text]) -> tuple[str, ...]:
+    """Return the kind of each text: that of the shipped corpus (such as `headline`), or `OWN_KIND`.
+
+    A pair has the kind of the shipped text that either side is. Sides that a task adds, such as the hypotheses of
+    zero-shot classification, are none of the corpus.
+    """
+    known = _shipped_kinds()
+    sides = [(text,) if isinstance(text, str) else text for text in texts]
+    return tuple(next((known[side] for side in both if side in known), OWN_KIND) for both in sides)
+
+
+def readable_texts(texts: Sequence[Text], tokenizer_file: Path) -> tuple[Text, ...]:
+    """Return the texts that the tokenizer can read: at most half of their tokens are unknown to it.
+
+    All texts in a script that the model never saw become the same few unknown tokens. Nothing is learnt from them.
+    """
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(tokenizer_file))
+    model = json.loads(tokenizer.to_str())["model"]
+    unknown = tokenizer.token_to_id(model["unk_token"]) if model.get("unk_token") else model.get("unk_id")
+    if unknown is None:
+        return tuple(texts)
+    encodings = tokenizer.encode_batch(list(texts))
+    return tuple(
+        text
+        for text, encoding in zip(texts, encodings, strict=True)
+        if 2 * encoding.ids.count(unknown) <= len(encoding.ids) - sum(encoding.special_tokens_mask)
+    )
 
 
 def read_texts(path: Path) -> tuple[str, ...]:
@@ -128,6 +162,14 @@ def encoder_of(artifact: Artifact) -> TextEncoder:
 def answer_context(artifact: Artifact) -> AnswerContext:
     """What a task needs to make final answers of this artifact's outputs."""
     return AnswerContext(encoder_of(artifact), Reader(str(artifact.directory / "tokenizer.json")), artifact.labels)
+
+
+@cache
+def _shipped_kinds() -> dict[str, str]:
+    """By text: its kind. Second texts of pairs have the kind of their row."""
+    parts: tuple[Part, ...] = ("calibration", "judging")
+    rows = [row for part in parts for row in _shipped_rows(part)]
+    return {row["pair"]: row["kind"] for row in rows if row["pair"]} | {row["text"]: row["kind"] for row in rows}
 
 
 def _shipped_rows(part: Part) -> list[dict[str, str]]:

@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from trimaran.core.choices import Exporter
 from trimaran.core.errors import UsageError
-from trimaran.core.spec import PoolingMode
 
-Exporter = Literal["torchscript", "dynamo"]
 EXPORTERS: tuple[Exporter, ...] = ("torchscript", "dynamo")
 # The number of positions of a model whose positions are relative: it only bounds the profile.
 UNBOUNDED = 1_000_000
@@ -37,8 +36,6 @@ class Family:
     # Computes from transformers' config up to how many tokens the exported graph is exact.
     longest: Callable[[Any], int] | None = None
     pad_side: Literal["right", "left"] = "right"
-    # How an embedding is pooled if the model's folder does not say it.
-    pooling: PoolingMode = "mean"
     # Pre-trained to generate text: a checkpoint with that head is still taken for an embedding.
     generator: bool = False
     # Set in the config before the model is loaded.
@@ -72,6 +69,8 @@ _EMBEDDED_NORMS = {"BiasGelu": (0, 1), "SkipLayerNormalization": (1, 2)}
 _GELU_AND_NORMS = {"Gelu": (0, 1), "SkipLayerNormalization": (0, 2)}
 _RMS_NORMS = {"SkipSimplifiedLayerNormalization": (0, 2)}
 _READS_DECODER = "it reads the decoder, which is not exported"
+_GEMMA = {"FastGelu": (0, 1), **_RMS_NORMS}
+_DECODER_STACK = "causal, or bidirectional if its config says so"
 _SLOW_TOKENIZER = "needs a tokenizer.json: its own tokenizer is slow"
 
 
@@ -83,6 +82,19 @@ def _t5_encoder(name: str, model_class: str, after: str = "") -> Family:
             "AutoModelForSequenceClassification": _READS_DECODER,
             "AutoModelForQuestionAnswering": _READS_DECODER,
         },
+    )  # fmt: skip
+
+
+def _decoder(
+    name: str, *, after: str = "qwen3", fused: Mapping[str, tuple[int, int]] = _RMS_NORMS, **facts: Any
+) -> Family:
+    """A decoder stack that embeds, classifies or reranks.
+
+    Texts are padded on the right, also where the model's own tokenizer pads on the left: a causal token reads nothing
+    that follows it, and the mask says which token is the last.
+    """
+    return Family(
+        name, _PLAIN, after=after, fused=fused, generator=True, overrides={"use_cache": False}, **facts
     )  # fmt: skip
 
 
@@ -155,9 +167,25 @@ FAMILIES: dict[str, Family] = {
         _t5_encoder("umt5", "UMT5EncoderModel", after="t5"),
         Family(
             "gpt2", _PLAIN, fusion="gpt2", fused={"FastGelu": (0, 1), "SkipLayerNormalization": (0, 2)},
-            pooling="last-token", generator=True, overrides={"use_cache": False},
-            note="as an encoder, pooled at its last token",
+            generator=True, overrides={"use_cache": False}, note="as an encoder",
         ),
+        _decoder("qwen3", after="", note=_DECODER_STACK),
+        _decoder("qwen2"),
+        _decoder("llama"),
+        _decoder("mistral"),
+        _decoder("ministral3"),
+        _decoder("smollm3"),
+        _decoder("granite"),
+        _decoder("phi3"),
+        _decoder("lfm2", note="convolutions and attention"),
+        _decoder("gemma", fused=_GEMMA),
+        _decoder("gemma2", fused=_GEMMA, sdpa=False),
+        _decoder("gemma3_text", fused=_GEMMA, note="Gemma 3 and EmbeddingGemma"),
+        _decoder("olmo2", fused={"SimplifiedLayerNormalization": (0, 4)}),
+        _decoder("modernbert-decoder", fused=_GELU_AND_NORMS),
+        _decoder("opt", fused={"LayerNormalization": (1, 2)}),
+        _decoder("gpt_neox", fused={"BiasGelu": (0, 1), "SkipLayerNormalization": (0, 1)}),
+        _decoder("bloom", fused={"FastGelu": (0, 1), "SkipLayerNormalization": (0, 2)}, sdpa=False, relative_positions=True),
     )
 }  # fmt: skip
 

@@ -20,3 +20,7 @@ class Round(Frozen):
 
     samples_ns: tuple[int, ...]
     warmup_ns: tuple[int, ...] = ()
+    # Time that its threads waited for a CPU, over its own time; None where the system does not tell.
+    delayed: float | None = None
+    # A fixed computation right before and right after it, the slower of both.
+    yardstick_ns: int | None = None

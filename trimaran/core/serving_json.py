@@ -7,9 +7,10 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
+from trimaran.core.choices import Rows
 from trimaran.core.errors import UsageError
 from trimaran.core.persisted import Persisted
-from trimaran.core.spec import Rows, ShapeProfile, TokenizerSpec
+from trimaran.core.spec import ShapeProfile, TokenizerSpec
 from trimaran.core.store import write_atomically
 from trimaran.runtime.text import STRETCH
 

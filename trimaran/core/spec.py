@@ -15,7 +15,6 @@ Dim = int | str
 DType = Literal["int64", "int32", "float32", "float16", "bfloat16"]
 Format = Literal["torch", "onnx", "openvino", "tensorrt"]
 Precision = Literal["fp32", "fp16", "bf16", "int8-dynamic", "int8-static", "int8-weights"]
-Rows = Literal["padded", "packed", "rounded", "equal-length", "alone"]
 
 
 class Frozen(BaseModel):
@@ -126,6 +125,17 @@ class ShapeProfile(Frozen):
 
     def clamp_sequence(self, sequence: int) -> int:
         return max(self.sequence.minimum, min(sequence, self.sequence.maximum))
+
+
+def profile_shapes(signature: Signature, profile: ShapeProfile) -> dict[str, list[list[int]]]:
+    """Return the minimum, typical and maximum shape of every input, as TensorRT takes them."""
+    return {
+        spec.name: [
+            list(spec.concrete({"batch": getattr(profile.batch, which), "sequence": getattr(profile.sequence, which)}))
+            for which in ("minimum", "typical", "maximum")
+        ]
+        for spec in signature.inputs
+    }
 
 
 PoolingMode = Literal["mean", "cls", "max", "mean-sqrt-length", "weighted-mean", "last-token"]

@@ -59,14 +59,25 @@ class Store:
             publish(folder, self.path_of(recipe))
         return load_artifact(self.path_of(recipe), verify=False)
 
-    def remember(self, recipe: Recipe, kind: type[Fact], compute: Callable[[], Fact]) -> tuple[Fact, bool]:
-        """A small result that is no artifact (a quality, a measurement), and whether it was known before."""
+    def remember(
+        self,
+        recipe: Recipe,
+        kind: type[Fact],
+        compute: Callable[[], Fact],
+        *,
+        keep: Callable[[Fact], bool] | None = None,
+    ) -> tuple[Fact, bool]:
+        """A small result that is no artifact (a quality, a measurement), and whether it was known before.
+
+        One that `keep` refuses is returned and not stored.
+        """
         path = self.root / "records" / f"{recipe.step}-{recipe.digest[:16]}.json"
         if not self.force and path.is_file():
             with contextlib.suppress(SchemaError):
                 return kind.model_validate_json(path.read_text(encoding="utf-8")), True
         fact = compute()
-        write_atomically(path, fact.model_dump_json(by_alias=True) + "\n")
+        if keep is None or keep(fact):
+            write_atomically(path, fact.model_dump_json(by_alias=True) + "\n")
         return fact, False
 
     def remembered(self, step: str, kind: type[Fact]) -> list[Fact]:
@@ -108,12 +119,16 @@ class Store:
         )
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Replaces the file in one step: readers see the old text or the new one, also after a crash."""
+def write_atomically(path: Path, text: str, *, mode: int = 0o666) -> None:
+    """Replaces the file in one step: readers see the old text or the new one, also after a crash.
+
+    The umask takes its bits from the `mode`, as usual.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with temporary.open("w", encoding="utf-8") as stream:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
             stream.write(text)
             stream.flush()
             os.fsync(stream.fileno())

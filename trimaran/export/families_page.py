@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from trimaran.core.choices import Level
 from trimaran.core.families import FAMILIES, MODULE, REFUSED, Family
-from trimaran.core.tasks import LEVELS, TASKS, Level
+from trimaran.core.tasks import LEVELS, TASKS
 from trimaran.export.heads import has_head
 
 PAGE = Path("docs/families.md")

@@ -208,7 +208,11 @@ def _changed(ref: ModelRef) -> bool:
     """Whether the user asked for vectors that sentence-transformers cannot make of this folder."""
     pooling = ref.pooling or Pooling()
     modules = sentence_modules(Path(ref.root))
-    own = pooling_of(Path(ref.root), modules) if modules else Pooling(mode=pooling.mode, normalize=pooling.normalize)
+    own = (
+        pooling_of(Path(ref.root), modules, pooling.mode)
+        if modules
+        else Pooling(mode=pooling.mode, normalize=pooling.normalize)
+    )
     return pooling.model_copy(update={"dimensions": None}) != own or (pooling.dimensions is not None and not modules)
 
 

@@ -21,6 +21,7 @@ from trimaran.export.model_config import StatedConfig, inputs_of, sizes_of
 from trimaran.export.read_json import read_json
 from trimaran.export.sentence import (
     encoder_folder,
+    plain_mode,
     pooling_of,
     prompts_of,
     sentence_modules,
@@ -63,7 +64,7 @@ def locate(
     sizes = sizes_of(config)
     pooled = None
     if name == "embedding":
-        pooled = _changed(pooling or pooling_of(folder, modules, row.pooling), pooling_changes, sizes.layers)
+        pooled = _changed(pooling or pooling_of(folder, modules, plain_mode(stated)), pooling_changes, sizes.layers)
     elif pooling_changes:
         raise UsageError(f"{name} does not pool, so {', '.join(pooling_changes)} cannot be set.")
     prompts, default_prompt = prompts_of(folder) if modules and PROMPT in task(name).served.options else ({}, "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -60,7 +61,14 @@ def encoder_folder(folder: Path, modules: tuple[SentenceModule, ...]) -> Path:
     return folder / next((module.path for module in modules if module.kind in ENCODERS), "")
 
 
-def pooling_of(folder: Path, modules: tuple[SentenceModule, ...], plain: PoolingMode = "mean") -> Pooling:
+def plain_mode(config: Mapping[str, Any]) -> PoolingMode:
+    """How sentence-transformers pools a folder that has no modules of its own; `config` is its config.json."""
+    architectures = config.get("architectures") or [""]
+    causal = str(architectures[0]).endswith("ForCausalLM") and config.get("is_causal", True)
+    return "last-token" if causal else "mean"
+
+
+def pooling_of(folder: Path, modules: tuple[SentenceModule, ...], plain: PoolingMode) -> Pooling:
     """The folder's own pooling and what follows it. A model without modules is pooled by `plain` to unit length."""
     if not modules:
         return Pooling(mode=plain)

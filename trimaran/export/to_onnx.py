@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from trimaran.core.artifact import Artifact, Check, Draft, Recipe
+from trimaran.core.choices import Exporter
 from trimaran.core.environment import tools, usable_cores
-from trimaran.core.families import Exporter, family
+from trimaran.core.families import family
 from trimaran.core.onnx_graph import check_graph, graph_facts
 from trimaran.core.onnx_write import EXTERNAL_ABOVE_BYTES, write_model
 from trimaran.core.progress import Progress, Step
@@ -92,7 +93,7 @@ def write_traced(
     """Traces the model, checks the graph, writes it; returns the graph's facts for the manifest."""
     from trimaran.export.wrappers import complete_module
 
-    module = complete_module(ref, attention="eager")
+    module = complete_module(ref, attention="eager", traced=True)
     model, shared_bytes = trace(module, signature, sample, exporter=exporter, opset=opset)
     check_graph(model)
     external = write_model(model, path, external_above_bytes=external_above_bytes)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
+from trimaran.core.choices import Exporter
 from trimaran.core.errors import ToolError, first_line
-from trimaran.core.families import EXPORTERS, Exporter
+from trimaran.core.families import EXPORTERS
 from trimaran.core.onnx_graph import drop_identities, share_equal_weights
 from trimaran.core.spec import Signature
 from trimaran.export.fold import fold_constants

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import torch
@@ -11,6 +12,7 @@ from trimaran.core.spec import ModelRef, Pooling
 from trimaran.core.tasks import task
 from trimaran.core.tasks.task import Head
 from trimaran.export.load import load_model
+from trimaran.export.masks import Masks, traceable_masks
 from trimaran.export.pooling import Pooled, pool
 
 __all__ = ["Complete", "complete_module", "pool"]
@@ -25,6 +27,8 @@ class Complete(torch.nn.Module):
     def __init__(self, model: torch.nn.Module, ref: ModelRef) -> None:
         super().__init__()
         self.model = model
+        # Makes the model's attention masks while it is traced; None leaves that to transformers.
+        self.masks: Callable[[torch.Tensor], Masks] | None = None
         self._inputs = ref.inputs or family(ref.family).inputs
 
     def forward(self, *arrays: torch.Tensor) -> Tensors:
@@ -32,6 +36,11 @@ class Complete(torch.nn.Module):
 
     def finished(self, inputs: dict[str, torch.Tensor]) -> Tensors:
         raise NotImplementedError
+
+    def outputs(self, inputs: Mapping[str, torch.Tensor], **keywords: Any) -> Any:
+        """What the model makes of its inputs."""
+        masks = {"attention_mask": self.masks(inputs["attention_mask"])} if self.masks else {}
+        return self.model(**{**inputs, **masks}, **keywords)
 
 
 class PooledVectors(Complete):
@@ -44,9 +53,9 @@ class PooledVectors(Complete):
 
     def finished(self, inputs: dict[str, torch.Tensor]) -> Tensors:
         if self._layers == (-1,):
-            states = self.model(**inputs).last_hidden_state
+            states = self.outputs(inputs).last_hidden_state
         else:
-            layers = self.model(**inputs, output_hidden_states=True).hidden_states
+            layers = self.outputs(inputs, output_hidden_states=True).hidden_states
             states = torch.stack([layers[layer] for layer in self._layers]).mean(dim=0)
         vectors: torch.Tensor = self.pooled(states, inputs["attention_mask"])
         return vectors
@@ -60,12 +69,15 @@ class WithHead(Complete):
         self._ref, self._head, self._keywords = ref, head, dict(head.keywords(ref))
 
     def finished(self, inputs: dict[str, torch.Tensor]) -> Tensors:
-        output = self.model(**self._head.prepare(inputs), **self._keywords)
+        output = self.outputs(self._head.prepare(inputs), **self._keywords)
         return self._head.finish(output, inputs["attention_mask"], self._ref)
 
 
-def complete_module(ref: ModelRef, *, attention: str) -> torch.nn.Module:
-    """The whole computation of the model's task as one module with the model's inputs, positionally."""
+def complete_module(ref: ModelRef, *, attention: str, traced: bool = False) -> torch.nn.Module:
+    """The whole computation of the model's task as one module with the model's inputs, positionally.
+
+    `traced`: a module for torch's exporters. The reference computes with nothing but transformers' own code.
+    """
     if ref.module:
         from trimaran.export.module import complete_user_module
 
@@ -73,4 +85,6 @@ def complete_module(ref: ModelRef, *, attention: str) -> torch.nn.Module:
     if "attentions" in ref.extras:
         attention = "eager"  # fused attention never forms the matrix that is asked for
     model, head = load_model(ref, attention=attention), task(ref.task).head
-    return (WithHead(model, ref, head) if head else PooledVectors(model, ref)).eval()
+    complete = WithHead(model, ref, head) if head else PooledVectors(model, ref)
+    complete.masks = traceable_masks(model.config) if traced else None
+    return complete.eval()

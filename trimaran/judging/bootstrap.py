@@ -1,8 +1,8 @@
 """Bootstrap intervals: how far a figure may be from the truth, judged by drawing its items again with replacement.
 
-Every interval in the package comes from here, so that all of them are percentile intervals with a fixed seed: the same
-items always give the same interval. Items are texts (`interval`), or timing rounds that hold samples
-(`ratio_of_medians_interval`, `percentile_interval`). `scipy.stats.bootstrap` does the plain case. It has no draws of
+All of them are percentile intervals with a fixed seed: the same items always give the same interval. Items are texts
+(`interval`), or timing rounds that hold samples (`percentile_interval`). Speed-ups have the order statistics of their
+rounds instead (`stats.py`). `scipy.stats.bootstrap` does the plain case. It has no draws of
 rounds and then of samples within them, so those are made here.
 """
 
@@ -60,26 +60,6 @@ def interval(
     return float(ends.low), float(ends.high)
 
 
-def ratio_of_medians_interval(
-    upper: Sequence[Sequence[int]],
-    lower: Sequence[Sequence[int]],
-    *,
-    paired: bool,
-    confidence: float,
-    resamples: int,
-    seed: int = 0,
-) -> Bounds:
-    """The median of all samples of `upper` over that of `lower`; rounds are drawn first, then samples within them.
-
-    `paired` draws the same rounds for both sides. They ran side by side, so a slow moment of the machine hit both.
-    """
-    generator = np.random.default_rng(seed)
-    rounds = generator.integers(len(upper), size=(resamples, len(upper)))
-    others = rounds if paired else generator.integers(len(lower), size=(resamples, len(lower)))
-    ratios = _medians(upper, rounds, generator) / _medians(lower, others, generator)
-    return _ends(ratios, confidence)
-
-
 def percentile_interval(
     rounds: Sequence[Sequence[float]], share: float, *, confidence: float, resamples: int, seed: int = 0
 ) -> Bounds:
@@ -100,14 +80,3 @@ def percentile_interval(
 def _ends(values: Floats | Sequence[np.floating[Any]], confidence: float) -> Bounds:
     low, high = np.quantile(values, ((1 - confidence) / 2, (1 + confidence) / 2))
     return float(low), float(high)
-
-
-def _medians(rounds: Sequence[Sequence[int]], drawn: Draws, generator: np.random.Generator) -> Floats:
-    """The median of each resample. Every round gives as many samples as the smallest one, so none outweighs others."""
-    sizes = np.array([len(samples) for samples in rounds])
-    table = np.zeros((len(rounds), sizes.max()))
-    for index, samples in enumerate(rounds):
-        table[index, : len(samples)] = samples
-    shares = generator.random((*drawn.shape, sizes.min()))
-    chosen = (shares * sizes[drawn][..., None]).astype(np.int64)
-    return np.asarray(np.median(table[drawn[..., None], chosen].reshape(len(drawn), -1), axis=1))

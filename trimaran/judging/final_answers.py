@@ -10,9 +10,9 @@ from typing import Any
 
 from trimaran.core.artifact import Artifact, load_artifact
 from trimaran.core.backends import open_session
+from trimaran.core.choices import Rows
 from trimaran.core.corpus import encoder_of
 from trimaran.core.isolation import Worker
-from trimaran.core.spec import Rows
 from trimaran.core.tasks import task
 from trimaran.core.tasks.task import RequestRow, WireTensors
 from trimaran.judging.golden import tensors_from_json, tensors_to_json

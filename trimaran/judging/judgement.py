@@ -5,7 +5,8 @@ from __future__ import annotations
 from pydantic import ConfigDict
 
 from trimaran.core.artifact import Check
-from trimaran.core.spec import Frozen, Rows
+from trimaran.core.choices import Rows
+from trimaran.core.spec import Frozen
 
 # Row policies, from the one that lets most rows share a call to the one that lets none.
 WIDEST_FIRST: tuple[Rows, ...] = ("padded", "packed", "rounded", "equal-length", "alone")

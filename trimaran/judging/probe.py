@@ -16,6 +16,7 @@ from trimaran.core.artifact import Artifact, load_artifact
 from trimaran.core.backends import Arrays, Session, open_session
 from trimaran.core.corpus import encoder_of
 from trimaran.core.pinning import pin
+from trimaran.core.undisturbed import Disturbance
 from trimaran.judging.invariance import GROUPINGS, NEIGHBOURS
 from trimaran.judging.probe_texts import TextRuns
 from trimaran.runtime.text import (
@@ -128,20 +129,22 @@ class Probe:
         warmup_samples: int,
         warmup_time_s: float = 0.0,
         repeat: int = 1,
-    ) -> dict[str, list[int]]:
+    ) -> dict[str, Any]:
         """Times one shape of full-length random token ids, as it would be served under the rows policy.
 
         `repeat` calls make one sample: an engine that is slower by a known factor, to try the harness on.
         """
         inputs = self._random_inputs(batch, sequence, rows)
         call = serving_call(self._session.infer, inputs, rows)
-        return timed_calls(
+        disturbance = Disturbance()
+        timed = timed_calls(
             call if repeat == 1 else lambda: [call() for _ in range(repeat)],
             minimum_samples=minimum_samples,
             minimum_time_s=minimum_time_s,
             warmup_samples=warmup_samples,
             warmup_time_s=warmup_time_s,
         )
+        return {**timed, **disturbance.found()}
 
     def rest(self, limit_s: float) -> float:
         """Waits until this process uses no CPU: thread pools spin on after a call and would slow the next process."""

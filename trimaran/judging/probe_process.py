@@ -13,9 +13,9 @@ import numpy as np
 
 from trimaran.core.artifact import Artifact
 from trimaran.core.backends import Array
+from trimaran.core.choices import Rows
 from trimaran.core.isolation import Worker
 from trimaran.core.samples import Round, Shape
-from trimaran.core.spec import Rows
 from trimaran.judging.probe import Probe
 from trimaran.runtime.text import Text
 

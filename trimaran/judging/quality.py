@@ -9,11 +9,11 @@ from typing import NamedTuple, Protocol
 
 from trimaran.core.artifact import Artifact, Check
 from trimaran.core.backends import Array
+from trimaran.core.choices import Rows
 from trimaran.core.corpus import answer_context, digest_of_texts
 from trimaran.core.distances import Outputs
 from trimaran.core.errors import UsageError
 from trimaran.core.progress import Step
-from trimaran.core.spec import Rows
 from trimaran.core.tail import too_few_words
 from trimaran.core.tasks import TAILS, Gate, Task, task
 from trimaran.core.tasks.task import BATCH_CHANGE

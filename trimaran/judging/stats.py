@@ -1,9 +1,14 @@
-"""Statistics of raw samples: observed percentiles, and ratios with a bootstrap interval."""
+"""Statistics of raw samples: observed percentiles, and ratios within rounds with the order statistics around them.
+
+A speed-up is the median, over rounds, of the reference's median time over the candidate's in the same round. A slow
+moment of the machine hits both sides of a round, so it leaves the ratio alone. Its interval runs from one ordered
+ratio to another: with 6 rounds from the smallest to the largest (96.9 %), with 9 from the 2nd to the 8th (96.1 %).
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple, TypeVar
 
@@ -28,6 +33,8 @@ class Ratio(NamedTuple):
     median: float
     low: float
     high: float
+    # Rounds behind it. Below FEWEST_ROUNDS the bounds are the range of the rounds and cover less than CONFIDENCE.
+    rounds: int = 0
 
 
 def percentile(samples: Sequence[Number], share: float) -> Number:
@@ -42,22 +49,36 @@ def median(samples: Samples) -> int:
     return percentile(samples, 50)
 
 
-@lru_cache(maxsize=1024)
-def speedup(reference: Rounds, candidate: Rounds, *, seed: int = 0, paired: bool = True) -> Ratio:
-    """Median time of the reference over that of the candidate, with a bootstrap interval over rounds and samples.
+def coverage(rounds: int, rank: int = 1) -> float:
+    """How often the interval from the rank-th smallest to the rank-th largest of the rounds holds the true median."""
+    return 1 - sum(math.comb(rounds, below) for below in range(rank)) / float(2 ** (rounds - 1))
 
-    Rounds are drawn in pairs where both sides have equally many of them and ran side by side (`paired`).
+
+@lru_cache(maxsize=64)
+def interval_rank(rounds: int) -> int:
+    """The largest rank whose interval still covers CONFIDENCE; 1, the whole range, where no rank does."""
+    return max((rank for rank in range(1, rounds // 2 + 1) if coverage(rounds, rank) >= CONFIDENCE), default=1)
+
+
+# With fewer rounds, not even their whole range covers CONFIDENCE.
+FEWEST_ROUNDS = next(rounds for rounds in range(1, 100) if coverage(rounds) >= CONFIDENCE)
+
+
+def over_rounds(values: Sequence[float]) -> Ratio:
+    """The median of one positive value a round, with the interval that its order statistics give."""
+    ordered = sorted(values)
+    middle = math.sqrt(ordered[(len(ordered) - 1) // 2] * ordered[len(ordered) // 2])
+    rank = interval_rank(len(ordered))
+    return Ratio(middle, ordered[rank - 1], ordered[-rank], len(ordered))
+
+
+@lru_cache(maxsize=1024)
+def speedup(reference: Rounds, candidate: Rounds) -> Ratio:
+    """The median, over rounds, of the reference's median time over the candidate's in the same round.
+
+    A side with fewer rounds took part in the first ones only.
     """
-    low, high = bootstrap.ratio_of_medians_interval(
-        reference,
-        candidate,
-        paired=paired and len(reference) == len(candidate),
-        confidence=CONFIDENCE,
-        resamples=RESAMPLES,
-        seed=seed,
-    )
-    observed = median(pooled(reference)) / median(pooled(candidate))
-    return Ratio(observed, min(observed, low), max(observed, high))
+    return over_rounds([median(base) / median(mine) for base, mine in zip(reference, candidate, strict=False)])
 
 
 @lru_cache(maxsize=1024)
@@ -66,22 +87,23 @@ def estimate(rounds: tuple[tuple[float, ...], ...], share: float, *, seed: int =
     return bootstrap.percentile_interval(rounds, share, confidence=CONFIDENCE, resamples=RESAMPLES, seed=seed)
 
 
-def ratio_of_means(upper: Rounds, lower: Rounds, *, seed: int = 0) -> Ratio:
+def ratio_of_means(upper: Rounds, lower: Rounds) -> Ratio:
     """For each round the mean of one side over that of the other; the median over rounds, and its bounds."""
-    ratios = np.asarray([np.mean(a) / np.mean(b) for a, b in zip(upper, lower, strict=True)])
-    bounds = bootstrap.interval(
-        lambda rounds: np.median(ratios[rounds], axis=-1),
-        len(ratios),
-        confidence=CONFIDENCE,
-        resamples=RESAMPLES,
-        seed=seed,
-    )
-    return Ratio(float(np.median(ratios)), *bounds)
+    return over_rounds([float(np.mean(a) / np.mean(b)) for a, b in zip(upper, lower, strict=True)])
 
 
 def combined(ratios: Sequence[Ratio]) -> Ratio:
     """Geometric mean over shapes. Bounds are the means of the bounds, so the interval is never too narrow."""
-    return Ratio(*(math.exp(math.fsum(map(math.log, column)) / len(ratios)) for column in zip(*ratios, strict=True)))
+
+    def mean(values: Iterable[float]) -> float:
+        return math.exp(math.fsum(map(math.log, values)) / len(ratios))
+
+    return Ratio(
+        mean(ratio.median for ratio in ratios),
+        mean(ratio.low for ratio in ratios),
+        mean(ratio.high for ratio in ratios),
+        min(ratio.rounds for ratio in ratios),
+    )
 
 
 def separated(ratio: Ratio, *, margin: float = MARGIN) -> Difference:

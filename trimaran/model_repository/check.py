@@ -77,7 +77,7 @@ def _model_problems(folder: Path, config: ModelConfig, configs: Mapping[str, Mod
     versions = versions_of(folder)
     if not versions:
         yield problem("version-missing", folder, "wanted a version folder such as 1, found none.")
-    if absent := sorted(set(config.served_versions) - set(versions)):
+    elif absent := sorted(set(config.served_versions) - set(versions)):
         present = ", ".join(map(str, versions)) or "none"
         yield problem("version-gap", path, f"serves version {', '.join(map(str, absent))}, found {present}.")
     served = config.serves(versions)

@@ -8,10 +8,12 @@ from pathlib import Path
 
 from trimaran.core.artifact import MANIFEST, Artifact, load_artifact, sha256_of
 from trimaran.core.backends import refuse_foreign_engine
+from trimaran.core.digests import DIGESTS_FILE, damages_of, is_listed
 from trimaran.core.errors import IntegrityError, TrimaranError
 from trimaran.core.model_config import ModelConfig, TensorConfig
 from trimaran.core.serving_json import BLS, SERVING_FILE, Serving, read_serving
 from trimaran.judging.golden import GOLDEN_FILE, read_golden
+from trimaran.model_repository.check_prepared import prepared_problems
 from trimaran.model_repository.layout import stage_imports
 from trimaran.model_repository.problem import Problem, missing, problem
 from trimaran.model_repository.stages import DEFAULT_FILE, served_names, text_interface
@@ -41,6 +43,28 @@ class _Version:
 
 def version_problems(folder: Path, config: ModelConfig, config_path: Path, *, served: bool) -> Iterator[Problem]:
     """The configuration of `config_path` is compared only with a version that is `served`."""
+    found = list(_content_problems(folder, config, config_path, served=served))
+    yield from found
+    places = {item.place for item in found}
+    yield from (item for item in _damages(folder, config) if item.place not in places)
+
+
+def _damages(folder: Path, config: ModelConfig) -> Iterator[Problem]:
+    """Every file is read: what is on the disk may have changed without anybody writing it."""
+    if not is_listed(folder, config):
+        return
+    if not (folder / DIGESTS_FILE).is_file():
+        yield missing(folder / DIGESTS_FILE, "the configuration says that it lists the files of this version.")
+        return
+    codes = {"missing": "file-missing", "differs": "digest-mismatch", "unlisted": "unlisted"}
+    try:
+        for damage in damages_of(folder, remembered=False):
+            yield problem(codes[damage.kind], damage.path, damage.sentence)
+    except IntegrityError as error:
+        yield problem("digest-mismatch", folder / DIGESTS_FILE, error.message)
+
+
+def _content_problems(folder: Path, config: ModelConfig, config_path: Path, *, served: bool) -> Iterator[Problem]:
     entry = "model.py" if config.backend == "python" else config.default_model_filename
     entry = entry or DEFAULT_FILE.get(config.backend, "")
     if entry and not (folder / entry).is_file():
@@ -73,6 +97,9 @@ def _stage_files(version: _Version) -> Iterator[Problem]:
 
 
 def _artifact_files(version: _Version) -> Iterator[Problem]:
+    """A version of before the digest lists has only the files of its manifest to compare."""
+    if (version.folder / DIGESTS_FILE).is_file():
+        return
     names = served_names(version.artifact)
     in_stage = bool(version.config.task) and version.serving.backend != BLS
     weights = not version.config.ensemble and (in_stage or not version.python)
@@ -151,7 +178,11 @@ def _batching(version: _Version) -> Iterator[Problem]:
         yield problem("batching-unproven", version.config_path, message)
 
 
-_ALWAYS = (_stage_files, _artifact_files, _golden, _plan)
+def _prepared(version: _Version) -> Iterator[Problem]:
+    yield from prepared_problems(version.folder)
+
+
+_ALWAYS = (_stage_files, _artifact_files, _golden, _plan, _prepared)
 _WHEN_SERVED = (_interface, _batch, _labels, _batching)
 
 

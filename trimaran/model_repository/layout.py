@@ -11,12 +11,14 @@ from pathlib import Path
 
 import trimaran.runtime
 from trimaran.core.artifact import MANIFEST, Artifact, verify_files
+from trimaran.core.choices import Rows
 from trimaran.core.config_pbtxt import CONFIG_FILE, read_config, write_config
+from trimaran.core.digests import DIGESTS_FILE, LISTED, list_digests
 from trimaran.core.errors import RepositoryError, UnavailableError, UsageError
 from trimaran.core.model_config import PROOF, UNPROVEN, ModelConfig, TensorConfig
 from trimaran.core.repository import versions_of
 from trimaran.core.serving_json import Serving, write_serving
-from trimaran.core.spec import Frozen, Rows
+from trimaran.core.spec import Frozen
 from trimaran.core.store import NO_SPACE, link_or_copy, locked, publish, temporary_sibling
 from trimaran.judging.golden import GOLDEN_FILE, Golden
 from trimaran.model_repository.stages import (
@@ -32,6 +34,7 @@ from trimaran.model_repository.stages import (
     text_stage,
     tokenizer_stage,
 )
+from trimaran.model_repository.versions import serving_only
 from trimaran.model_repository.warmups import WARMUP_FOLDER, warmup_files
 
 REPORT_FILE = "report.json"
@@ -60,12 +63,14 @@ def lay_out(
     report: Path | None = None,
     golden: Golden | None = None,
     separate: bool | None = None,
+    beside: Path | None = None,
     unproven: bool = False,
 ) -> Deployment:
     """Adds the artifact as the next version of `name`, with the plain tensor model beside it.
 
     `separate` makes the engine a model of its own that `name` calls, instead of a part of `name`'s process. By default
-    only engines that a C++ backend runs on a GPU are separate. `unproven` marks the version in its configuration.
+    only engines that a C++ backend runs on a GPU are separate. The files of `beside` go into the version, too.
+    `unproven` marks the version in its configuration.
 
     Raises RepositoryError when callers of the present versions could not call this one.
     """
@@ -89,7 +94,7 @@ def lay_out(
             with _staged(repository, _with_step_version(part.config, version), version, artifact) as folder:
                 _fill(folder, artifact, part)
                 if part is parts[-1]:
-                    _add_proofs(folder, report, golden)
+                    _add_proofs(folder, report, golden, beside)
     models = tuple(part.config.name for part in reversed(parts))
     return Deployment(repository=repository, name=name, version=version, models=models)
 
@@ -182,10 +187,13 @@ def _fill(folder: Path, artifact: Artifact, part: _Part) -> None:
         (folder / source).parent.mkdir(exist_ok=True)
         shutil.copyfile(_RUNTIME / source, folder / source)
     write_serving(folder, part.serving)
-    shutil.copyfile(artifact.directory / MANIFEST, folder / MANIFEST)
+    (folder / MANIFEST).write_text(artifact.to_json(), encoding="utf-8")
 
 
-def _add_proofs(folder: Path, report: Path | None, golden: Golden | None) -> None:
+def _add_proofs(folder: Path, report: Path | None, golden: Golden | None, beside: Path | None) -> None:
+    if beside is not None:
+        for path in filter(Path.is_file, beside.rglob("*")):
+            link_or_copy(path, folder / path.relative_to(beside))
     if report is not None:
         shutil.copyfile(report / REPORT_FILE if report.is_dir() else report, folder / REPORT_FILE)
     if golden is not None:
@@ -196,8 +204,10 @@ def _add_proofs(folder: Path, report: Path | None, golden: Golden | None) -> Non
 def _staged(repository: Path, config: ModelConfig, version: int, artifact: Artifact) -> Iterator[Path]:
     """A folder to fill with the version; it is published with its configuration when the block ends well.
 
-    Each version keeps the configuration that it was published with, so that a rollback needs no guess.
+    Each version keeps the configuration that it was published with, so that a rollback needs no guess. The first
+    version of a model is served; later ones are when they are promoted.
     """
+    config = config.model_copy(update={"parameters": {**config.parameters, LISTED: DIGESTS_FILE}})
     model = repository / config.name
     used = {item.file for warmup in config.warmups for item in warmup.inputs if item.file}
     warmups = {name: data for name, data in warmup_files(artifact).items() if name in used}
@@ -208,15 +218,21 @@ def _staged(repository: Path, config: ModelConfig, version: int, artifact: Artif
         inner.mkdir(parents=True, exist_ok=True)
         yield inner
         write_config(inner / CONFIG_FILE, config)
+        list_digests(inner, model=model.name, version=version)
         if not known:
             _write_warmups(folder, warmups)
-            write_config(folder / CONFIG_FILE, config)
+            write_config(folder / CONFIG_FILE, serving_only(config, (version,)))
+        else:
+            _write_warmups(model, warmups)
+            _name_served(model)
         publish(folder, target)
-    if known:
-        _write_warmups(model, warmups)
-        # A promotion stays in force; `trimaran promote` moves on to the new version.
-        if not read_config(model / CONFIG_FILE).served_versions:
-            write_config(model / CONFIG_FILE, config)
+
+
+def _name_served(model: Path) -> None:
+    """Names what is served, before there is a newer version. Repositories of before served the newest."""
+    config = read_config(model / CONFIG_FILE)
+    if not config.served_versions:
+        write_config(model / CONFIG_FILE, serving_only(config, config.serves(versions_of(model))))
 
 
 def _write_warmups(model: Path, files: dict[str, bytes]) -> None:
@@ -236,7 +252,9 @@ def _require_same_interface(model: Path, wanted: ModelConfig) -> None:
                 hint="Remove that folder or give another --name.",
             )
         return
-    present = read_config(path)
+    # The newest version may be promoted before this one, and then has callers of its own.
+    newest = [model / str(version) / CONFIG_FILE for version in versions_of(model)[-1:]]
+    present = read_config(next(filter(Path.is_file, newest), path))
     if not wanted.answers_callers_of(present) or not _may_follow(present, wanted):
         raise RepositoryError(
             f"{model.name} at {path} is {_described(present)}; the new version is {_described(wanted)}. "

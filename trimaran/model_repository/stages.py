@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from trimaran.core.artifact import Artifact
+from trimaran.core.choices import Rows
 from trimaran.core.errors import UsageError
 from trimaran.core.model_config import (
     ENSEMBLE,
@@ -22,7 +23,7 @@ from trimaran.core.model_config import (
     TensorConfig,
 )
 from trimaran.core.serving_json import Serving
-from trimaran.core.spec import Rows, ShapeProfile
+from trimaran.core.spec import ShapeProfile, profile_shapes
 from trimaran.core.tasks import TASKS, task
 from trimaran.model_repository.tensors import tensor_from_spec, without_batch
 from trimaran.model_repository.warmups import tensor_warmups, text_warmups
@@ -59,11 +60,13 @@ class EngineModel:
     separate: bool = False
     # Parameters of the configuration; `{threads}` is filled in.
     parameters: Mapping[str, str] = field(default_factory=dict)
-    accelerators: tuple[Accelerator, ...] = ()
+    # Whether ONNX Runtime hands its graph to TensorRT.
+    accelerated: bool = False
 
 
 _TRUNCATED = TensorConfig(name=TRUNCATED, data_type="TYPE_INT32", dims=(1,))
-_CACHED = {"trt_engine_cache_enable": "true", "trt_engine_cache_path": "/tmp/trimaran-tensorrt"}  # noqa: S108
+# A volume of the container that lasts: ONNX Runtime keeps what TensorRT built there.
+PLANS_FOLDER = "/plans"
 ENGINES: dict[str, EngineModel] = {
     "onnxruntime": EngineModel(
         "onnxruntime", "model.onnx", parameters={"intra_op_thread_count": "{threads}", "inter_op_thread_count": "1"}
@@ -73,12 +76,7 @@ ENGINES: dict[str, EngineModel] = {
     ),
     "tensorrt": EngineModel("tensorrt", "model.plan", separate=True),
     "onnxruntime_cuda": EngineModel("onnxruntime", "model.onnx", separate=True),
-    "onnxruntime_tensorrt": EngineModel(
-        "onnxruntime",
-        "model.onnx",
-        separate=True,
-        accelerators=(Accelerator(name="tensorrt", parameters=_CACHED),),
-    ),
+    "onnxruntime_tensorrt": EngineModel("onnxruntime", "model.onnx", separate=True, accelerated=True),
 }
 # Names that the official container's backends look for when the configuration gives none.
 DEFAULT_FILE = {row.backend: row.file for row in ENGINES.values()}
@@ -186,9 +184,31 @@ def tensor_stage(name: str, artifact: Artifact, *, rows: Rows, threads: int, on_
         instance_group=InstanceGroup(kind="KIND_GPU" if row.separate else "KIND_CPU"),
         dynamic_batching=_batching(artifact.profile, preferred=row.separate) if rows == "padded" else None,
         warmups=tensor_warmups(artifact, corners=row.separate),
-        accelerators=row.accelerators,
+        accelerators=(_tensorrt_accelerator(artifact),) if row.accelerated else (),
         parameters={**parameters, "artifact": artifact.digest},
     )
+
+
+def _tensorrt_accelerator(artifact: Artifact) -> Accelerator:
+    """ONNX Runtime names a cached engine by its tensors, not by its weights: so each artifact has its own folder.
+
+    With the shapes of every input given, TensorRT builds once, when the model is loaded.
+    """
+    folder = f"{PLANS_FOLDER}/{artifact.digest[:16]}"
+    shapes = profile_shapes(artifact.signature, artifact.profile)
+    ranges = {
+        f"trt_profile_{which}_shapes": ",".join(
+            f"{name}:{'x'.join(map(str, sizes[index]))}" for name, sizes in shapes.items()
+        )
+        for index, which in enumerate(("min", "opt", "max"))
+    }
+    caches = {
+        "trt_engine_cache_enable": "true",
+        "trt_engine_cache_path": folder,
+        "trt_timing_cache_enable": "true",
+        "trt_timing_cache_path": folder,
+    }
+    return Accelerator(name="tensorrt", parameters={**caches, **ranges})
 
 
 def tokenizer_stage(name: str, artifact: Artifact) -> ModelConfig:

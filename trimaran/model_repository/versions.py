@@ -39,7 +39,7 @@ class ModelVersions(Frozen):
     task: str
     versions: tuple[int, ...]
     served: tuple[int, ...]
-    # Whether a promotion chose what is served; otherwise the newest is served.
+    # Whether the configuration names what is served; in repositories of before, the newest is.
     pinned: bool
     # What was served before the latest promotion.
     previous: int | None
@@ -102,10 +102,14 @@ def _serve(models: list[Path], version: int, *, keep: bool = False) -> dict[Path
             path = model / CONFIG_FILE
             before[path] = path.read_text(encoding="utf-8")
             served = {version, *(read_config(path).serves(versions_of(model)) if keep else ())}
-            published = dict(read_config(model / str(version) / CONFIG_FILE))
-            pinned = {**published, "latest_versions": 1, "served_versions": tuple(sorted(served))}
-            write_config(path, ModelConfig.model_validate(pinned))
+            published = read_config(model / str(version) / CONFIG_FILE)
+            write_config(path, serving_only(published, tuple(sorted(served))))
     return before
+
+
+def serving_only(config: ModelConfig, versions: tuple[int, ...]) -> ModelConfig:
+    """The configuration with these versions named as the ones to serve. Every server and every reload follows it."""
+    return ModelConfig.model_validate({**dict(config), "latest_versions": 1, "served_versions": versions})
 
 
 def restore(before: dict[Path, str]) -> None:

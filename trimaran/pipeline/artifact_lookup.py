@@ -10,10 +10,11 @@ from pathlib import Path
 from pydantic import ValidationError as SchemaError
 
 from trimaran.core.artifact import MANIFEST, Artifact, load_artifact
-from trimaran.core.config_pbtxt import CONFIG_FILE
+from trimaran.core.choices import Rows
+from trimaran.core.config_pbtxt import CONFIG_FILE, read_config
+from trimaran.core.digests import require_undamaged
 from trimaran.core.errors import IntegrityError, UsageError
 from trimaran.core.serving_json import SERVING_FILE, read_serving
-from trimaran.core.spec import Rows
 from trimaran.core.store import Store, link_or_copy, publish, temporary_sibling
 from trimaran.judging.judgement import WIDEST_FIRST, Quality
 from trimaran.model_repository.stages import served_names
@@ -32,12 +33,11 @@ def find_artifact(reference: str, *, store: Store, repository: Path) -> KnownArt
     """By the name of a model in the repository, of which the served version counts, or by an artifact of the store."""
     model = repository / reference
     if "/" not in reference and (model / CONFIG_FILE).is_file():
-        served = model_versions(repository, reference).served
-        if not served:
-            raise UsageError(f"{model} has no version that is served.", hint="`trimaran promote` chooses one.")
-        version = model / str(served[-1])
+        version = served_version(repository, reference)
         rows = read_serving(version).rows
-        return KnownArtifact(_artifact_of(version, store), rows, f"as {reference} version {served[-1]} is served")
+        return KnownArtifact(
+            artifact_of_version(version, store), rows, f"as {reference} version {version.name} is served"
+        )
     try:
         artifact = store.open(reference)
     except UsageError as error:
@@ -46,10 +46,24 @@ def find_artifact(reference: str, *, store: Store, repository: Path) -> KnownArt
             f"Neither a model of {repository} nor a single artifact of {store.root} is called {reference!r}.",
             hint=f"Models: {', '.join(dict.fromkeys(names)) or 'none'}. {error.hint}",
         ) from error
-    return _certified(artifact, store)
+    return certified(artifact, store)
 
 
-def _certified(artifact: Artifact, store: Store) -> KnownArtifact:
+def served_version(repository: Path, name: str) -> Path:
+    """The folder of the newest version that is served.
+
+    Raises UsageError if there is none, and IntegrityError if a file of it differs from its digest.
+    """
+    model = repository / name
+    served = model_versions(repository, name).served
+    if not served:
+        raise UsageError(f"{model} has no version that is served.", hint="`trimaran promote` chooses one.")
+    version = model / str(served[-1])
+    require_undamaged(version, read_config(model / CONFIG_FILE))
+    return version
+
+
+def certified(artifact: Artifact, store: Store) -> KnownArtifact:
     """By the judgements of this artifact in the store; of several, the most careful."""
     proven: list[Rows] = []
     for path in (store.root / "records").glob("assess-*.json"):
@@ -62,7 +76,7 @@ def _certified(artifact: Artifact, store: Store) -> KnownArtifact:
     return KnownArtifact(artifact, "alone", "it has no batch-invariance certificate, and rows alone are always safe")
 
 
-def _artifact_of(version: Path, store: Store) -> Artifact:
+def artifact_of_version(version: Path, store: Store) -> Artifact:
     """The artifact that a version was laid out from. It is put back into the store if it is no longer there."""
     laid_out = load_artifact(version, verify=False)
     with contextlib.suppress(IntegrityError):

@@ -22,7 +22,7 @@ from trimaran.pipeline.race import make_report, measure_candidates
 from trimaran.quantize.candidates import Contestant
 
 # The other keys of the config say how candidates are made, and these are made already.
-_RACE_KEYS = ("fidelity", "objective", "threads", "judging", "data", "metric", "report")
+_RACE_KEYS = ("fidelity", "objective", "threads", "judging", "data", "metric", "report", "wait_quiet", "busy_ok")
 
 
 def bench_artifacts(

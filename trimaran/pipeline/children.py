@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from trimaran.core.artifact import load_artifact
-from trimaran.core.families import Exporter
+from trimaran.core.choices import Exporter
 from trimaran.core.progress import SilentProgress
 from trimaran.core.spec import ModelRef, ShapeProfile
 from trimaran.core.store import Store

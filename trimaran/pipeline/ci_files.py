@@ -5,12 +5,10 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
+from trimaran.core.choices import CiPlatform
 from trimaran.core.errors import UsageError
 from trimaran.core.store import write_atomically
-
-CiPlatform = Literal["github", "make"]
 
 GATES = """\
 # Limits that `trimaran report gate` holds a report to. What was not measured keeps to no limit.

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trimaran.core.artifact import Artifact, load_artifact
+from trimaran.core.choices import Exporter
 from trimaran.core.config import DeployConfig
-from trimaran.core.families import Exporter
 from trimaran.core.isolation import Worker
 from trimaran.core.progress import Progress
 from trimaran.core.spec import ModelRef, ShapeProfile

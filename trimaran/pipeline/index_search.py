@@ -9,10 +9,10 @@ from typing import NamedTuple
 from trimaran.bulk.part_files import Vectors
 from trimaran.bulk.search import vectors_by_artifact
 from trimaran.bulk.worker import EncodeOptions
+from trimaran.core.choices import Protocol
 from trimaran.core.store import Store
 from trimaran.pipeline.artifact_lookup import find_artifact
 from trimaran.serving.client import Client
-from trimaran.serving.client.endpoint import Protocol
 
 
 class AskedVectors(NamedTuple):

@@ -43,6 +43,11 @@ class DeployResult:
     # Metrics of the answers over the wire; None if they were not checked.
     served: Mapping[str, float] | None
 
+    @property
+    def folder(self) -> Path:
+        """The folder of the new version, which `trimaran.load` opens."""
+        return self.deployment.repository / self.deployment.name / str(self.deployment.version)
+
     def facts(self) -> dict[str, Any]:
         """What `trimaran deploy --json` prints."""
         return {

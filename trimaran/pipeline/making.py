@@ -9,12 +9,12 @@ from typing import Any
 
 from trimaran.core import isolation
 from trimaran.core.artifact import Artifact, Check, load_artifact
-from trimaran.core.config import BUDGET_S
+from trimaran.core.choices import BUDGET_S, Level
 from trimaran.core.environment import usable_cores
 from trimaran.core.errors import QualityError, TrimaranError, UsageError
 from trimaran.core.progress import Progress, Step
 from trimaran.core.store import Store
-from trimaran.core.tasks import Gate, Level, gates_for
+from trimaran.core.tasks import Gate, gates_for
 from trimaran.judging.labelled import LabelledData, read_labelled
 from trimaran.judging.quality import reference_answers
 from trimaran.pipeline import children

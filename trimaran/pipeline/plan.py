@@ -10,12 +10,23 @@ from typing import Any
 
 from trimaran.benchmarks.report.figures import grid
 from trimaran.core.config import DeployConfig
-from trimaran.core.corpus import Part, read_pairs, read_texts, require_useful, shipped_pairs, shipped_texts
+from trimaran.core.corpus import (
+    FEWEST,
+    Part,
+    kinds_of,
+    read_pairs,
+    read_texts,
+    readable_texts,
+    require_useful,
+    shipped_pairs,
+    shipped_texts,
+)
 from trimaran.core.errors import UsageError
 from trimaran.core.progress import Progress
 from trimaran.core.samples import Shape
 from trimaran.core.spec import ModelRef, Pooling, ShapeProfile
 from trimaran.core.store import Store
+from trimaran.core.tail import fewest_texts
 from trimaran.core.tasks import Gate, gates_for, task
 from trimaran.export.locate import locate
 from trimaran.export.reference import check_profile
@@ -70,6 +81,7 @@ class DeployPlan:
             "shapes": [str(shape) for shape in self.shapes],
             "threads": self.config.threads,
             "texts": {"calibration": len(self.calibration), "judging": len(self.judging)},
+            **({"targets": list(self.config.target)} if self.config.target else {}),
             "name": self.name,
             "repository": str(self.repository),
             "report": str(self.report),
@@ -98,6 +110,9 @@ def plan_deployment(config: DeployConfig) -> DeployPlan:
     check_profile(ref, profile)
     calibration = texts_for(ref.task, "calibration", Path(config.calibration) if config.calibration else None)
     judging = texts_for(ref.task, "judging", Path(config.judging) if config.judging else None)
+    left_out = ""
+    if config.judging is None:
+        judging, left_out = shipped_for_model(ref, judging)
     refuse_shared(calibration, judging, side=1 if task(ref.task).asks else 0)
     name = config.name or ref.name
     return DeployPlan(
@@ -113,7 +128,7 @@ def plan_deployment(config: DeployConfig) -> DeployPlan:
         repository=Path(config.output),
         report=Path(config.report) if config.report else Path("reports") / name,
         data=labelled_data(config, ref),
-        notes=assumptions(config, ref, profile),
+        notes=(*assumptions(config, ref, profile), *filter(None, [left_out])),
     )
 
 
@@ -129,6 +144,29 @@ def texts_for(task_name: str, part: Part, path: Path | None) -> tuple[Text, ...]
     if path is not None and part == "calibration":
         require_useful(texts, path)
     return row.judging(texts) if part == "judging" else texts
+
+
+def shipped_for_model(ref: ModelRef, texts: tuple[Text, ...]) -> tuple[tuple[Text, ...], str]:
+    """Return the shipped texts that the model's tokenizer can read, and what to say if they are too few.
+
+    A model without a `tokenizer.json` is judged on all of them.
+    """
+    tokenizer_file = Path(ref.directory) / "tokenizer.json"
+    if not tokenizer_file.is_file():
+        return texts, ""
+    readable = readable_texts(texts, tokenizer_file)
+    if len(readable) >= fewest_texts():
+        return readable, ""
+    missing = sorted(set(kinds_of(texts)) - set(kinds_of(readable)))
+    without = f", and none of the kinds {', '.join(missing)}" if missing else ""
+    words = (
+        f"The model's tokenizer can read {len(readable)} of {len(texts)} shipped judging texts{without}: most of their "
+        f"tokens are unknown to it. At least {fewest_texts()} are wanted"
+    )
+    advice = "give texts in a language that the model reads: --judging and --calibration"
+    if len(readable) < FEWEST:
+        raise UsageError(f"{words}.", hint=f"{advice[0].upper()}{advice[1:]}.")
+    return readable, f"{words}; {advice}."
 
 
 def labelled_data(config: DeployConfig, ref: ModelRef) -> LabelledData | None:

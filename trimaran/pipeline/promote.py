@@ -5,6 +5,8 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+from trimaran.core.config_pbtxt import CONFIG_FILE, read_config
+from trimaran.core.digests import require_undamaged
 from trimaran.core.errors import RepositoryError, ServerError, UnavailableError, UsageError
 from trimaran.core.progress import Progress
 from trimaran.core.spec import Frozen
@@ -22,7 +24,6 @@ from trimaran.model_repository.versions import (
 )
 from trimaran.serving.triton import control, readiness
 from trimaran.serving.triton.golden_check import serve_and_verify
-from trimaran.serving.triton.ports import HOST
 from trimaran.serving.triton.states import Running, running
 
 
@@ -62,6 +63,8 @@ def rollback(repository: Path, name: str, *, prove: bool, progress: Progress) ->
 
 def _switch(repository: Path, name: str, version: int, *, prove: bool, progress: Progress) -> Promoted:
     facts = model_versions(repository, name)
+    if version in facts.versions:
+        require_undamaged(repository / name / str(version), read_config(repository / name / CONFIG_FILE))
     if version in facts.versions and (problems := problems_of_version(repository / name, version)):
         raise RepositoryError(
             f"Version {version} of {name} is refused. {_served(facts.served)} on. " + "; ".join(map(str, problems)),
@@ -80,8 +83,8 @@ def _switch(repository: Path, name: str, version: int, *, prove: bool, progress:
         before |= pin(repository, name, version, beside=False)
         for server in servers:
             with progress.stage("switch") as step:
-                control.load((HOST, server.http_port), name)
-                control.switched((HOST, server.http_port), name, version)
+                control.load(server.control, name)
+                control.switched(server.control, name, version)
                 readiness.send_canary(server.http_port, name)
                 step.outcome(f"the server on port {server.http_port} serves version {version} of {name}")
         before = {**pin(repository, name, version), **before}
@@ -90,7 +93,7 @@ def _switch(repository: Path, name: str, version: int, *, prove: bool, progress:
     except ServerError as error:
         restore(before)
         for server in servers:
-            control.load((HOST, server.http_port), name)
+            control.load(server.control, name)
             _load_beside(server, beside)
         raise RepositoryError(
             f"Version {version} of {name} is refused, it does not load: {error.message} {_served(facts.served)} on.",
@@ -108,8 +111,8 @@ def _switch(repository: Path, name: str, version: int, *, prove: bool, progress:
 def _load_beside(server: Running, models: tuple[str, ...]) -> None:
     """Loads the stages again, as they are configured now. Stages that the server has not loaded are not needed."""
     for model in models:
-        if control.ready_versions((HOST, server.http_port), model):
-            control.load((HOST, server.http_port), model)
+        if control.ready_versions(server.control, model):
+            control.load(server.control, model)
 
 
 def _proven(repository: Path, name: str, version: int, progress: Progress) -> dict[str, float] | None:

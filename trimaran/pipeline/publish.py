@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from trimaran.core.artifact import Artifact
+from trimaran.core.choices import Rows
 from trimaran.core.errors import QualityError, UsageError
-from trimaran.core.spec import Rows
 from trimaran.core.store import Store
 from trimaran.judging.judgement import Quality
 from trimaran.model_repository.layout import Deployment, lay_out

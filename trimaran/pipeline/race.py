@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 
@@ -11,10 +12,17 @@ import psutil
 
 import trimaran
 from trimaran.benchmarks.measure.baselines import Baseline, baseline_entries, environment_for, runs_as
-from trimaran.benchmarks.measure.quiet import noticed
+from trimaran.benchmarks.measure.quiet import busy_words, noticed, wait_until_quiet
 from trimaran.benchmarks.measure.runner import ContenderOutcome as Timing
 from trimaran.benchmarks.measure.runner import Effort, Measured, RaceEntry, measure
-from trimaran.benchmarks.report.choice import baseline_row, choose, failed_row, judged_row, stopped_row
+from trimaran.benchmarks.report.choice import (
+    baseline_row,
+    choose,
+    choose_unmeasured,
+    failed_row,
+    judged_row,
+    stopped_row,
+)
 from trimaran.benchmarks.report.figures import decisive
 from trimaran.benchmarks.report.report import REFERENCE, CandidateRow, Report
 from trimaran.benchmarks.report.wording import metric_name
@@ -33,6 +41,10 @@ from trimaran.pipeline.outcomes import CandidateOutcome, Failed, Judged, Proven,
 from trimaran.pipeline.plan import DeployPlan, DeployRun
 from trimaran.pipeline.proving import assess_recipe
 
+# A turn is void if its threads waited for a CPU for more than this share of it. Undisturbed ones stay below 1 %.
+DELAY_LIMIT = 0.05
+# `--wait-quiet` tries again for this long.
+WAIT_QUIET_S = 1800.0
 # All contenders are open at once. When memory is short, rejected candidates are not measured.
 _SHARE_OF_MEMORY = 0.6
 
@@ -110,7 +122,8 @@ def measure_candidates(
 ) -> Measured:
     """All contenders in interleaved rounds on the same cores. An earlier measurement of the same is reused."""
     plan, entries = run.plan, race_entries(reference, outcomes, baselines)
-    effort, threads = effort or Effort(), plan.config.threads
+    threads = plan.config.threads
+    effort = (effort or Effort()).model_copy(update={"delay_limit": None if plan.config.busy_ok else DELAY_LIMIT})
     cores, deciding = cores_for(threads), decisive(plan.profile, plan.config.objective)
     recipe = Recipe(
         step="measure",
@@ -127,18 +140,30 @@ def measure_candidates(
         tools=tools("torch", "onnxruntime", "openvino"),
     )
     with run.progress.stage("measure") as step:
-        measured, known = run.store.remember(
-            recipe,
-            Measured,
-            lambda: measure(
-                entries, plan.shapes, threads=threads, cores=cores, effort=effort, step=step, deciding=deciding
-            ),
+        race = partial(
+            measure, entries, plan.shapes, threads=threads, cores=cores, effort=effort, step=step, deciding=deciding
         )
+        wait_s = WAIT_QUIET_S if plan.config.wait_quiet else 0.0
+        measured, known = run.store.remember(
+            recipe, Measured, lambda: _when_quiet(race, cores, wait_s=wait_s), keep=lambda found: not found.busy
+        )
+        if measured.busy:
+            step.outcome(f"not measured: {busy_words(measured.others_share)}; run again, or with --wait-quiet")
+            return measured
         rounds = max((len(measurement.rounds) for measurement in measured.measurements), default=0)
         step.outcome(
             f"{'reused, ' if known else ''}{len(entries)} contenders, {len(plan.shapes)} shapes, "
             f"{rounds} interleaved rounds"
         )
+    return measured
+
+
+def _when_quiet(race: Callable[[], Measured], cores: Sequence[int], *, wait_s: float) -> Measured:
+    """The race; one that other work disturbed is run again whenever the machine is quiet, for so long."""
+    until_s = time.monotonic() + wait_s
+    measured = race()
+    while measured.busy and wait_until_quiet(cores, until_s=until_s):
+        measured = race()
     return measured
 
 
@@ -156,14 +181,19 @@ def make_report(
     timings = {timing.candidate: timing for timing in measured.outcomes}
     base = judged_row(REFERENCE, reference, None, outcome=timings[REFERENCE])
     base = base.model_copy(update={"runs_as": runs_as(reference)})
-    choice = choose(
-        [report_row(outcome, timings.get(outcome.candidate.name)) for outcome in outcomes],
-        measured.measurements,
-        reference=base,
-        model=plan.ref.name,
-        level=plan.config.fidelity,
-        objective=plan.config.objective,
-        profile=plan.profile,
+    rows = [report_row(outcome, timings.get(outcome.candidate.name)) for outcome in outcomes]
+    choice = (
+        choose_unmeasured(rows, level=plan.config.fidelity, others_share=measured.others_share)
+        if measured.busy
+        else choose(
+            rows,
+            measured.measurements,
+            reference=base,
+            model=plan.ref.name,
+            level=plan.config.fidelity,
+            objective=plan.config.objective,
+            profile=plan.profile,
+        )
     )
     return Report(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -188,7 +218,7 @@ def make_report(
         verdict=choice.verdict,
         notes=(
             *plan.notes,
-            *filter(None, [noticed(measured.others_share)]),
+            *filter(None, [] if measured.busy else [noticed(measured.others_share)]),
             *restriction_notes(outcomes),
             *_memory_notes(outcomes, set(timings)),
             *stopped_notes(measured),

@@ -13,8 +13,10 @@ from trimaran.bulk.faiss_index import IndexFacts
 from trimaran.bulk.run_folder import BulkManifest
 from trimaran.core.artifact import Artifact
 from trimaran.core.config import DeployConfig
+from trimaran.core.digests import Digests
 from trimaran.core.serving_json import Serving
 from trimaran.judging.golden import Golden
+from trimaran.judging.prepared import Prepared
 from trimaran.pipeline.tune.record import Tuning
 
 PERSISTED: dict[str, type[BaseModel]] = {
@@ -22,6 +24,8 @@ PERSISTED: dict[str, type[BaseModel]] = {
     "report": Report,
     "config": DeployConfig,
     "golden": Golden,
+    "digests": Digests,
+    "prepared": Prepared,
     "serving": Serving,
     "tuning": Tuning,
     "bulk": BulkManifest,

@@ -60,6 +60,8 @@ class Candidate(Contestant):
     describe: str = ""
     # Competes when no candidate is named.
     default: bool = True
+    # A graph in TensorRT's types, which `deploy --target` prepares.
+    for_tensorrt: bool = False
 
 
 CANDIDATES: dict[str, Candidate] = {
@@ -113,28 +115,32 @@ CANDIDATES: dict[str, Candidate] = {
         ),
         Candidate(
             "onnx-fp16", "onnxruntime", "fp16", "onnx", onnx_fp16, calibrated=True,
-            describe="FP16 but for what overflows on real text; the graph for TensorRT", default=False,
+            describe="FP16 but for what overflows on real text; the graph for TensorRT",
+            default=False, for_tensorrt=True,
         ),
         Candidate(
             "onnx-bf16", "openvino", "bf16", "onnx", onnx_bf16, calibrated=True,
-            describe="BF16; the graph for TensorRT, which ONNX Runtime's CPU kernels lack", default=False,
+            describe="BF16; the graph for TensorRT, which ONNX Runtime's CPU kernels lack",
+            default=False, for_tensorrt=True,
         ),
         Candidate(
             "onnx-int8-qdq", "onnxruntime", "int8-static", "onnx", tensorrt_int8,
-            calibrated=True, describe="symmetric Q/DQ on linear layers, the rest FP16; the graph for TensorRT",
-            default=False,
+            calibrated=True, searched=True,
+            describe="symmetric Q/DQ on the linear layers that the gates allow, the rest FP16; the graph for TensorRT",
+            default=False, for_tensorrt=True,
         ),
         Candidate(
             "onnx-int8-qdq-attention", "onnxruntime", "int8-static", "onnx",
-            tensorrt_int8_attention, calibrated=True,
+            tensorrt_int8_attention, calibrated=True, searched=True,
             describe="symmetric Q/DQ on linear layers and attention, the rest FP16; the graph for TensorRT",
-            default=False,
+            default=False, for_tensorrt=True,
         ),
         Candidate(
             "onnx-int8-qdq-full", "onnxruntime", "int8-static", "onnx",
             tensorrt_int8_full,
-            calibrated=True, describe="symmetric Q/DQ on linear layers, attention and residual sums; for TensorRT",
-            default=False,
+            calibrated=True, searched=True,
+            describe="symmetric Q/DQ on linear layers, attention and residual sums; for TensorRT",
+            default=False, for_tensorrt=True,
         ),
         Candidate(
             "onnxruntime-cuda-fp32", "onnxruntime_cuda", "fp32", "onnx", onnx_copy,
@@ -151,6 +157,9 @@ CANDIDATES: dict[str, Candidate] = {
         ),
     )
 }  # fmt: skip
+
+# What `deploy --target` makes when no candidate is named; the first of equals is chosen.
+PREPARED = ("onnx-fp16", "onnx-bf16", "onnx-int8-qdq")
 
 
 def candidate(name: str) -> Candidate:

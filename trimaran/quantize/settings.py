@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from trimaran.core.artifact import Check
-from trimaran.core.config import BUDGET_S
+from trimaran.core.choices import BUDGET_S
 from trimaran.core.spec import DType, Frozen
 from trimaran.core.tasks import Gate
 from trimaran.runtime.text import Text

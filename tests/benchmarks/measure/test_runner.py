@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -163,6 +164,45 @@ def test_impossible_requests_are_refused(artifact: Artifact) -> None:
         measure(entries(artifact, "a", "a"), SHAPES, threads=1)
     with pytest.raises(UsageError, match="minimum rounds"):
         Effort(rounds=1, minimum_rounds=2)
+
+
+class Disturbed(FakeTiming):
+    """Its turns wait for a CPU, or find the CPU slower, as the script says; after the script it is left alone."""
+
+    script: tuple[tuple[float, int], ...] = ()
+
+    def measure(self, *arguments: Any, **settings: Any) -> Round:
+        turn = super().measure(*arguments, **settings)
+        delayed, yardstick_ns = self.script[len(self.turns) - 1] if len(self.turns) <= len(self.script) else (0.0, 100)
+        return turn.model_copy(update={"delayed": delayed, "yardstick_ns": yardstick_ns})
+
+
+def disturbed(artifact: Artifact, *script: tuple[float, int]) -> tuple[Measured, Disturbed]:
+    clock = Clock()
+    contender = Disturbed(clock, median_ms=1.0, seed=1)
+    contender.script = script
+    effort = EFFORT.model_copy(update={"delay_limit": 0.05})
+    return race(artifact, {"a": contender}, clock, effort), contender
+
+
+def test_a_turn_that_waited_for_a_cpu_is_repeated_and_only_the_repeat_counts(artifact: Artifact) -> None:
+    found, contender = disturbed(artifact, (0.0, 100), (0.4, 100), (0.4, 100))
+    assert [len(m.rounds) for m in found.measurements] == [5, 5] and not found.busy
+    assert all(turn.delayed == 0.0 for m in found.measurements for turn in m.rounds)
+    assert len(contender.turns) == 5 * len(SHAPES) + 2
+
+
+def test_a_machine_that_delays_every_turn_gives_no_measurement_and_ends_soon(artifact: Artifact) -> None:
+    found, contender = disturbed(artifact, *[(0.4, 100)] * 500)
+    assert found.busy and found.measurements == ()
+    assert len(contender.turns) == EFFORT.void_rounds * (1 + EFFORT.repeats)
+    assert found.outcome("a").failure is None
+
+
+def test_a_cpu_with_two_speeds_is_measured_after_a_bounded_number_of_repeats(artifact: Artifact) -> None:
+    found, contender = disturbed(artifact, (0.0, 100), *[(0.0, 150)] * 500)
+    assert not found.busy and [len(m.rounds) for m in found.measurements] == [5, 5]
+    assert len(contender.turns) == 5 * len(SHAPES) + len(SHAPES), "as many repeats as one round has turns"
 
 
 def test_real_engines_are_timed_in_processes_of_their_own(artifact: Artifact, tmp_path: Path) -> None:

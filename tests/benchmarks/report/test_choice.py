@@ -7,9 +7,10 @@ import pytest
 from tests.benchmarks.fakes import EAGER, FAILED, FAITHFUL, measurement, report, row, usual_report
 from tests.tiny import PROFILE, tiny_artifact
 from trimaran.benchmarks.measure.runner import ContenderOutcome
-from trimaran.benchmarks.report.choice import choose, failed_row, judged_row, stopped_row
+from trimaran.benchmarks.report.choice import RaceChoice, choose, choose_unmeasured, failed_row, judged_row, stopped_row
 from trimaran.benchmarks.report.figures import decisive, grid
 from trimaran.benchmarks.report.junit import render_junit
+from trimaran.benchmarks.report.render_csv import render_csv
 from trimaran.benchmarks.report.render_html import render_html
 from trimaran.benchmarks.report.render_markdown import render_markdown
 from trimaran.benchmarks.report.report import Report
@@ -50,6 +51,54 @@ def test_two_that_time_cannot_tell_apart_are_told_so() -> None:
     found = report([row("one"), row("two")], {"one": 2.0, "two": 2.0})
     loser = next(candidate for candidate in found.candidates if candidate.verdict == "passed")
     assert "no clear difference" in loser.reason
+
+
+def test_where_speed_is_not_resolved_the_truer_one_is_chosen_and_it_is_said() -> None:
+    rows = [row("quick", mean_cosine_distance=1e-3), row("true")]
+    found = report(rows, {"quick": 2.02, "true": 2.0})
+    assert found.verdict.chosen == "true"
+    assert "truer than quick, from which speed could not tell it apart" in found.row("true").reason
+    assert "no clear difference in speed from true, which is truer" in found.row("quick").reason
+    assert "1 passed and as fast, as far as could be told" in found.verdict.truth
+    assert report(rows, {"quick": 2.4, "true": 2.0}).verdict.chosen == "quick", "a clear difference decides"
+
+
+def test_who_is_slower_than_eager_at_any_shape_is_not_chosen_while_another_is_not() -> None:
+    last = grid(PROFILE)[-1]
+    times_ms = {"eager": (10.0, 10.0), "uneven": (2.0, 15.0), "even": (5.0, 8.0)}
+    measurements = [
+        measurement(name, shape, large if shape == last else small)
+        for name, (small, large) in times_ms.items()
+        for shape in grid(PROFILE)
+    ]
+
+    def chosen(*names: str) -> RaceChoice:
+        return choose(
+            [row(name) for name in names],
+            measurements,
+            reference=EAGER,
+            model="m",
+            level="strict",
+            objective="latency",
+            profile=PROFILE,
+        )
+
+    found = chosen("uneven", "even")
+    assert found.verdict.chosen == "even"
+    assert f"slower than eager at {last} (0.67×), and even is not" in found.rows[0].reason
+    assert chosen("uneven").verdict.chosen == "uneven", "it is still better than nothing"
+
+
+def test_without_a_measurement_the_truest_is_chosen_and_no_speed_is_claimed() -> None:
+    rows = [row("quick", mean_cosine_distance=1e-3), row("true"), row("wrong", neighbour_overlap=0.1)]
+    found = choose_unmeasured(rows, level="strict", others_share=0.63)
+    assert (found.verdict.chosen, found.verdict.difference) == ("true", None)
+    assert found.verdict.speed.startswith("Not measured: other work took 63% of the CPU; run again")
+    assert "1 passed and not measured and 1 rejected" in found.verdict.truth
+    written = usual_report().model_copy(update={"candidates": found.rows, "verdict": found.verdict, "measurements": ()})
+    for render in (render_markdown, render_html, render_junit, render_csv):
+        assert "×" not in render(written).replace("×10", "")
+    assert choose_unmeasured(rows[2:], level="strict", others_share=None).verdict.chosen is None
 
 
 @pytest.mark.parametrize("level", ["exact", "strict", "balanced"])

@@ -103,7 +103,7 @@ def test_unlike_machines_are_refused_unless_asked_for_and_then_named() -> None:
 
 
 def test_the_quotient_of_two_ratios_carries_the_doubt_of_both() -> None:
-    middle, low, high = divided(Ratio(4, 3, 5), Ratio(2, 1.8, 2.2))
+    middle, low, high, _ = divided(Ratio(4, 3, 5), Ratio(2, 1.8, 2.2))
     assert middle == 2.0
     assert 3 / 2.2 < low < 3 / 2 and 5 / 2 < high < 5 / 1.8
 

@@ -14,6 +14,7 @@ import pytest
 
 from tests.benchmarks.fakes import FAILED, report, row, usual_report
 from trimaran.benchmarks.measure.steadiness import unsteady
+from trimaran.benchmarks.report.older_reports import NOTE
 from trimaran.benchmarks.report.plots import _truth_scale, latency_ecdf, speed_against_fidelity, speedup_bars
 from trimaran.benchmarks.report.report import Report
 from trimaran.benchmarks.report.report_files import FORMATS, read_report, write_reports
@@ -57,6 +58,19 @@ def test_every_format_renders_the_same_from_the_json(tmp_path: Path) -> None:
         assert render(again) == (tmp_path / "new" / "folder" / name).read_text(encoding="utf-8")
     assert read_report(tmp_path / "new" / "folder") == found
     assert not [path for path in (tmp_path / "new" / "folder").iterdir() if path.name.startswith(".")]
+
+
+def test_an_older_report_is_told_anew_within_rounds_and_keeps_its_choice(tmp_path: Path) -> None:
+    found = usual_report()
+    old = json.loads(found.to_json())
+    del old["speed_figures"]
+    old["verdict"]["speed"] = "quick runs tiny faster than eager PyTorch: 3629.89× at 1x8 (1.09–296.38)."
+    old["candidates"][1]["reason"] = "It keeps every gate, slower than quick: 7.00× at 1x8 and 7.00× at 1x4."
+    (tmp_path / "report.json").write_text(json.dumps(old))
+    again = read_report(tmp_path)
+    assert again.verdict == found.verdict
+    assert again.row("slow").reason == found.row("slow").reason
+    assert again.notes == (*found.notes, NOTE)
 
 
 def test_the_html_needs_nothing_from_elsewhere_and_runs_one_script_alone() -> None:

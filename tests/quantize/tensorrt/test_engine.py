@@ -14,14 +14,14 @@ from tests.quantize.tensorrt.engines import CALIBRATION, CAPABILITIES, PROFILE, 
 from trimaran.core import backends
 from trimaran.core.artifact import Artifact, load_artifact
 from trimaran.core.errors import ToolError, UnavailableError, UsageError
-from trimaran.core.spec import Range, ShapeProfile
+from trimaran.core.spec import Range, ShapeProfile, profile_shapes
 from trimaran.export.locate import locate
 from trimaran.export.reference import reference
 from trimaran.export.to_onnx import export
 from trimaran.quantize.candidates import candidate
 from trimaran.quantize.settings import MakerSettings
 from trimaran.quantize.stage import to_precision
-from trimaran.quantize.tensorrt.engine import _watching, build_engine, profile_shapes, short_and_long
+from trimaran.quantize.tensorrt.engine import _watching, build_engine, short_and_long
 from trimaran.quantize.tensorrt.engine_process import EngineOptions
 
 pytestmark = pytest.mark.usefixtures("rtx")

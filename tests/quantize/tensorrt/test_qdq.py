@@ -10,6 +10,7 @@ from onnx import TensorProto, numpy_helper
 from tests.quantize.half.test_fp16 import answers
 from tests.quantize.tensorrt.engines import CALIBRATION, TASKS, World
 from trimaran.core.artifact import sha256_of
+from trimaran.core.corpus import shipped_texts
 from trimaran.core.distances import cosine_distances
 from trimaran.quantize.ranges import RANGE_METHODS
 from trimaran.quantize.settings import MakerSettings
@@ -67,6 +68,19 @@ def test_manifest_tells_what_was_chosen_for_each_layer(world: World) -> None:
         assert set(facts) == {"smoothing", "range", "clipping", "relative_error", "type"}
         assert facts["range"] in RANGE_METHODS
     assert artifact.details["calibration"]["texts"] == len(CALIBRATION)
+
+
+@pytest.mark.parametrize(("limit", "in_int8", "stopped"), [(2.0, 8, "gates keep"), (1e-12, 1, "nothing left")])
+def test_the_gates_decide_which_layers_stay_in_fp16(
+    world: World, tmp_path: Path, limit: float, in_int8: int, stopped: str
+) -> None:
+    gates = (("mean_cosine_distance", "<=", limit),)
+    settings = MakerSettings(calibration=shipped_texts("calibration")[:48], gates=gates, budget_s=60.0)
+    made = tensorrt_int8(world.exported("bert"), tmp_path, settings)
+    kinds = [facts["type"] for facts in made.details["layers"].values()]
+    assert (len(kinds), kinds.count("int8")) == (8, in_int8)
+    assert made.details["sensitivity"]["stopped"] == stopped
+    assert made.details["calibration"]["texts"] == 24, "the other half is held out"
 
 
 def test_same_texts_give_the_same_graph(world: World, tmp_path: Path) -> None:

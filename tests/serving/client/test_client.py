@@ -16,7 +16,7 @@ import pytest
 
 import trimaran
 from trimaran.core.errors import NotReady, Overloaded, RequestFailed, ServerError, TimedOut, UsageError
-from trimaran.serving.client import AsyncClient, Client, failures
+from trimaran.serving.client import AsyncClient, Client, Model, failures
 
 CONFIG = {
     "max_batch_size": 2,
@@ -24,12 +24,15 @@ CONFIG = {
     "output": [{"name": "EMBEDDING", "dims": ["1"]}],
     "parameters": {"task": {"string_value": "embedding"}},
 }
-INDEX = [{"name": "m", "version": "2", "state": "READY"}, {"name": "m", "version": "10", "state": "READY"}]
+STATISTICS = {"model_stats": [{"name": "m", "version": "2"}, {"name": "m", "version": "10"}]}
 
 
 class FakeResult:
     def __init__(self, vectors: np.ndarray) -> None:
         self._vectors = vectors
+
+    def get_response(self) -> dict[str, str]:
+        return {"model_version": "10"}
 
     def as_numpy(self, output: str) -> np.ndarray:
         return self._vectors
@@ -46,8 +49,8 @@ class FakeChannel:
     def config(self, place: object, name: str, *, within_s: float) -> Any:
         return CONFIG
 
-    def index(self, place: object, *, within_s: float) -> Any:
-        return INDEX
+    def statistics(self, place: object, *, within_s: float) -> Any:
+        return STATISTICS
 
     def infer(self, place: object, name: str, inputs: Any, outputs: object, *, within_s: float) -> Any:
         numbers = [int(row[0]) for row in inputs["TEXT"]]
@@ -138,8 +141,8 @@ def test_only_what_was_never_sent_is_sent_again(
 class Triton(BaseHTTPRequestHandler):
     """As much of one as a list of models takes."""
 
-    def do_POST(self) -> None:
-        body = json.dumps(INDEX).encode()
+    def do_GET(self) -> None:
+        body = json.dumps(STATISTICS).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -222,8 +225,20 @@ def counted() -> Iterator[tuple[int, list[int]]]:
 @pytest.mark.parametrize("kind", ["sync", "async"])
 def test_what_may_have_been_read_is_not_sent_again(kind: str, counted: tuple[int, list[int]]) -> None:
     port, seen = counted
+    known = {"m": Model.from_config("m", CONFIG)}
     with pytest.raises(NotReady) as refused:
-        models_of(kind, port, retries=5)
+        if kind == "sync":
+            with Client(f"127.0.0.1:{port}", protocol="http", retries=5) as client:
+                client._core._models = known
+                client.embed("m", ["1"])
+        else:
+
+            async def asked() -> None:
+                async with AsyncClient(f"127.0.0.1:{port}", protocol="http", retries=5) as client:
+                    client._models = known
+                    await client.embed("m", ["1"])
+
+            asyncio.run(asked())
     assert refused.value.facts["sent"] is True
     # aiohttp itself asks once more where a connection that it kept was closed; this one was new.
     assert len(seen) == 1

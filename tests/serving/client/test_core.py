@@ -56,6 +56,9 @@ class Vectors:
     def __init__(self, texts: np.ndarray) -> None:
         self._texts = texts
 
+    def get_response(self) -> dict[str, str]:
+        return {"model_version": "1"}
+
     def as_numpy(self, output: str) -> np.ndarray:
         return np.array([[float(text[0])] for text in self._texts], np.float32)
 
@@ -72,8 +75,8 @@ class ScriptedChannel:
             raise RequestFailed("no such model")
         return {"config": CONFIG}
 
-    def index(self, endpoint: object, *, within_s: float) -> Any:
-        return {"models": [{"name": "m", "version": "1", "state": "READY"}]}
+    def statistics(self, endpoint: object, *, within_s: float) -> Any:
+        return {"model_stats": [{"name": "m", "version": "1"}]}
 
     def infer(self, endpoint: object, name: str, inputs: Any, outputs: object, *, within_s: float) -> Any:
         self.times_left.append(within_s)

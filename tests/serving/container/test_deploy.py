@@ -16,9 +16,10 @@ import yaml
 
 from tests.commands import environment, trimaran, trimaran_json
 from tests.tiny import tiny_artifact
+from trimaran.core.choices import TRITON_IMAGE
 from trimaran.core.errors import UsageError
 from trimaran.model_repository.layout import lay_out
-from trimaran.serving.container.image import IMAGE, MODELS_FOLDER, PORTS, served_model, served_models
+from trimaran.serving.container.image import MODELS_FOLDER, PORTS, closed, served_model, served_models
 from trimaran.serving.triton.flags import EXIT_TIMEOUT_S, server_flags
 
 ROOT = Path(__file__).parents[3]
@@ -226,8 +227,9 @@ def test_the_compose_file_publishes_the_gateway_alone_and_wants_a_key() -> None:
 
 def test_the_compose_file_starts_triton_with_the_same_flags() -> None:
     service = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]["triton"]
-    assert service["command"] == ["tritonserver", *server_flags(MODELS_FOLDER, ["${MODEL:?name the model to serve}"])]
-    assert service["image"] == IMAGE
+    command = [argument.replace("$$", "$") for argument in service["command"]]
+    assert command == closed(server_flags(MODELS_FOLDER, ["${MODEL:?name the model to serve}"]))
+    assert service["image"] == TRITON_IMAGE
     assert [volume.rpartition("}:")[2] for volume in service["volumes"]] == [f"{MODELS_FOLDER}:ro"]
     assert service["stop_grace_period"] == f"{EXIT_TIMEOUT_S + 5}s"
 

@@ -9,13 +9,15 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from trimaran.serving.triton.control import Address
+
 
 class FakeTriton:
     """`answers` are status and body by path; a list of them is given one after the other, and the last one stays."""
 
     def __init__(self, port: int) -> None:
         self.port = port
-        self.address = ("127.0.0.1", port)
+        self.address = Address("127.0.0.1", port)
         self.answers: dict[str, Any] = {}
         self.requests: list[tuple[str, Any]] = []
 

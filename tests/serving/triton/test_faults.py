@@ -175,7 +175,7 @@ def test_what_somebody_unloads_stays_unloaded_and_comes_back_when_loaded(
     repository: Path, serve: Callable[..., daemon.Running]
 ) -> None:
     running = serve(repository, watchdog=WatchdogSettings(canary_s=0.1))
-    address = ("127.0.0.1", running.http_port)
+    address = running.control
     control.unload(address, "m")
     time.sleep(1.0)
     assert "READY" not in [entry.state for entry in control.index(address) if entry.name == "m"]

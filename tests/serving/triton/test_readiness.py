@@ -85,6 +85,6 @@ def test_a_model_without_priorities_is_sent_none(triton: FakeTriton) -> None:
 def test_only_ready_models_are_loaded_ones(triton: FakeTriton) -> None:
     entries = [{"name": "b", "version": "1", "state": "READY"}, {"name": "a", "version": "1", "state": "READY"}]
     triton.answers["/v2/repository/index"] = (200, [*entries, {"name": "c"}, {"name": "d", "state": "UNAVAILABLE"}])
-    assert readiness.loaded_models(triton.port) == ("a", "b")
+    assert readiness.loaded_models(triton.address) == ("a", "b")
     triton.answers["/v2/health/ready"] = (200, {})
     assert readiness.is_ready(triton.port)

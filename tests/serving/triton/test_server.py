@@ -24,6 +24,7 @@ from tests.serving.worlds import (
 from tests.tiny import tiny_artifact
 from trimaran.core.errors import Overloaded, TimedOut, ToolError, TrimaranError, UsageError
 from trimaran.model_repository.layout import lay_out
+from trimaran.model_repository.versions import pin
 from trimaran.serving.client import Client
 from trimaran.serving.triton import ports
 from trimaran.serving.triton.server import launch
@@ -62,10 +63,11 @@ def test_a_closed_server_leaves_no_process_no_memory_and_no_folder(
     assert not list(tmp_path.glob("trimaran-triton-*"))
 
 
-def test_the_newest_version_is_served_after_a_relaunch(repository: Path, tmp_path: Path) -> None:
+def test_a_promoted_version_is_served_after_a_relaunch(repository: Path, tmp_path: Path) -> None:
     with launch(repository) as server, Client(server.grpc_url) as client:
         first = client.embed("m", ["the cat"])
     lay_out(tiny_artifact(tmp_path / "s", backend="openvino"), repository=repository, name="m", rows="alone", threads=1)
+    pin(repository, "m", 2)
     with launch(repository) as server, Client(server.grpc_url) as client:
         second = client.embed("m", ["the cat"])
         assert server.models == ("m",), "what nobody calls is not in memory"

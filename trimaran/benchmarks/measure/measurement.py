@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from trimaran.core.choices import Rows
 from trimaran.core.samples import Round, Shape
-from trimaran.core.spec import Frozen, Rows
+from trimaran.core.spec import Frozen
 
 
 class Measurement(Frozen):

@@ -65,6 +65,20 @@ class CpuWatch:
         return busy / os.sysconf("SC_CLK_TCK"), self._own(), self._clock_s(), len(watched)
 
 
+def wait_until_quiet(cores: Sequence[int], *, until_s: float, look_s: float = 5.0) -> bool:
+    """Waits until others use little of the cores; False at `until_s` of the monotonic clock."""
+    while time.monotonic() < until_s:
+        watch = CpuWatch(cores)
+        time.sleep(look_s)
+        if (watch.others_share() or 0.0) <= NOTICED:
+            return True
+    return False
+
+
+def busy_words(others_share: float | None) -> str:
+    return f"other work took {others_share:.0%} of the CPU" if others_share is not None else "other work took the CPU"
+
+
 def noticed(share: float | None, *, during: str = "the race") -> str:
     """A sentence when other processes were busy enough to matter."""
     if share is None or share <= NOTICED:

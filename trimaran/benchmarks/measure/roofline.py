@@ -37,6 +37,7 @@ GPUS: tuple[Gpu, ...] = (
     Gpu(name="A10", compute_capability="8.6", half_per_s=125e12, int8_per_s=250e12, bytes_per_s=600e9),
     Gpu(name="L4", compute_capability="8.9", half_per_s=121e12, int8_per_s=242e12, bytes_per_s=300e9),
     Gpu(name="A100 40 GB", compute_capability="8.0", half_per_s=312e12, int8_per_s=624e12, bytes_per_s=1555e9),
+    Gpu(name="RTX 5090", compute_capability="12.0", half_per_s=419e12, int8_per_s=838e12, bytes_per_s=1792e9),
     Gpu(name="H100 SXM", compute_capability="9.0", half_per_s=989e12, int8_per_s=1979e12, bytes_per_s=3350e9),
 )
 

@@ -15,12 +15,16 @@ from trimaran.benchmarks.measure.halving import beaten
 from trimaran.benchmarks.measure.measurement import Measurement
 from trimaran.benchmarks.measure.quiet import CpuWatch
 from trimaran.core.artifact import Artifact
+from trimaran.core.choices import Rows
 from trimaran.core.errors import TrimaranError, UsageError
 from trimaran.core.progress import Step
 from trimaran.core.samples import Round, Shape
-from trimaran.core.spec import Frozen, Rows
+from trimaran.core.spec import Frozen
 from trimaran.judging.probe_process import ProbeProcess
-from trimaran.judging.stats import median
+from trimaran.judging.stats import FEWEST_ROUNDS, median
+
+# A turn is repeated where the fixed computation beside it took longer than its quiet value by this share.
+YARDSTICK_MARGIN = 0.05
 
 
 @dataclass(frozen=True)
@@ -46,9 +50,10 @@ class RaceEntry:
 class Effort(Frozen):
     """How much to measure."""
 
-    rounds: int = 7
-    # These always run. After them, shapes that no longer fit the budget are skipped, the costliest first.
-    minimum_rounds: int = 3
+    rounds: int = 9
+    # These always run: fewer have no 95 % interval. After them, shapes that no longer fit the budget are skipped, the
+    # costliest first.
+    minimum_rounds: int = FEWEST_ROUNDS
     # After these, a contender that is clearly beaten stops.
     losing_rounds: int = 2
     # Of one turn: one contender at one shape in one round.
@@ -64,6 +69,20 @@ class Effort(Frozen):
     deadline_s: float = 180.0
     # Of the random order within a round.
     seed: int = 0
+    # A turn is void if its threads waited longer for a CPU, as a share of its time. None: no turn is void.
+    delay_limit: float | None = None
+    # How often a void turn is repeated at once. A round with a turn that stays void does not count.
+    repeats: int = 2
+    # After so many rounds that do not count, measuring ends.
+    void_rounds: int = 3
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_more_than_all(cls, settings: Any) -> Any:
+        """Whoever asks for few rounds in all needs not say that fewer are enough."""
+        if isinstance(settings, dict) and "rounds" in settings and "minimum_rounds" not in settings:
+            return {**settings, "minimum_rounds": min(FEWEST_ROUNDS, settings["rounds"])}
+        return settings
 
     @model_validator(mode="after")
     def _possible(self) -> Effort:
@@ -99,6 +118,8 @@ class Measured(Frozen):
     outcomes: tuple[ContenderOutcome, ...]
     # Share of the cores that other processes used during the race.
     others_share: float | None = None
+    # Other work delayed too many turns. There are no measurements then.
+    busy: bool = False
 
     def outcome(self, candidate: str) -> ContenderOutcome:
         return next(outcome for outcome in self.outcomes if outcome.candidate == candidate)
@@ -167,22 +188,35 @@ def measure(
         watch = CpuWatch(cores)
         generator = np.random.default_rng(effort.seed)
         turn_shapes = tuple(shapes)
-        for done in range(effort.rounds):
+        done = void = 0
+        while done < effort.rounds and void < effort.void_rounds:
             taking_part = [
                 entry.name
                 for entry in entries
                 if not race.stopped(entry.name) and not (entry.brief and done >= effort.losing_rounds)
             ]
             order = [taking_part[index] for index in generator.permutation(len(taking_part))]
-            costs_s = race.run_round(done, order, turn_shapes, clock_s)
-            if done + 1 >= effort.losing_rounds:
+            try:
+                costs_s = race.run_round(done, order, turn_shapes, clock_s)
+            except DelayedTurn:
+                void += 1
+                continue
+            done += 1
+            if done >= effort.losing_rounds:
                 race.stop_beaten(deciding)
-            if done + 1 >= effort.minimum_rounds:
+            if done >= effort.minimum_rounds:
                 turn_shapes = affordable(costs_s, effort.budget_s - (clock_s() - begun_s))
             if not turn_shapes:
                 break
         others_share = watch.others_share()
-    return race.result().model_copy(update={"others_share": others_share})
+    measured = race.result().model_copy(update={"others_share": others_share})
+    if done < effort.minimum_rounds:
+        return measured.model_copy(update={"measurements": (), "busy": True})
+    return measured
+
+
+class DelayedTurn(Exception):
+    """A turn stayed void however often it was repeated."""
 
 
 def affordable(costs_s: Mapping[Shape, float], left_s: float) -> tuple[Shape, ...]:
@@ -209,6 +243,9 @@ class _Race:
         self._rounds: dict[tuple[str, Shape], list[Round]] = {(name, s): [] for name in self._entries for s in shapes}
         self._stopped: dict[str, str] = {}
         self._turns_done = 0
+        self._quiet_yardstick_ns = float("inf")
+        # A CPU that has two speeds on a quiet machine must not repeat every turn: one round's worth is the most.
+        self._slow_repeats_left = len(self._entries) * len(shapes)
 
     def open_all(self, open_probe: Callable[[RaceEntry], TimedProbe]) -> None:
         for name, entry in self._entries.items():
@@ -222,8 +259,13 @@ class _Race:
     def run_round(
         self, number: int, order: Sequence[str], shapes: Sequence[Shape], clock_s: Callable[[], float]
     ) -> dict[Shape, float]:
-        """One turn for each contender that still runs; returns the seconds that all turns of each shape took."""
+        """One turn for each contender that still runs; returns the seconds that all turns of each shape took.
+
+        A round in which a turn stays void raises DelayedTurn, and no contender keeps any of it.
+        """
         costs_s = dict.fromkeys(shapes, 0.0)
+        self._turns_done = number * len(self._entries)
+        kept: list[tuple[str, Shape, Round]] = []
         for name in order:
             if name not in self._running:
                 continue
@@ -232,16 +274,17 @@ class _Race:
             try:
                 for shape in shapes:
                     begun_s = clock_s()
-                    turns[shape] = self._turn(name, shape)
+                    turns[shape] = self._undisturbed_turn(name, shape)
                     costs_s[shape] += clock_s() - begun_s
                 self._running[name].rest()
             except TrimaranError as error:
                 # A contender that dies during a round keeps no part of that round.
                 self._end(name, error)
                 continue
-            for shape, turn in turns.items():
-                self._rounds[name, shape].append(turn)
+            kept += [(name, shape, turn) for shape, turn in turns.items()]
             self._turns_done += 1
+        for name, shape, turn in kept:
+            self._rounds[name, shape].append(turn)
         return costs_s
 
     def stopped(self, name: str) -> bool:
@@ -279,6 +322,29 @@ class _Race:
             ),
             outcomes=tuple(self._ended[name] for name in self._entries),
         )
+
+    def _undisturbed_turn(self, name: str, shape: Shape) -> Round:
+        """A turn that nothing delayed. One at a slower CPU is repeated while repeats are left, and kept then."""
+        turn = self._turn(name, shape)
+        limit = self._effort.delay_limit
+        if limit is None:
+            return turn
+        for _ in range(self._effort.repeats):
+            slower = self._on_a_slower_cpu(turn) and self._slow_repeats_left > 0
+            if not slower and (turn.delayed or 0.0) <= limit:
+                break
+            self._slow_repeats_left -= slower
+            turn = self._turn(name, shape)
+        if (turn.delayed or 0.0) > limit:
+            self._running[name].rest()
+            raise DelayedTurn
+        return turn
+
+    def _on_a_slower_cpu(self, turn: Round) -> bool:
+        if turn.yardstick_ns is None:
+            return False
+        self._quiet_yardstick_ns = min(self._quiet_yardstick_ns, turn.yardstick_ns)
+        return turn.yardstick_ns > (1 + YARDSTICK_MARGIN) * self._quiet_yardstick_ns
 
     def _turn(self, name: str, shape: Shape) -> Round:
         effort, before = self._effort, self._rounds[name, shape]

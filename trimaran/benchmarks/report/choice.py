@@ -7,19 +7,20 @@ from typing import NamedTuple
 
 from trimaran.benchmarks.measure.baselines import Baseline, runs_as
 from trimaran.benchmarks.measure.measurement import Measurement
+from trimaran.benchmarks.measure.quiet import busy_words
 from trimaran.benchmarks.measure.runner import ContenderOutcome
 from trimaran.benchmarks.report.figures import decisive, find, rows_per_second, score, speedups
+from trimaran.benchmarks.report.preference import Preference, loss, preferred, truest
 from trimaran.benchmarks.report.report import UNSERVED, CandidateRow, ReportVerdict
 from trimaran.benchmarks.report.wording import ROWS_WORDS, broken_words, count, gate_words, interval, listed, times
 from trimaran.core.artifact import Artifact
-from trimaran.core.config import Objective
+from trimaran.core.choices import Level, Objective
 from trimaran.core.errors import ToolError
 from trimaran.core.samples import Shape
 from trimaran.core.spec import Precision, ShapeProfile
-from trimaran.core.tasks import Level
 from trimaran.judging.judgement import Quality
 from trimaran.judging.sensitivity import KEY, Sensitivity
-from trimaran.judging.stats import Ratio, separated, speedup
+from trimaran.judging.stats import Ratio, separated
 
 
 class RaceChoice(NamedTuple):
@@ -111,7 +112,7 @@ def choose(
     objective: Objective,
     profile: ShapeProfile,
 ) -> RaceChoice:
-    """The fastest of the passed rows at the shapes that the objective rests on.
+    """The fastest of the passed rows at the shapes that the objective rests on, as `preference.py` has it.
 
     A passed row without samples at those shapes fails. Raises ToolError when the reference has none.
     """
@@ -131,22 +132,24 @@ def choose(
     ]
     if not scores:
         return RaceChoice(tuple(rows), _nothing_passed(rows, level))
-    best = max(scores, key=lambda name: scores[name].median)
     ratios = {name: speedups(measurements, name, reference=reference.name) for name in scores}
+    preference = preferred(rows, measurements, scores=scores, ratios=ratios, shapes=shapes)
+    best = preference.best
+    losses = {row.name: loss(row) for row in rows}
     judged = tuple(
         row.model_copy(
             update={
                 "verdict": "chosen" if row.name == best else "passed",
-                "reason": _chosen_reason(ratios[best], shapes, scores[best])
+                "reason": _chosen_reason(preference, losses, ratios[best], shapes, scores[best])
                 if row.name == best
-                else _passed_reason(row.name, best, measurements, ratios[row.name], shapes),
+                else _passed_reason(row.name, preference, losses, ratios[row.name], shapes),
             }
         )
         if row.name in scores
         else row
         for row in rows
     )
-    speed = _speed_sentence(
+    speed = speed_sentence(
         best,
         model=model,
         level=level,
@@ -157,12 +160,37 @@ def choose(
         objective=objective,
     )
     verdict = ReportVerdict(
-        chosen=best, difference=separated(scores[best]), speed=speed, truth=_truth_sentence(judged, best, level)
+        chosen=best,
+        difference=separated(scores[best]),
+        speed=speed,
+        truth=_truth_sentence(judged, best, level, len(preference.equally_fast) - 1),
     )
     return RaceChoice(judged, verdict)
 
 
-def _speed_sentence(
+def choose_unmeasured(rows: Sequence[CandidateRow], *, level: Level, others_share: float | None) -> RaceChoice:
+    """The truest of the passed rows, because a busy machine did not let their speed be measured."""
+    best = truest(rows)
+    if best is None:
+        return RaceChoice(tuple(rows), _nothing_passed(rows, level))
+    reason = "The truest that keeps every gate; its speed was not measured."
+    judged = tuple(
+        row.model_copy(update={"verdict": "chosen", "reason": reason})
+        if row.name == best
+        else row.model_copy(update={"reason": "It keeps every gate; its speed was not measured."})
+        if row.verdict == "passed"
+        else row
+        for row in rows
+    )
+    speed = (
+        f"Not measured: {busy_words(others_share)}; run again, or with --wait-quiet. {best} is the truest that keeps "
+        f"every {level} gate, so it is the one to deploy until then."
+    )
+    truth = _truth_sentence(judged, best, level, equally_fast=0, slower="not measured")
+    return RaceChoice(judged, ReportVerdict(chosen=best, difference=None, speed=speed, truth=truth))
+
+
+def speed_sentence(
     best: str,
     *,
     model: str,
@@ -197,18 +225,26 @@ def _at(shape: Shape, ratio: Ratio) -> str:
     return f"{times(ratio)} at {shape} ({interval(ratio)}{doubt})"
 
 
-def _truth_sentence(rows: Sequence[CandidateRow], best: str, level: Level) -> str:
+def _truth_sentence(
+    rows: Sequence[CandidateRow], best: str, level: Level, equally_fast: int, slower: str = "slower"
+) -> str:
     quality = next(row.quality for row in rows if row.name == best)
     assert quality is not None
     proof = "; ".join(gate_words(check) for check in quality.checks)
     served = f"served with {ROWS_WORDS[quality.rows]}"
-    return f"Over {count(quality.n, 'text')} it keeps every {level} gate ({proof}), {served}; {_others(rows)}."
+    others = _others(rows, equally_fast, slower)
+    return f"Over {count(quality.n, 'text')} it keeps every {level} gate ({proof}), {served}; {others}."
 
 
-def _others(rows: Sequence[CandidateRow]) -> str:
+def _others(rows: Sequence[CandidateRow], equally_fast: int, slower: str) -> str:
     counts = {verdict: sum(row.verdict == verdict for row in rows) for verdict in ("passed", *UNSERVED)}
-    words = {"passed": "passed and slower", "stopped": "stopped early"}
-    parts = [f"{number} {words.get(verdict, verdict)}" for verdict, number in counts.items() if number]
+    named = {
+        "passed and as fast, as far as could be told": equally_fast,
+        f"passed and {slower}": counts.pop("passed") - equally_fast,
+        "stopped early": counts.pop("stopped"),
+        **counts,
+    }
+    parts = [f"{number} {words}" for words, number in named.items() if number]
     return f"of the others, {listed(parts)}" if parts else "there were no others"
 
 
@@ -223,27 +259,41 @@ def _nothing_passed(rows: Sequence[CandidateRow], level: Level) -> ReportVerdict
     )
 
 
-def _chosen_reason(ratios: Mapping[Shape, Ratio], shapes: Sequence[Shape], overall: Ratio) -> str:
-    where = listed([f"{times(ratios[shape])} at {shape}" for shape in shapes])
-    fastest = {"faster": "", "slower": ", though slower than eager", "no difference": ", though no faster than eager"}
-    return f"The fastest that keeps every gate{fastest[separated(overall)]}: {where}."
+def _chosen_reason(
+    preference: Preference,
+    losses: Mapping[str, float],
+    ratios: Mapping[Shape, Ratio],
+    shapes: Sequence[Shape],
+    overall: Ratio,
+) -> str:
+    best, tied = preference.best, [name for name in preference.equally_fast if name != preference.best]
+    eager = {"faster": "", "slower": ", though slower than eager", "no difference": ", though no faster than eager"}
+    why = "The fastest that keeps every gate"
+    if any(losses[name] > losses[best] for name in tied):
+        why = f"It keeps every gate and is truer than {listed(tied)}, from which speed could not tell it apart"
+    return f"{why}{eager[separated(overall)]}. {over_eager(ratios, shapes)}"
 
 
 def _passed_reason(
     name: str,
-    best: str,
-    measurements: Sequence[Measurement],
+    preference: Preference,
+    losses: Mapping[str, float],
     ratios: Mapping[Shape, Ratio],
     shapes: Sequence[Shape],
 ) -> str:
-    where = listed([f"{times(ratios[shape])} at {shape}" for shape in shapes])
-    apart = [
-        separated(speedup(mine.samples_by_round, winner.samples_by_round))
-        for shape in shapes
-        if (mine := find(measurements, name, shape)) and (winner := find(measurements, best, shape))
-    ]
-    relation = "slower than" if "faster" in apart else "with no clear difference from"
-    return f"It keeps every gate, {relation} {best}: {where}."
+    best = preference.best
+    relation = f", slower than {best}"
+    if name in preference.slower_than_eager:
+        shape, ratio = preference.slower_than_eager[name]
+        relation = f", but is slower than eager at {shape} ({times(ratio)}), and {best} is not"
+    elif name in preference.equally_fast:
+        truer = ", which is truer" if losses[best] < losses[name] else ""
+        relation = f", with no clear difference in speed from {best}{truer}"
+    return f"It keeps every gate{relation}. {over_eager(ratios, shapes)}"
+
+
+def over_eager(ratios: Mapping[Shape, Ratio], shapes: Sequence[Shape]) -> str:
+    return f"Over eager: {listed([f'{times(ratios[shape])} at {shape}' for shape in shapes])}."
 
 
 def _sentence(text: str) -> str:

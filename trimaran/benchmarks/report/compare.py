@@ -14,7 +14,7 @@ from trimaran.benchmarks.report.wording import level_words, times
 from trimaran.benchmarks.scenarios.finals import ScenarioFigure, figures_of
 from trimaran.benchmarks.scenarios.results import ScenarioResult
 from trimaran.core.tasks import Gate, task
-from trimaran.judging.stats import MARGIN, Difference, Ratio, median, separated, speedup
+from trimaran.judging.stats import MARGIN, Difference, Ratio, median, over_rounds, separated
 
 ChangeKind = Literal["verdict", "speed", "scenario", "quality", "memory", "size"]
 ChangeOutcome = Literal["better", "worse", "same"]
@@ -131,7 +131,7 @@ def _speed_changes(old: Report, new: Report) -> Iterator[ReportChange]:
         before = find(old.measurements, after.candidate, after.shape)
         if before is None:
             continue
-        clock = speedup(before.samples_by_round, after.samples_by_round, paired=False)
+        clock = divided(_round_medians(before), _round_medians(after))
         seen, note = separated(clock), ""
         if after.candidate != new.reference.name and seen != "no difference":
             beside = _against_eager(old, new, after)
@@ -147,12 +147,17 @@ def _against_eager(old: Report, new: Report, after: Measurement) -> Ratio | None
     return divided(now, then) if then and now else None
 
 
+def _round_medians(measurement: Measurement) -> Ratio:
+    """Two runs share no round, so each side is the median of its own rounds' median times."""
+    return over_rounds([median(samples) for samples in measurement.samples_by_round])
+
+
 def divided(upper: Ratio, lower: Ratio) -> Ratio:
     """The quotient of two ratios from separate runs: their errors are independent, so they add as squares."""
     middle = upper.median / lower.median
     down = math.hypot(math.log(upper.median / upper.low), math.log(lower.high / lower.median))
     up = math.hypot(math.log(upper.high / upper.median), math.log(lower.median / lower.low))
-    return Ratio(middle, middle * math.exp(-down), middle * math.exp(up))
+    return Ratio(middle, middle * math.exp(-down), middle * math.exp(up), min(upper.rounds, lower.rounds))
 
 
 def _scenario_changes(old: Report, new: Report) -> Iterator[ReportChange]:

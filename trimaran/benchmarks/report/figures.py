@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from trimaran.benchmarks.measure.measurement import Measurement
 from trimaran.benchmarks.report.report import Report
-from trimaran.core.config import Objective
+from trimaran.core.choices import Objective
 from trimaran.core.samples import Shape
 from trimaran.core.spec import ShapeProfile
 from trimaran.judging.stats import Ratio, combined, median, percentile, speedup
@@ -45,9 +45,7 @@ def speedups(measurements: Sequence[Measurement], candidate: str, *, reference: 
     for mine in measurements:
         base = find(measurements, reference, mine.shape)
         if mine.candidate == candidate and base:
-            # A candidate that stopped early, or was measured briefly, took part in the first rounds only.
-            both = min(len(base.rounds), len(mine.rounds))
-            ratios[mine.shape] = speedup(base.samples_by_round[:both], mine.samples_by_round[:both])
+            ratios[mine.shape] = speedup(base.samples_by_round, mine.samples_by_round)
     return ratios
 
 

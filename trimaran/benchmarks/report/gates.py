@@ -17,7 +17,7 @@ from trimaran.benchmarks.report.figures import speedups_of
 from trimaran.benchmarks.report.render_compare import comparison_cells
 from trimaran.benchmarks.report.report import CandidateRow, Report
 from trimaran.benchmarks.report.report_files import read_report
-from trimaran.benchmarks.report.wording import LABELLED, METRICS, SIGNS, interval, metric_name, number
+from trimaran.benchmarks.report.wording import LABELLED, METRICS, SIGNS, metric_name, number
 from trimaran.benchmarks.scenarios.finals import READINGS, figures_of
 from trimaran.benchmarks.scenarios.results import At, Wire
 from trimaran.core.errors import UsageError
@@ -137,7 +137,7 @@ def _speedup_rows(report: Report, gates: GatesFile, row: CandidateRow) -> Iterat
     for shape, limit in gates.speedup.items():
         ratio = ratios.get(shape)
         value = ratio and (ratio.low if gates.judge_by == "bound" else ratio.median)
-        observed = f"{interval(ratio)}× (median {ratio.median:.2f})" if ratio else NOT_MEASURED
+        observed = f"{ratio.low:.2f}–{ratio.high:.2f}× (median {ratio.median:.2f})" if ratio else NOT_MEASURED
         yield GateRow(f"speed-up at {shape}", row.name, observed, f"≥ {limit:g}×", value is not None and value >= limit)
 
 

@@ -62,7 +62,14 @@ def speedup_bars(report: Report, shape: Shape) -> Markup:
     ]
     high = max([1.2, *(ratio.high for _, ratio in ratios)])
     bars = [
-        Bar(f"{VERDICT_MARKS[row.verdict]} {row.name}", ratio.median, times(ratio), f"bar {row.verdict}", *ratio[1:])
+        Bar(
+            f"{VERDICT_MARKS[row.verdict]} {row.name}",
+            ratio.median,
+            times(ratio),
+            f"bar {row.verdict}",
+            ratio.low,
+            ratio.high,
+        )
         for row, ratio in ratios
     ]
     title = f"Speed-up over eager PyTorch at {shape}: " + ", ".join(f"{row.name} {times(r)}" for row, r in ratios)

@@ -29,6 +29,7 @@ from trimaran.benchmarks.report.plots import (
 from trimaran.benchmarks.report.plots_layers import layer_bars, search_steps
 from trimaran.benchmarks.report.report import UNSERVED, CandidateRow, Report
 from trimaran.benchmarks.report.wording import (
+    INTERVAL_WORDS,
     METRICS,
     ROWS_SHORT,
     ROWS_WORDS,
@@ -51,7 +52,7 @@ from trimaran.benchmarks.scenarios.finals import uneven
 from trimaran.core.artifact import Check
 from trimaran.core.tasks import task
 from trimaran.judging.sensitivity import Sensitivity
-from trimaran.judging.stats import CONFIDENCE, MARGIN
+from trimaran.judging.stats import MARGIN
 
 # What the template calls to write a number or draw a plot.
 _FUNCTIONS: dict[str, Any] = {
@@ -86,7 +87,7 @@ def render_html(report: Report) -> str:
         tiles=_tiles(report),
         verdict_marks=VERDICT_MARKS,
         invariance_heads=["candidate", *ROWS_SHORT.values(), "served", "texts"],
-        confidence=f"{CONFIDENCE:.0%}",
+        interval_meaning=INTERVAL_WORDS,
         margin=f"{MARGIN:.0%}",
         check_of=_check_of,
         speedup_rows=_speedup_rows(report),
@@ -118,7 +119,7 @@ def _tiles(report: Report) -> list[tuple[str, str, str]]:
     row = report.row(report.verdict.chosen)
     ratios = speedups_of(report, row.name)
     tiles = [
-        (f"speed-up at {shape}", times(ratios[shape]), f"{interval(ratios[shape])} at {CONFIDENCE:.0%}")
+        (f"speed-up at {shape}", times(ratios[shape]), interval(ratios[shape]))
         for shape in decisive(report.profile, report.objective)
         if shape in ratios
     ]

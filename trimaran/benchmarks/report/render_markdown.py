@@ -10,6 +10,7 @@ from trimaran.benchmarks.report.limits import shares
 from trimaran.benchmarks.report.markdown import markdown_code, markdown_table, markdown_text
 from trimaran.benchmarks.report.report import UNSERVED, CandidateRow, Report
 from trimaran.benchmarks.report.wording import (
+    INTERVAL_WORDS,
     ROWS_WORDS,
     VERDICT_MARKS,
     count,
@@ -25,7 +26,7 @@ from trimaran.benchmarks.report.wording import (
 )
 from trimaran.benchmarks.scenarios.finals import READINGS, final, uneven
 from trimaran.core.tasks import task
-from trimaran.judging.stats import CONFIDENCE, MARGIN
+from trimaran.judging.stats import MARGIN
 
 # GitHub takes 65,536 characters as one comment; a CI adds a line or two of its own.
 LIMIT_CHARACTERS = 60_000
@@ -54,7 +55,7 @@ def _verdict(report: Report) -> list[str]:
         "",
         f"**{markdown_text(report.verdict.speed)}** {markdown_text(report.verdict.truth)}",
         "",
-        f"Speed-up over eager PyTorch with its {CONFIDENCE:.0%} interval, at batch x tokens:",
+        f"Speed-up over eager PyTorch at batch x tokens: {INTERVAL_WORDS}.",
         "",
         *markdown_table(heads, [_cells(report, row) for row in report.rows], left=2),
     ]

@@ -11,11 +11,11 @@ from trimaran.benchmarks.measure.ceiling import Ceiling
 from trimaran.benchmarks.measure.harness import HarnessCheck
 from trimaran.benchmarks.measure.measurement import Measurement
 from trimaran.benchmarks.scenarios.results import ScenarioResult, SuiteRun
-from trimaran.core.config import Objective
+from trimaran.core.choices import Level, Objective
 from trimaran.core.environment import Environment
 from trimaran.core.persisted import Persisted
 from trimaran.core.spec import Frozen, Precision, ShapeProfile
-from trimaran.core.tasks import Gate, Level
+from trimaran.core.tasks import Gate
 from trimaran.judging.judgement import Quality
 from trimaran.judging.sensitivity import Sensitivity
 
@@ -95,6 +95,8 @@ class Report(Persisted):
     # What the CPU reaches on the model's bare matrix products, one for each shape.
     ceilings: tuple[Ceiling, ...] = ()
     suite: SuiteRun | None = None
+    # How its sentences count speed-ups. A report without the field is older and was told by pooled samples.
+    speed_figures: Literal["within rounds"] = "within rounds"
     # The cores that every candidate was pinned to; empty where nothing was pinned.
     cores: tuple[int, ...] = ()
     # Share of those cores that other processes used during the race.

@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import ValidationError as SchemaError
 
 from trimaran.benchmarks.report.junit import render_junit
+from trimaran.benchmarks.report.older_reports import retold
 from trimaran.benchmarks.report.render_csv import render_csv
 from trimaran.benchmarks.report.render_html import render_html
 from trimaran.benchmarks.report.render_markdown import render_markdown
@@ -84,4 +85,5 @@ def report_from_data(data: dict[str, Any]) -> Report:
     if not isinstance(version, int) or not 1 <= version <= SCHEMA:
         raise ValueError(f"report schema {version}; this version of trimaran reads schemas 1 to {SCHEMA}")
     # Schema 2 only adds fields, each of which has a default that says "not measured".
-    return Report.model_validate({**data, "schema": SCHEMA})
+    report = Report.model_validate({**data, "schema": SCHEMA})
+    return report if "speed_figures" in data else retold(report)

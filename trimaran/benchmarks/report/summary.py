@@ -42,7 +42,7 @@ def _candidate_json(report: Report, row: CandidateRow) -> dict[str, Any]:
         "verdict": row.verdict,
         "reason": row.reason,
         "speedup": {
-            str(shape): {key: round(value, 4) for key, value in ratio._asdict().items()}
+            str(shape): {key: round(value, 4) for key, value in ratio._asdict().items() if key != "rounds"}
             for shape, ratio in ratios.items()
         },
         "quality": _quality_json(row),

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from trimaran.benchmarks.scenarios.finals import ScenarioFigure
 from trimaran.benchmarks.scenarios.results import ScenarioResult
 from trimaran.core.artifact import Check
-from trimaran.core.spec import Rows
+from trimaran.core.choices import Rows
 from trimaran.core.tasks import TASKS, Gate
 from trimaran.judging.judgement import WIDEST_FIRST, Quality
-from trimaran.judging.stats import Ratio
+from trimaran.judging.stats import CONFIDENCE, FEWEST_ROUNDS, Ratio
 from trimaran.runtime.text import PACKED_STEP, STEP
 
 ROWS_WORDS = {
@@ -151,8 +151,17 @@ def times(ratio: Ratio | float) -> str:
     return f"{ratio.median if isinstance(ratio, Ratio) else ratio:.2f}×"
 
 
+# What `interval` writes, for captions.
+INTERVAL_WORDS = (
+    f"the median over rounds of the ratio within a round, with its {CONFIDENCE:.0%} interval; where fewer than "
+    f"{FEWEST_ROUNDS} rounds ran, the range of those rounds, which covers less"
+)
+
+
 def interval(ratio: Ratio) -> str:
-    return f"{ratio.low:.2f}–{ratio.high:.2f}"
+    """`2.58–2.66`, or `2.58–2.66, 2 rounds` where they are too few for the usual confidence."""
+    few = f", {count(ratio.rounds, 'round')}" if 0 < ratio.rounds < FEWEST_ROUNDS else ""
+    return f"{ratio.low:.2f}–{ratio.high:.2f}{few}"
 
 
 def ratio_words(ratio: Ratio | None) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 from trimaran.benchmarks.measure.steadiness import NOISE
 from trimaran.benchmarks.scenarios import results
 from trimaran.benchmarks.scenarios.results import ClosedLoop, ClosedPoint, OpenLoop, OpenPoint, ScenarioResult
-from trimaran.judging.stats import estimate, median, percentile
+from trimaran.judging.stats import estimate, median, over_rounds, percentile
 
 Better = Literal["higher", "lower"]
 # Throughput counts as saturated from this share of the best one on.
@@ -22,7 +22,7 @@ class ScenarioFigure(NamedTuple):
     value: float
     unit: str
     better: Better
-    # The 95 % interval, where there is one.
+    # Its interval, where there is one: order statistics of the rounds, or a bootstrap of the samples of all rounds.
     low: float | None = None
     high: float | None = None
     # Samples behind it.
@@ -235,7 +235,8 @@ def _latency(name: str, rounds: Sequence[Sequence[int]], share: float) -> Scenar
 
 def _over(name: str, values: Sequence[float], unit: str, better: Better) -> ScenarioFigure:
     """The median of one value a round; its interval is that of the rounds."""
-    return _spread(name, percentile(values, 50), unit, better, tuple((value,) for value in values))
+    bounds = over_rounds(values)
+    return ScenarioFigure(name, percentile(values, 50), unit, better, bounds.low, bounds.high, len(values))
 
 
 def _spread(

@@ -6,8 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from trimaran.core.choices import Rows
 from trimaran.core.samples import Round, Shape
-from trimaran.core.spec import Frozen, Rows
+from trimaran.core.spec import Frozen
 
 At = Literal["engine", "pipeline", "served"]
 LEVELS: tuple[At, ...] = ("engine", "pipeline", "served")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from trimaran.core.choices import Level
 from trimaran.core.errors import UsageError
 from trimaran.core.tasks import (
     embedding,
@@ -18,7 +19,7 @@ from trimaran.core.tasks import (
     token_classification,
     zero_shot_classification,
 )
-from trimaran.core.tasks.task import LEVELS, Gate, Level, Task
+from trimaran.core.tasks.task import LEVELS, Gate, Task
 
 __all__ = ["LEVELS", "TAILS", "TASKS", "Gate", "Level", "Task", "gates_for", "task"]
 

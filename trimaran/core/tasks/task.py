@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from trimaran.core.choices import Level
 from trimaran.core.distances import Answers, Column, Outputs
 from trimaran.core.metrics import ByText, Metric, values_of
 from trimaran.core.spec import Dim, DType, ModelRef, TensorSpec
@@ -22,7 +23,6 @@ from trimaran.runtime.tasks import served_task
 from trimaran.runtime.text import Text, TextEncoder
 from trimaran.runtime.wire import ServedTask
 
-Level = Literal["exact", "strict", "balanced"]
 LEVELS: tuple[Level, ...] = ("exact", "strict", "balanced")
 # One request by input name, as the wire has it.
 RequestRow = Mapping[str, str | Sequence[str]]

@@ -9,6 +9,7 @@ from pathlib import Path
 from trimaran.benchmarks.measure.baselines import BASELINES, baseline_entries, baselines
 from trimaran.benchmarks.measure.runner import RaceEntry
 from trimaran.benchmarks.report.report import REFERENCE, Report
+from trimaran.benchmarks.report.report_files import write_reports
 from trimaran.benchmarks.scenarios.loadgen import driver
 from trimaran.benchmarks.scenarios.suite import Suite
 from trimaran.benchmarks.scenarios.suite_state import begin, save
@@ -86,6 +87,8 @@ def bench_suite(
     measuring = replace(run, store=Store(store.root, force=not options.resume))
     measured = measure_candidates(measuring, reference, outcomes, effort=suite.effort, baselines=rows)
     report = make_report(plan, reference, outcomes, measured, command, baselines=rows, baseline_qualities=qualities)
+    if measured.busy:  # the scenarios would be disturbed as well; --resume takes them up
+        return report, write_reports(report, plan.report)
     entries = entries_of(reference, outcomes, report, suite)
     walk = Walk(plan, suite, report, entries, texts, source, options.target, graph.entry_path)
     return walk.run(state, progress)

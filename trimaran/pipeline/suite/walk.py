@@ -30,7 +30,7 @@ from trimaran.pipeline.suite.served import run_served, unreached
 from trimaran.pipeline.suite.server import SuiteServer
 from trimaran.runtime.text import Text
 
-TWINS_EFFORT = Effort(rounds=7, minimum_rounds=5, minimum_samples=10, minimum_time_s=0.2, budget_s=25.0)
+TWINS_EFFORT = Effort(rounds=7, minimum_rounds=6, minimum_samples=10, minimum_time_s=0.2, budget_s=25.0)
 
 
 class Walk:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import statistics
 from typing import ClassVar, Literal
 
+from trimaran.core.choices import TuneObjective
 from trimaran.core.environment import Environment
 from trimaran.core.persisted import Persisted
 from trimaran.core.spec import Frozen
-from trimaran.pipeline.tune.settings import Figures, Setting, TuneObjective
+from trimaran.pipeline.tune.settings import Figures, Setting
 
 TUNING_FILE = "tuning.json"
 TuneVerdict = Literal["chosen", "finalist", "stopped", "rejected"]

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from trimaran.benchmarks.measure.quiet import CpuWatch
+from trimaran.core.choices import TuneObjective
 from trimaran.core.environment import capture
 from trimaran.core.errors import RepositoryError, ServerError
 from trimaran.core.progress import Progress
@@ -15,11 +16,10 @@ from trimaran.model_repository.check import problems_of_version
 from trimaran.pipeline.tune.record import Tuning
 from trimaran.pipeline.tune.search import Search
 from trimaran.pipeline.tune.setting_files import Tunable, put_back, tunable, write_setting
-from trimaran.pipeline.tune.settings import TuneObjective, groupings, shapes, waits
+from trimaran.pipeline.tune.settings import groupings, shapes, waits
 from trimaran.pipeline.tune.trials import Trials
 from trimaran.serving.triton import control, readiness
-from trimaran.serving.triton.ports import HOST
-from trimaran.serving.triton.states import running
+from trimaran.serving.triton.states import Running, running
 
 CALLERS = 8
 # Backends whose engine runs several calls at once.
@@ -94,27 +94,27 @@ def apply(repository: Path, tuning: Tuning, *, progress: Progress) -> tuple[int,
             hint="Run `trimaran tune` again.",
         )
     before = write_setting(tuned, tuning)
-    switched: list[int] = []
+    switched: list[Running] = []
     try:
         if problems := problems_of_version(tuned.model, tuned.version):
             raise RepositoryError("; ".join(map(str, problems)), problems=problems)
         for server in running():
             if server.repository == repository and tuning.model in server.models:
                 with progress.stage("switch") as step:
-                    switched.append(server.http_port)
-                    _load(tuned, server.http_port)
+                    switched.append(server)
+                    _load(tuned, server)
                     step.outcome(f"the server on port {server.http_port} serves {tuning.model} with the new setting")
     except (ServerError, RepositoryError) as error:
         put_back(before)
-        for port in switched:
+        for server in switched:
             with contextlib.suppress(ServerError):
-                _load(tuned, port)
+                _load(tuned, server)
         raise RepositoryError(
             f"The setting {tuning.chosen} is taken back, {tuning.model} is served as before: {error.message}"
         ) from error
-    return tuple(switched)
+    return tuple(server.http_port for server in switched)
 
 
-def _load(tuned: Tunable, port: int) -> None:
-    control.load((HOST, port), tuned.model.name)
-    readiness.send_canary(port, tuned.model.name)
+def _load(tuned: Tunable, server: Running) -> None:
+    control.load(server.control, tuned.model.name)
+    readiness.send_canary(server.http_port, tuned.model.name)

@@ -6,10 +6,11 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from trimaran.core.choices import TuneObjective
 from trimaran.core.errors import TrimaranError
 from trimaran.core.progress import Step
 from trimaran.pipeline.tune.record import TriedSetting, TuneRound, TuneVerdict, combined
-from trimaran.pipeline.tune.settings import Figures, Setting, TuneObjective, best_first, different, gain
+from trimaran.pipeline.tune.settings import Figures, Setting, best_first, different, gain
 
 Measure = Callable[[Setting, float], TuneRound]
 # What the best of one wave carry on into the next, and how many go into the final rounds.

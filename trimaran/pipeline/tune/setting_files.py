@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trimaran.core.config_pbtxt import CONFIG_FILE, pbtxt_from_config, read_config, write_config
+from trimaran.core.digests import DIGESTS_FILE, list_digests
 from trimaran.core.errors import UsageError
 from trimaran.core.model_config import ON_DEMAND, DynamicBatching, InstanceGroup, ModelConfig
 from trimaran.core.serving_json import BLS, SERVING_FILE, Serving, read_serving, write_serving
@@ -98,6 +99,7 @@ def lay_trial(tuned: Tunable, setting: Setting, repository: Path) -> str:
         )
         # Written anew beside the links, never through them.
         write_serving(target / str(tuned.version), serving)
+        list_digests(target / str(tuned.version), model=name, version=tuned.version)
         write_config(target / CONFIG_FILE, config)
     return name
 
@@ -119,12 +121,14 @@ def write_setting(tuned: Tunable, tuning: Tuning) -> dict[Path, str | None]:
         tuned.model / CONFIG_FILE: pbtxt_from_config(_noted(pinned, noted)),
     }
     before: dict[Path, str | None] = {
-        path: path.read_text(encoding="utf-8") if path.exists() else None for path in texts
+        path: path.read_text(encoding="utf-8") if path.exists() else None
+        for path in (*texts, tuned.folder / DIGESTS_FILE)
     }
     with locked(tuned.model.parent):
         try:
             for path, text in texts.items():
                 write_atomically(path, text)
+            list_digests(tuned.folder, model=tuned.model.name, version=tuned.version)
         except BaseException:
             put_back(before)
             raise

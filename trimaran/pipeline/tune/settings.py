@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Literal
 
 from pydantic import Field
 
-from trimaran.core.spec import Frozen, Rows
+from trimaran.core.choices import Rows, TuneObjective
+from trimaran.core.spec import Frozen
 from trimaran.runtime.text import STRETCH
 
-TuneObjective = Literal["balanced", "latency", "throughput"]
 # Microseconds that a request may wait for company, with the batch sizes that end the waiting.
 _WAITS: tuple[tuple[int, tuple[int, ...]], ...] = ((0, ()), (300, (4, 8)), (1000, (4, 8)), (2000, (8,)))
 _STRETCHES = (1.0, STRETCH, 1.3)

@@ -100,12 +100,12 @@ class Trials:
             return
         while len(self._loaded) >= _KEPT_LOADED:
             self._unload(server, self._loaded[0])
-        control.load((server.host, server.ports.http), name)
+        control.load(server.control, name)
         self._loaded.append(name)
 
     def _unload(self, server: Server, name: str) -> None:
         self._loaded.remove(name)
-        control.unload((server.host, server.ports.http), name)
+        control.unload(server.control, name)
 
     def __enter__(self) -> Trials:
         return self

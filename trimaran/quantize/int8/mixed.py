@@ -46,7 +46,7 @@ QUICK_TEXTS, QUICK_TOKENS = 64, 64
 LENGTHS = (4, 8, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 160, 192, 256)
 _SYMMETRIC_LEVELS = 127
 # Of ONNX Runtime: run Q/DQ pairs as they are, without fusing them into integer products. They round alike.
-_UNFUSED_PAIRS = {"session.disable_quant_qdq": "1"}
+UNFUSED_PAIRS = {"session.disable_quant_qdq": "1"}
 
 
 def openvino_mixed(parent: Artifact, folder: Path, settings: MakerSettings) -> MadeCandidate:
@@ -187,7 +187,7 @@ class _MixedGraph:
         with tempfile.TemporaryDirectory(prefix="trimaran-") as folder:
             path = Path(folder) / "model.onnx"
             write_model(self._graph(kept), path)
-            return self._answers(path, "onnxruntime", rows, options=_UNFUSED_PAIRS)
+            return self._answers(path, "onnxruntime", rows, options=UNFUSED_PAIRS)
 
     def _graph(self, kept: Layers) -> ir.Model:
         steps = {

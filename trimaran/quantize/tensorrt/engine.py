@@ -17,7 +17,7 @@ from trimaran.core.environment import driver_present
 from trimaran.core.errors import ToolError, UnavailableError, UsageError
 from trimaran.core.isolation import Worker
 from trimaran.core.progress import Progress, Step
-from trimaran.core.spec import Range, ShapeProfile, Signature
+from trimaran.core.spec import Range, ShapeProfile, profile_shapes
 from trimaran.core.store import Store
 from trimaran.quantize.tensorrt.engine_process import EngineOptions, build_plan
 from trimaran.quantize.tensorrt.engine_receipt import expected_of, kernel_counts, receipt, refuse_shortfall
@@ -113,17 +113,6 @@ def short_and_long(profile: ShapeProfile, *, split: int) -> tuple[ShapeProfile, 
         profile.model_copy(update={"sequence": short}),
         profile.model_copy(update={"sequence": Range(minimum=split + 1, typical=typical, maximum=sequence.maximum)}),
     )
-
-
-def profile_shapes(signature: Signature, profile: ShapeProfile) -> dict[str, list[list[int]]]:
-    """Return the minimum, typical and maximum shape of every input, as TensorRT takes them."""
-    return {
-        spec.name: [
-            list(spec.concrete({"batch": getattr(profile.batch, which), "sequence": getattr(profile.sequence, which)}))
-            for which in ("minimum", "typical", "maximum")
-        ]
-        for spec in signature.inputs
-    }
 
 
 def _check_request(parent: Artifact, runtime: Runtime, options: EngineOptions) -> None:

@@ -8,13 +8,13 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+from trimaran.core.choices import HardwareCompatible
 from trimaran.core.environment import driver_present
 from trimaran.core.errors import ToolError, UsageError
 from trimaran.core.spec import Frozen
 
-HardwareCompatible = Literal["NONE", "AMPERE_PLUS", "SAME_COMPUTE_CAPABILITY"]
 # How a message of the builder begins that lists the fused layers of one GPU.
 LAYERS_PREFIX = "Layers:"
 _MOST_ERRORS = 6

@@ -54,6 +54,15 @@ class ScaleChoice:
     # The mean share of a token's energy (its sum of squares) that the result loses.
     lost: float
 
+    def moved_to(self, copy: ir.Model) -> ScaleChoice:
+        """Return the same choice for a copy of the graph, whose values have the same names."""
+        import onnx_ir as ir
+
+        values = ir.convenience.create_value_mapping(copy.graph)
+        weights = tuple(values[str(weight.name)] for weight in self.weights)
+        results = [values[name] for name in self.scales]
+        return replace(self, weights=weights, values=value_projections(results) if self.values else ())
+
     def facts(self) -> dict[str, Any]:
         return {
             "smoothing": self.strength,

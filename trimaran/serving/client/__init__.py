@@ -1,8 +1,8 @@
 """Clients for served models, over gRPC or HTTP."""
 
+from trimaran.core.choices import Protocol
 from trimaran.serving.client.asynchronous import AsyncClient
 from trimaran.serving.client.calls import Embeddings, Model, Ranking, TokenVectors, TokenWeights
-from trimaran.serving.client.endpoint import Protocol
 from trimaran.serving.client.synchronous import Client
 
 __all__ = [

@@ -7,9 +7,10 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from trimaran.core.choices import Protocol
 from trimaran.serving.client import given
 from trimaran.serving.client.core import ClientCore
-from trimaran.serving.client.endpoint import Protocol, endpoint_of
+from trimaran.serving.client.endpoint import endpoint_of
 from trimaran.serving.client.triton_channel import TritonChannel
 
 Result = TypeVar("Result")

@@ -14,18 +14,27 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import Any, Protocol, Self, TypeVar, cast, overload
+from typing import Any, NamedTuple, Protocol, Self, TypeVar, cast, overload
 
-from trimaran.core.errors import RequestFailed
+from trimaran.core.errors import NotReady, RequestFailed
 from trimaran.runtime.text import Text
 from trimaran.runtime.wire import TRUNCATED
 from trimaran.serving.client import calls, failures, given
 from trimaran.serving.client.calls import Answer, Ask, Embeddings, Model, Ranking, Tensors, TokenVectors, TokenWeights
-from trimaran.serving.client.endpoint import Endpoint, ready_versions, unknown_model
+from trimaran.serving.client.endpoint import Endpoint, answering_version, ready_versions, unknown_model
 from trimaran.serving.client.given import StringOrStrings, TextOrTexts
 
 Result = TypeVar("Result")
 _log = logging.getLogger(__name__)
+_ATTEMPTS_AT_ONE_VERSION = 3
+
+
+class _Part(NamedTuple):
+    """The answer to one request of a call."""
+
+    # The version of the model that answered.
+    version: str
+    tensors: Tensors
 
 
 class Channel(Protocol):
@@ -35,7 +44,7 @@ class Channel(Protocol):
         self, endpoint: Endpoint, name: str, inputs: Tensors, outputs: Sequence[str], *, within_s: float
     ) -> Any: ...
     def config(self, endpoint: Endpoint, name: str, *, within_s: float) -> Any: ...
-    def index(self, endpoint: Endpoint, *, within_s: float) -> Any: ...
+    def statistics(self, endpoint: Endpoint, *, within_s: float) -> Any: ...
     def close(self) -> Any: ...
 
 
@@ -233,14 +242,25 @@ class ClientCore:
         work = [functools.partial(self._infer, name, inputs, outputs, deadline) for inputs in ask.requests]
         # A single request needs no thread or task: to start one would be most of a fast model's latency.
         if len(work) <= 1:
-            parts = [await infer() for infer in work]
-        else:
+            return self._joined(name, ask, [await infer() for infer in work])
+        # A promotion may come between the requests of a call, whose parts are then of two versions.
+        for _ in range(_ATTEMPTS_AT_ONE_VERSION):
             try:
                 parts = await self._driver.together(work, within_s=max(0.0, deadline - time.monotonic()))
             except TimeoutError as error:
                 raise self._timed_out() from error
-        self._truncated.note(name, sum(int(part[TRUNCATED].sum()) for part in parts if TRUNCATED in part))
-        return ask.join(parts)
+            if len({part.version for part in parts}) == 1:
+                return self._joined(name, ask, parts)
+        raise NotReady(
+            f"{name} changed its version {_ATTEMPTS_AT_ONE_VERSION} times during one call.",
+            hint="Send again when the promotions are done.",
+            model=name,
+        )
+
+    def _joined(self, name: str, ask: Ask[Answer], parts: Sequence[_Part]) -> Answer:
+        tensors = [part.tensors for part in parts]
+        self._truncated.note(name, sum(int(part[TRUNCATED].sum()) for part in tensors if TRUNCATED in part))
+        return ask.join(tensors)
 
     async def models(self) -> tuple[str, ...]:
         """The models that are ready."""
@@ -272,11 +292,11 @@ class ClientCore:
         return self._models[name]
 
     async def _ready(self, deadline: float) -> dict[str, int]:
-        return ready_versions(await self._sent(deadline, self._channel.index))
+        return ready_versions(await self._sent(deadline, self._channel.statistics))
 
-    async def _infer(self, name: str, inputs: Tensors, outputs: Sequence[str], deadline: float) -> Tensors:
+    async def _infer(self, name: str, inputs: Tensors, outputs: Sequence[str], deadline: float) -> _Part:
         result = await self._sent(deadline, self._channel.infer, name, inputs, outputs)
-        return {output: result.as_numpy(output) for output in outputs}
+        return _Part(answering_version(result), {output: result.as_numpy(output) for output in outputs})
 
     async def _sent(self, deadline: float, send: Callable[..., Any], *arguments: Any) -> Any:
         """Send a request, and again if it was surely never sent. `deadline` is a moment of time.monotonic()."""

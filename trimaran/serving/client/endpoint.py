@@ -5,13 +5,13 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
+from trimaran.core.choices import Protocol
 from trimaran.core.errors import RequestFailed, UnavailableError, UsageError
 from trimaran.serving.client import given
 from trimaran.serving.client.calls import Tensors
 
-Protocol = Literal["grpc", "http"]
 DEFAULT_URLS: dict[Protocol, str] = {"grpc": "127.0.0.1:8001", "http": "127.0.0.1:8000"}
 _SECURE = ("https", "grpcs")
 
@@ -85,14 +85,21 @@ def infer_arguments(triton: Any, inputs: Tensors, outputs: Sequence[str]) -> dic
     return {"inputs": tensors, "outputs": [triton.InferRequestedOutput(output) for output in outputs]}
 
 
-def ready_versions(index: Any) -> dict[str, int]:
-    """The models in a repository index, as gRPC or HTTP gives it, that are ready, each with its newest version."""
-    entries = index.get("models", []) if isinstance(index, dict) else index
+def answering_version(result: Any) -> str:
+    """The version of the model in a result of tritonclient, of gRPC or HTTP."""
+    response = result.get_response()
+    return str(response["model_version"] if isinstance(response, dict) else response.model_version)
+
+
+def ready_versions(statistics: Any) -> dict[str, int]:
+    """The models in Triton's statistics, each with its newest version. Only models that are ready have statistics.
+
+    The index of the repository tells the same, but only to those who may also load models.
+    """
     newest: dict[str, int] = {}
-    for entry in sorted(entries, key=lambda entry: str(entry["name"])):
-        if entry.get("state") == "READY":
-            name, version = str(entry["name"]), int(entry.get("version") or 1)
-            newest[name] = max(version, newest.get(name, 0))
+    for entry in sorted(statistics.get("model_stats", ()), key=lambda entry: str(entry["name"])):
+        name, version = str(entry["name"]), int(entry.get("version") or 1)
+        newest[name] = max(version, newest.get(name, 0))
     return newest
 
 

@@ -36,8 +36,8 @@ class HttpChannel:
     def config(self, endpoint: Endpoint, name: str, *, within_s: float) -> Any:
         return json.loads(self._send(endpoint, f"/v2/models/{name}/config", within_s=within_s)[1])
 
-    def index(self, endpoint: Endpoint, *, within_s: float) -> Any:
-        return json.loads(self._send(endpoint, "/v2/repository/index", b"{}", within_s=within_s)[1])
+    def statistics(self, endpoint: Endpoint, *, within_s: float) -> Any:
+        return json.loads(self._send(endpoint, "/v2/models/stats", within_s=within_s)[1])
 
     def close(self) -> None:
         for connection in self._opened:

@@ -10,9 +10,10 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
+from trimaran.core.choices import Protocol
 from trimaran.serving.client.calls import Answer, Ask, Model
 from trimaran.serving.client.core import Channel, ClientCore, run
-from trimaran.serving.client.endpoint import Protocol, endpoint_of
+from trimaran.serving.client.endpoint import endpoint_of
 from trimaran.serving.client.http_channel import HttpChannel
 from trimaran.serving.client.triton_channel import TritonChannel
 

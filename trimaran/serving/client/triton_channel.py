@@ -29,9 +29,9 @@ class TritonChannel:
         options = self._options(endpoint, within_s, as_json=True)
         return self._connected(endpoint).get_model_config(name, **options)
 
-    def index(self, endpoint: Endpoint, *, within_s: float) -> Any:
+    def statistics(self, endpoint: Endpoint, *, within_s: float) -> Any:
         options = self._options(endpoint, within_s, as_json=True)
-        return self._connected(endpoint).get_model_repository_index(**options)
+        return self._connected(endpoint).get_inference_statistics(**options)
 
     def close(self) -> Any:
         return None if self._client is None else self._client.close()

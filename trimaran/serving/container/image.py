@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trimaran.core.errors import UsageError
-from trimaran.core.repository import RepositoryModel, models_in, stages_of, versions_of
+from trimaran.core.repository import RepositoryModel, models_in, stages_of
 from trimaran.core.serving_json import SERVING_FILE, read_serving
-from trimaran.serving.triton.flags import EXIT_TIMEOUT_S, address_flags, server_flags
+from trimaran.serving.triton.flags import EXIT_TIMEOUT_S, address_flags, restricting_flags, server_flags
 
-# Built by deploy/Dockerfile: the official image with what the Python stages import.
-IMAGE = "trimaran-triton"
 PORTS = {"http": 8000, "grpc": 8001, "metrics": 8002}
 MODELS_FOLDER = "/models"
 _EVERYWHERE = "0.0.0.0"  # noqa: S104  (inside a container or pod, which decides what is published)
@@ -42,12 +40,12 @@ def served_models(repository: Path) -> list[ServedModel]:
 
 
 def served_model(repository: Path, name: str) -> ServedModel:
-    """Read from the newest version. Raises UsageError when the repository does not have the model."""
-    newest = _newest(repository / name)
-    if newest is None or not (newest / SERVING_FILE).is_file():
+    """Read from the version that is served. Raises UsageError when the repository does not have the model."""
+    version = next((_served(model) for model in models_in(repository) if model.name == name), None)
+    if version is None or not (version / SERVING_FILE).is_file():
         known = ", ".join(model.name for model in models_in(repository) if model.task)
         raise UsageError(f"{repository} holds no model {name!r} to serve.", hint=f"There: {known or 'none'}.")
-    serving = read_serving(newest)
+    serving = read_serving(version)
     stages = stages_of(repository, name)
     parts = [*(model for model in models_in(repository) if model.name == name), *stages]
     return ServedModel(
@@ -62,21 +60,29 @@ def served_model(repository: Path, name: str) -> ServedModel:
 
 
 def _size_bytes(parts: list[RepositoryModel]) -> int:
-    folders = [folder for part in parts if (folder := _newest(part.folder))]
+    folders = [folder for part in parts if (folder := _served(part))]
     # By inode: the stages of a model share one copy of its weights.
     files = {path.stat().st_ino: path.stat().st_size for folder in folders for path in folder.rglob("*")}
     return sum(files.values())
 
 
-def _newest(model: Path) -> Path | None:
-    versions = versions_of(model)
-    return model / str(versions[-1]) if versions else None
+def _served(model: RepositoryModel) -> Path | None:
+    return model.folder / str(model.served[-1]) if model.served else None
 
 
 def triton_arguments(models: list[str], *, address: str) -> list[str]:
     """The command of the container. HTTP and gRPC listen at `address`; metrics are read from outside."""
-    flags = [*server_flags(MODELS_FOLDER, models), *address_flags(address, metrics_address=_EVERYWHERE)]
-    return ["tritonserver", *flags]
+    return closed(server_flags(MODELS_FOLDER, models) + address_flags(address, metrics_address=_EVERYWHERE))
+
+
+def closed(flags: list[str]) -> list[str]:
+    """tritonserver with these flags and a secret that is made when the container starts.
+
+    Nobody is told the secret: the models of a container are never loaded by hand.
+    """
+    restricting = " ".join(restricting_flags("$secret"))
+    script = f'read -r secret < /proc/sys/kernel/random/uuid && exec tritonserver "$@" {restricting}'
+    return ["sh", "-c", script, "tritonserver", *flags]
 
 
 def docker_command(

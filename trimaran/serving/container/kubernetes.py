@@ -2,38 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-from trimaran.serving.container.image import IMAGE, MODELS_FOLDER, PORTS, ServedModel, triton_arguments
+from trimaran.serving.container.image import MODELS_FOLDER, PORTS, ServedModel, triton_arguments
+from trimaran.serving.container.kubernetes_options import KubernetesOptions
 from trimaran.serving.triton.flags import EXIT_TIMEOUT_S
 
-GATEWAY_IMAGE = "trimaran-gateway"
 GATEWAY_PORT = 8080
 # Requests that wait in the Triton of each pod. Above the target, pods are added.
 QUEUE_METRIC = "nv_inference_pending_request_count"
 _KEYS_FOLDER = "/etc/trimaran"
 _DRAIN_S = 30
 Object = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class KubernetesOptions:
-    """What the owner of the cluster decides."""
-
-    namespace: str = "default"
-    # The volume claim that holds the repository.
-    claim: str = "models"
-    image: str = IMAGE
-    gateway_image: str = GATEWAY_IMAGE
-    replicas: int = 2
-    most_replicas: int = 8
-    # How many requests may wait in one Triton before a pod is added.
-    pending: int = 8
-    # The only namespace that may call; empty allows all.
-    callers: str = ""
-    # The namespace that reads metrics.
-    monitoring: str = "monitoring"
 
 
 def objects(model: ServedModel, options: KubernetesOptions) -> list[Object]:

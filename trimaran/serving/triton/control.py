@@ -8,8 +8,18 @@ import time
 from typing import Any, NamedTuple
 
 from trimaran.core.errors import NotReady, RequestFailed
+from trimaran.serving.triton.flags import SECRET_HEADER
 
 _LOAD_TIMEOUT_S = 300.0
+
+
+class Address(NamedTuple):
+    """Where the control API of a Triton is, and what opens it."""
+
+    host: str
+    port: int
+    # The secret that the server was started with; empty for a server that restricts nothing.
+    secret: str = ""
 
 
 class IndexEntry(NamedTuple):
@@ -22,7 +32,7 @@ class IndexEntry(NamedTuple):
     reason: str
 
 
-def load(address: tuple[str, int], model: str, *, timeout_s: float = _LOAD_TIMEOUT_S) -> None:
+def load(address: Address, model: str, *, timeout_s: float = _LOAD_TIMEOUT_S) -> None:
     """Loads the model, or the versions that its configuration now names. Old versions serve until the new ones do.
 
     Raises RequestFailed with Triton's reason when it does not load; what was loaded before then stays loaded.
@@ -30,20 +40,20 @@ def load(address: tuple[str, int], model: str, *, timeout_s: float = _LOAD_TIMEO
     _ask(address, f"/v2/repository/models/{model}/load", {}, timeout_s=timeout_s)
 
 
-def unload(address: tuple[str, int], model: str, *, timeout_s: float = 30.0) -> None:
+def unload(address: Address, model: str, *, timeout_s: float = 30.0) -> None:
     _ask(address, f"/v2/repository/models/{model}/unload", {}, timeout_s=timeout_s)
 
 
-def index(address: tuple[str, int], *, timeout_s: float = 10.0) -> tuple[IndexEntry, ...]:
+def index(address: Address, *, timeout_s: float = 10.0) -> tuple[IndexEntry, ...]:
     entries = _ask(address, "/v2/repository/index", {}, timeout_s=timeout_s)
     return tuple(IndexEntry(*(str(entry.get(name, "")) for name in IndexEntry._fields)) for entry in entries)
 
 
-def ready_versions(address: tuple[str, int], model: str) -> set[str]:
+def ready_versions(address: Address, model: str) -> set[str]:
     return {entry.version for entry in index(address) if entry.name == model and entry.state == "READY"}
 
 
-def switched(address: tuple[str, int], model: str, version: int, *, timeout_s: float = 60.0) -> None:
+def switched(address: Address, model: str, version: int, *, timeout_s: float = 60.0) -> None:
     """Returns when only this version is loaded.
 
     Until the other versions are gone, the newest of them is the default. Until they have answered what they were
@@ -61,7 +71,7 @@ def switched(address: tuple[str, int], model: str, version: int, *, timeout_s: f
         time.sleep(0.02)
 
 
-def finished(address: tuple[str, int], model: str, *, timeout_s: float = 5.0) -> int:
+def finished(address: Address, model: str, *, timeout_s: float = 5.0) -> int:
     """A count of the model's work since it was loaded, which grows while the model works.
 
     Failed requests do not count: when a caller gives up, its request fails although the model never saw it.
@@ -73,17 +83,17 @@ def finished(address: tuple[str, int], model: str, *, timeout_s: float = 5.0) ->
     )
 
 
-def instances(address: tuple[str, int], model: str, *, timeout_s: float = 5.0) -> int:
+def instances(address: Address, model: str, *, timeout_s: float = 5.0) -> int:
     """How many instances of each version the configuration asks for."""
     config = _ask(address, f"/v2/models/{model}/config", None, timeout_s=timeout_s)
     return sum(int(group.get("count", 1)) for group in config.get("instance_group", ())) or 1
 
 
-def _ask(address: tuple[str, int], path: str, body: Any, *, timeout_s: float) -> Any:
+def _ask(address: Address, path: str, body: Any, *, timeout_s: float) -> Any:
     try:
         status, answer = call(address, path, body, timeout_s=timeout_s)
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise NotReady(f"Triton at {address[0]}:{address[1]} gave no answer to {path}: {error}.") from error
+        raise NotReady(f"Triton at {address.host}:{address.port} gave no answer to {path}: {error}.") from error
     if status != 200:
         text = str(answer.get("error", "")) if isinstance(answer, dict) else ""
         # The reason of a Python stage ends in a traceback, which is in the log too.
@@ -92,12 +102,13 @@ def _ask(address: tuple[str, int], path: str, body: Any, *, timeout_s: float) ->
     return answer
 
 
-def call(address: tuple[str, int], path: str, body: Any = None, *, timeout_s: float) -> tuple[int, Any]:
+def call(address: Address, path: str, body: Any = None, *, timeout_s: float) -> tuple[int, Any]:
     """One request on its own connection: an idle connection would hold up the server's exit."""
-    connection = http.client.HTTPConnection(*address, timeout=timeout_s)
+    connection = http.client.HTTPConnection(address.host, address.port, timeout=timeout_s)
+    headers = {"Connection": "close", **({SECRET_HEADER: address.secret} if address.secret else {})}
     try:
         method, payload = ("GET", None) if body is None else ("POST", json.dumps(body))
-        connection.request(method, path, body=payload, headers={"Connection": "close"})
+        connection.request(method, path, body=payload, headers=headers)
         response = connection.getresponse()
         text = response.read()
         return response.status, json.loads(text) if text else {}

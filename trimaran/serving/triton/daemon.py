@@ -15,13 +15,15 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Unpack
 
-from trimaran.core.errors import ToolError, TrimaranError, error_from_json
+from trimaran.core.errors import NotReady, ToolError, TrimaranError, error_from_json
 from trimaran.core.spec import Frozen
 from trimaran.core.store import default_home
+from trimaran.serving.triton import control
 from trimaran.serving.triton.flags import EXIT_TIMEOUT_S
 from trimaran.serving.triton.server import DEADLINE_S, LaunchOptions, Server, launch
 from trimaran.serving.triton.spawning import spawn
 from trimaran.serving.triton.states import Running, StateFile, running, send, start_ticks
+from trimaran.serving.triton.undamaged import require_loadable
 from trimaran.serving.triton.watchdog import DEFAULT_SETTINGS, ServerGone, Watchdog, WatchdogSettings
 from trimaran.serving.triton.watched_server import LiveServer
 
@@ -30,7 +32,7 @@ _WATCH_S = 0.25
 _PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 _STOP_DEADLINE_S = EXIT_TIMEOUT_S + 30.0
 
-__all__ = ["Running", "running", "serve_detached", "serve_forever", "stop"]
+__all__ = ["Running", "load_on_servers", "running", "serve_detached", "serve_forever", "stop"]
 log = logging.getLogger(__name__)
 
 
@@ -62,6 +64,7 @@ def serve_forever(
         server = launch(repository, **options)
         http, grpc, metrics = server.ports
         again: LaunchOptions = {**options, "http_port": http, "grpc_port": grpc, "metrics_port": metrics}
+        again["secret"] = server.control.secret
         with _announced(server) as state:
             on_ready(state.running)
             while True:
@@ -134,8 +137,20 @@ def stop(repository: Path | None = None) -> tuple[Running, ...]:
             if time.monotonic() > end:
                 send(state, signal.SIGKILL)
             time.sleep(0.05)
-        state.path.unlink(missing_ok=True)
+        state.remove()
     return tuple(chosen)
+
+
+def load_on_servers(repository: Path, model: str, *, unload: bool = False) -> tuple[int, ...]:
+    """Loads or unloads a model on the live servers of a repository; returns their HTTP ports."""
+    servers = [state for state in running() if state.repository == repository.absolute()]
+    if not servers:
+        raise NotReady(f"No server of {repository} runs.", hint="`trimaran serve` starts one.")
+    if not unload:
+        require_loadable(repository.absolute(), model)
+    for state in servers:
+        (control.unload if unload else control.load)(state.control, model)
+    return tuple(state.http_port for state in servers)
 
 
 @contextlib.contextmanager
@@ -150,11 +165,12 @@ def _announced(server: Server) -> Iterator[StateFile]:
         metrics_port=server.ports.metrics,
         log=server.log,
         models=server.models,
+        refused=server.refused,
     )
     try:
-        yield StateFile(state)
+        yield StateFile(state, server.control.secret)
     finally:
-        state.path.unlink(missing_ok=True)
+        state.remove()
         server.close()
 
 

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 EXIT_TIMEOUT_S = 10
+# The header that opens the restricted APIs.
+SECRET_HEADER = "trimaran-control"  # noqa: S105  (a name)
+# What nobody needs to infer. `load` accepts the files of a model, so whoever may call it runs code as the server.
+_RESTRICTED = "model-repository,shared-memory,trace,logging"
 
 
 def server_flags(repository: object, models: Sequence[str]) -> list[str]:
@@ -20,6 +24,12 @@ def server_flags(repository: object, models: Sequence[str]) -> list[str]:
         "--rate-limit=execution_count",
         f"--exit-timeout-secs={EXIT_TIMEOUT_S}",
     ]
+
+
+def restricting_flags(secret: str) -> list[str]:
+    """Close what is not needed to infer to everyone who does not send the secret."""
+    closed = f"{_RESTRICTED}:{SECRET_HEADER}={secret}"
+    return [f"--http-restricted-api={closed}", f"--grpc-restricted-protocol={closed}"]
 
 
 def address_flags(address: str, *, metrics_address: str) -> list[str]:

@@ -3,6 +3,10 @@
 It is run as a script and imports only the standard library. The lifeline is the read end of a pipe, which closes when
 the owner closes it or dies. The command then gets SIGTERM and some time, and is killed afterwards. Its process group,
 its shared memory and its working folder are removed with it.
+
+An argument `@NAME` is taken from the environment variable NAME. Every user can read the command line of a process, but
+only its own user can read its environment. So the command starts with `@NAME` in its command line, is stopped before
+its first instruction, and its pointer to that argument is turned to the value in its environment.
 """
 
 from __future__ import annotations
@@ -13,13 +17,20 @@ import os
 import select
 import shutil
 import signal
+import struct
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 _SET_PARENT_DEATH_SIGNAL = 1
 _SET_CHILD_SUBREAPER = 36
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
+HIDDEN = "@"
+_TRACE_ME, _DETACH = 0, 17
+# Counted from the state, the third field of /proc/PID/stat: where argc is on the stack, and the environment's bounds.
+_STACK, _ENVIRONMENT_BEGIN, _ENVIRONMENT_END = 25, 47, 48
+_POINTER = struct.Struct("P")
 
 
 def keep(lifeline: int, *, patience_s: float, shm_prefix: str, folder: Path, command: list[str]) -> int:
@@ -31,12 +42,7 @@ def keep(lifeline: int, *, patience_s: float, shm_prefix: str, folder: Path, com
         signal.signal(number, lambda *_: None)
     # Orphaned grandchildren become children of this process, so that they can be waited for.
     _prctl(_SET_CHILD_SUBREAPER, 1)
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        process_group=0,
-        preexec_fn=_end_with_parent,  # noqa: PLW1509  (this process has one thread)
-    )
+    process = _started(command)
     ended = os.pidfd_open(process.pid)
     try:
         ready, _, _ = select.select([ended, lifeline, woken], [], [])
@@ -55,6 +61,51 @@ def keep(lifeline: int, *, patience_s: float, shm_prefix: str, folder: Path, com
             path.unlink(missing_ok=True)
         shutil.rmtree(folder, ignore_errors=True)
     return 128 - code if code < 0 else code
+
+
+def _started(command: list[str]) -> subprocess.Popen[bytes]:
+    hidden = [index for index, argument in enumerate(command) if argument.startswith(HIDDEN)]
+    if hidden:
+        try:
+            process = _popen(command, _end_with_parent, _be_traced)
+        except subprocess.SubprocessError:
+            sys.stderr.write("ptrace is forbidden here: every user can read the control secret in the command line.\n")
+        else:
+            os.waitpid(process.pid, 0)
+            _reveal(process.pid, {index: command[index].removeprefix(HIDDEN) for index in hidden})
+            return process
+    plain = [os.environ[word.removeprefix(HIDDEN)] if word.startswith(HIDDEN) else word for word in command]
+    return _popen(plain, _end_with_parent)
+
+
+def _popen(command: list[str], *before: Callable[[], None]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        process_group=0,
+        preexec_fn=lambda: [call() for call in before],  # noqa: PLW1509  (this process has one thread)
+    )
+
+
+def _be_traced() -> None:
+    """The next exec then stops this process. Raises where the kernel forbids it."""
+    if ctypes.CDLL(None, use_errno=True).ptrace(_TRACE_ME, 0, None, None) != 0:
+        raise OSError(ctypes.get_errno(), "ptrace")
+
+
+def _reveal(pid: int, variables: dict[int, str]) -> None:
+    """Turn arguments of the stopped process, by their index, to the values of environment variables; let it run."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    stack, begin, end = (int(fields[index]) for index in (_STACK, _ENVIRONMENT_BEGIN, _ENVIRONMENT_END))
+    with Path(f"/proc/{pid}/mem").open("r+b", buffering=0) as memory:
+        memory.seek(begin)
+        environment = b"\0" + memory.read(end - begin)
+        for index, name in variables.items():
+            value = begin - 1 + environment.index(f"\0{name}=".encode()) + len(name) + 2
+            # The stack begins with argc; the pointers to the arguments follow.
+            memory.seek(stack + (1 + index) * _POINTER.size)
+            memory.write(_POINTER.pack(value))
+    ctypes.CDLL(None).ptrace(_DETACH, pid, None, None)
 
 
 def _end_with_parent() -> None:

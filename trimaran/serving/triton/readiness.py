@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 from trimaran.core.errors import NotReady
-from trimaran.serving.triton.control import call, index
+from trimaran.serving.triton.control import Address, call, index
 from trimaran.serving.triton.ports import HOST
 
 _INTEGERS = ("TYPE_INT64", "TYPE_INT32")
@@ -20,14 +20,14 @@ _CANARY_TOKENS = 4
 
 def is_ready(port: int, *, timeout_s: float = 2.0) -> bool:
     try:
-        status, _ = call((HOST, port), "/v2/health/ready", timeout_s=timeout_s)
+        status, _ = call(Address(HOST, port), "/v2/health/ready", timeout_s=timeout_s)
     except (OSError, http.client.HTTPException):
         return False
     return status == 200
 
 
-def loaded_models(port: int) -> tuple[str, ...]:
-    return tuple(sorted({entry.name for entry in index((HOST, port)) if entry.state == "READY"}))
+def loaded_models(address: Address) -> tuple[str, ...]:
+    return tuple(sorted({entry.name for entry in index(address) if entry.state == "READY"}))
 
 
 def send_canary(port: int, model: str, *, timeout_s: float = 60.0, priority: int | None = None) -> None:
@@ -36,12 +36,12 @@ def send_canary(port: int, model: str, *, timeout_s: float = 60.0, priority: int
     The error has the `status` where the server answered. A canary with a `priority` does not wait behind callers.
     """
     try:
-        status, body = call((HOST, port), f"/v2/models/{model}/config", timeout_s=timeout_s)
+        status, body = call(Address(HOST, port), f"/v2/models/{model}/config", timeout_s=timeout_s)
         if status == 200:
             request: dict[str, Any] = {"inputs": _canary_inputs(body)}
             if priority is not None and "priority_levels" in body.get("dynamic_batching", {}):
                 request["parameters"] = {"priority": priority}
-            status, body = call((HOST, port), f"/v2/models/{model}/infer", request, timeout_s=timeout_s)
+            status, body = call(Address(HOST, port), f"/v2/models/{model}/infer", request, timeout_s=timeout_s)
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise NotReady(f"Model {model} gave no answer to a canary request: {error}.", model=model) from error
     if status != 200:

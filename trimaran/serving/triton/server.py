@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import secrets
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Unpack, cast
@@ -24,9 +25,10 @@ from trimaran.core.repository import model_folders, models_in
 from trimaran.core.store import sweep
 from trimaran.runtime.pulse import FOLDER
 from trimaran.serving.triton import control, installation, keeper, ports, processes, readiness
-from trimaran.serving.triton.flags import EXIT_TIMEOUT_S, address_flags, server_flags, tracing_flags
+from trimaran.serving.triton.flags import EXIT_TIMEOUT_S, address_flags, restricting_flags, server_flags, tracing_flags
 from trimaran.serving.triton.server_log import lost_its_port, new_log, reason_in
 from trimaran.serving.triton.spawning import spawn
+from trimaran.serving.triton.undamaged import damaged, require_loadable
 
 DEADLINE_S = 120.0
 _PORT_ATTEMPTS = 5
@@ -47,6 +49,7 @@ class Server:
         chosen: ports.Ports,
         log_file: Path,
         pulses: Path,
+        secret: str,
         drain: bool = True,
     ) -> None:
         self._process = process
@@ -56,8 +59,12 @@ class Server:
         self.ports = chosen
         self.log = log_file
         self.pulses = pulses
+        # Where models are loaded and unloaded, with the secret that opens it.
+        self.control = control.Address(ports.HOST, chosen.http, secret)
         self._drain = drain
         self.models: tuple[str, ...] = ()
+        # Models that were not loaded because their files are damaged, with the reason.
+        self.refused: dict[str, str] = {}
 
     @property
     def host(self) -> str:
@@ -81,14 +88,18 @@ class Server:
 
     def prove(self) -> None:
         """Sends a canary through every loaded model. Raises NotReady."""
-        self.models = readiness.loaded_models(self.ports.http)
+        self.models = readiness.loaded_models(self.control)
         for model in self.models:
             readiness.send_canary(self.ports.http, model)
 
     def load(self, model: str) -> None:
-        """Loads an on-demand model, or the version that the model's configuration now names."""
-        control.load((ports.HOST, self.ports.http), model)
-        self.models = readiness.loaded_models(self.ports.http)
+        """Loads an on-demand model, or the version that the model's configuration now names.
+
+        Raises IntegrityError for a model whose files are damaged.
+        """
+        require_loadable(self.repository, model)
+        control.load(self.control, model)
+        self.models = readiness.loaded_models(self.control)
 
     def close(self) -> None:
         """Drains, unless launched without, and ends the server with its processes and shared memory.
@@ -145,6 +156,8 @@ class LaunchOptions(TypedDict, total=False):
     otlp: str
     # Whether closing answers what is in flight. Without, the server is killed at once; unloading would take seconds.
     drain: bool
+    # Opens the control API; by default a new one for each server.
+    secret: str
 
 
 def launch(repository: Path, **options: Unpack[LaunchOptions]) -> Server:
@@ -152,6 +165,8 @@ def launch(repository: Path, **options: Unpack[LaunchOptions]) -> Server:
 
     Raises UsageError (a given port in use, no models), UnavailableError (no Triton here) or ToolError (it did not
     start; its log stays). The server ends when this process does.
+
+    A model whose files are damaged is left out and named in the log; IntegrityError if all of them are.
     """
     repository = repository.absolute()
     if not model_folders(repository):
@@ -159,12 +174,20 @@ def launch(repository: Path, **options: Unpack[LaunchOptions]) -> Server:
     triton = installation.find()
     sweep(repository)
     log_file = options.get("log_file") or new_log()
-    flags = _flags(repository, options)
+    everything = options.get("everything")
+    wanted = [model.name for model in models_in(repository) if everything or not model.on_demand]
+    refused = damaged(repository, wanted)
+    if wanted and set(wanted) == set(refused):
+        raise next(iter(refused.values()))
+    for name, error in refused.items():
+        log.error("Model %s is not served: %s", name, error)
+    flags = _flags(repository, [name for name in wanted if name not in refused], options)
     wanted_ports = {kind: cast(int | None, options.get(f"{kind}_port")) for kind in ports.Ports._fields}
     for _ in range(_PORT_ATTEMPTS):
         server = _start(triton, repository, ports.choose(**wanted_ports), log_file, flags, options)
         try:
             if _wait(server, options.get("deadline_s", DEADLINE_S)):
+                server.refused = {name: str(error) for name, error in refused.items()}
                 log.info("Triton serves %s on http %s, grpc %s", repository, server.http_url, server.grpc_url)
                 return server
         except BaseException:
@@ -174,10 +197,9 @@ def launch(repository: Path, **options: Unpack[LaunchOptions]) -> Server:
     raise server.failure(f"found no free ports in {_PORT_ATTEMPTS} attempts")
 
 
-def _flags(repository: Path, options: LaunchOptions) -> list[str]:
+def _flags(repository: Path, loaded: Sequence[str], options: LaunchOptions) -> list[str]:
     """Everything but the ports and folders of one start."""
-    everything, cache_bytes = options.get("everything"), options.get("response_cache_bytes")
-    loaded = [model.name for model in models_in(repository) if everything or not model.on_demand]
+    cache_bytes = options.get("response_cache_bytes")
     return [
         *server_flags(repository, loaded),
         *address_flags(ports.HOST, metrics_address=ports.HOST),
@@ -199,7 +221,9 @@ def _start(
         triton.place_backends(folder / "backends")
         pulses = folder / "pulses"
         pulses.mkdir()
-        process, lifeline = _spawn(triton, chosen, log_file, folder, flags, options.get("cpus"))
+        secret = options.get("secret") or secrets.token_hex(16)
+        hidden = _hidden(restricting_flags(secret))
+        process, lifeline = _spawn(triton, chosen, log_file, folder, flags, hidden, options.get("cpus"))
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -210,6 +234,7 @@ def _start(
         chosen=chosen,
         log_file=log_file,
         pulses=pulses,
+        secret=secret,
         drain=options.get("drain", True),
     )
 
@@ -220,6 +245,7 @@ def _spawn(
     log_file: Path,
     folder: Path,
     flags: Sequence[str],
+    hidden: Mapping[str, str],
     cpus: int | None,
 ) -> tuple[subprocess.Popen[bytes], int]:
     """The keeper with Triton under it, and a pipe's end: both processes end when it closes."""
@@ -231,15 +257,21 @@ def _spawn(
         f"--backend-directory={folder / 'backends'}",
         f"--cache-directory={triton.caches}",
         f"--backend-config=python,shm-region-prefix-name={shm_prefix}",
+        *(f"{keeper.HIDDEN}{name}" for name in hidden),
     ]
     watched, lifeline = os.pipe()
     # By its path and in isolated mode: the keeper starts fast and does not depend on this environment.
     allowed = ",".join(map(str, sorted(os.sched_getaffinity(0))[:cpus]))
     guard = [sys.executable, "-I", str(Path(keeper.__file__)), allowed]
     guard += [str(watched), str(EXIT_TIMEOUT_S + 5), shm_prefix]
-    environment = triton.environment() | {FOLDER: str(folder / "pulses")}
+    environment = {**triton.environment(), FOLDER: str(folder / "pulses"), **hidden}
     command = [*guard, str(folder), *command]
     return spawn(command, log_file=log_file, keeps=watched, other_end=lifeline, env=environment), lifeline
+
+
+def _hidden(arguments: Sequence[str]) -> dict[str, str]:
+    """Environment variables from which the keeper takes arguments: other users can read a command line."""
+    return {f"TRIMARAN_ARGUMENT_{number}": argument for number, argument in enumerate(arguments)}
 
 
 def _wait(server: Server, deadline_s: float) -> bool:

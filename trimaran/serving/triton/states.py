@@ -12,6 +12,8 @@ from pydantic import ValidationError as SchemaError
 
 from trimaran.core.spec import Frozen
 from trimaran.core.store import default_home, write_atomically
+from trimaran.serving.triton.control import Address
+from trimaran.serving.triton.ports import HOST
 
 
 class Running(Frozen):
@@ -29,10 +31,32 @@ class Running(Frozen):
     # How often a model was loaded again because it had stopped answering, and how often the server was restarted.
     reloads: int = 0
     restarts: int = 0
+    # Models that are not served because their files are damaged, with the reason.
+    refused: dict[str, str] = {}
 
     @property
     def path(self) -> Path:
         return _folder() / f"{self.pid}.json"
+
+    @property
+    def control(self) -> Address:
+        """Where the server is loaded and unloaded, with the secret that opens it."""
+        try:
+            return Address(HOST, self.http_port, self._secret_path.read_text(encoding="utf-8"))
+        except OSError:
+            return Address(HOST, self.http_port)
+
+    @property
+    def _secret_path(self) -> Path:
+        """Beside the state file, which is printed and copied: the secret is not."""
+        return self.path.with_suffix(".secret")
+
+    def keep_secret(self, secret: str) -> None:
+        write_atomically(self._secret_path, secret, mode=0o600)
+
+    def remove(self) -> None:
+        self.path.unlink(missing_ok=True)
+        self._secret_path.unlink(missing_ok=True)
 
     @property
     def alive(self) -> bool:
@@ -42,8 +66,9 @@ class Running(Frozen):
 class StateFile:
     """The state file of a server that this process supervises."""
 
-    def __init__(self, running: Running) -> None:
+    def __init__(self, running: Running, secret: str) -> None:
         self.running = running
+        running.keep_secret(secret)
         self._write()
 
     def count(self, counter: Literal["reloads", "restarts"]) -> None:
@@ -67,7 +92,7 @@ def running() -> tuple[Running, ...]:
         if state.alive:
             live.append(state)
         else:
-            path.unlink(missing_ok=True)
+            state.remove()
     return tuple(live)
 
 

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal
 
-from trimaran.core.errors import NotReady, ServerError
+from trimaran.core.errors import IntegrityError, NotReady, ServerError
 from trimaran.runtime.pulse import Sign
 from trimaran.serving.triton.processes import Stub
 from trimaran.serving.triton.watched_server import WatchedServer
@@ -191,7 +191,7 @@ class Watchdog:
             model.missing = True
             self._server.load(name)
             self._server.send_canary(name, timeout_s=_RELOAD_CANARY_TIMEOUT_S)
-        except ServerError as error:
+        except (ServerError, IntegrityError) as error:
             log.error("Model %s could not be loaded again and will be tried once more: %s", name, error)
             model.failures += 1
             return

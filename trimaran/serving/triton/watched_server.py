@@ -9,10 +9,11 @@ from trimaran.runtime.pulse import Sign, sign_of
 from trimaran.serving.triton import control, processes, readiness
 from trimaran.serving.triton.processes import Stub
 from trimaran.serving.triton.server import Server
+from trimaran.serving.triton.undamaged import require_loadable
 
 
 class WatchedServer(Protocol):
-    """Methods that ask Triton raise ServerError when it does not answer."""
+    """Methods that ask Triton raise ServerError when it does not answer; `load` IntegrityError for a damaged model."""
 
     models: tuple[str, ...]
 
@@ -54,7 +55,7 @@ class LiveServer:
     def __init__(self, server: Server) -> None:
         self.models = server.models
         self._server = server
-        self._address = (server.host, server.ports.http)
+        self._address = server.control
 
     def now_s(self) -> float:
         return time.monotonic()
@@ -90,4 +91,5 @@ class LiveServer:
         control.unload(self._address, model)
 
     def load(self, model: str) -> None:
+        require_loadable(self._server.repository, model)
         control.load(self._address, model)

@@ -1,0 +1,64 @@
+"""A call that takes many requests is answered by one version of the model, also while versions are promoted."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.serving.worlds import SLOW_CONFIG
+from trimaran.serving.client import Client
+from trimaran.serving.triton import control
+from trimaran.serving.triton.server import Server, launch
+
+pytestmark = [pytest.mark.usefixtures("triton"), pytest.mark.slow]
+# Answers every text with the number of its version.
+MODEL = """
+from pathlib import Path
+import numpy as np
+import triton_python_backend_utils as triton
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        version = np.array([[float(Path(__file__).parent.name)]], np.float32)
+        return [triton.InferenceResponse([triton.Tensor("EMBEDDING", version)]) for _ in requests]
+"""
+
+
+def serve_version(model: Path, version: int) -> None:
+    plain = SLOW_CONFIG.replace('"slow"', '"m"').replace("max_queue_size: 1", "max_queue_size: 1000")
+    (model / "config.pbtxt").write_text(f"{plain}\nversion_policy {{ specific {{ versions: {version} }} }}\n")
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    for version in (1, 2):
+        (tmp_path / "m" / str(version)).mkdir(parents=True)
+        (tmp_path / "m" / str(version) / "model.py").write_text(MODEL)
+    serve_version(tmp_path / "m", 1)
+    with launch(tmp_path, drain=False) as server:
+        yield server
+
+
+def test_no_large_answer_is_of_two_versions(server: Server) -> None:
+    answers: list[set[float]] = []
+    done = threading.Event()
+
+    def ask() -> None:
+        with Client(server.grpc_url) as client:
+            while not done.is_set():
+                answers.append(set(client.embed("m", ["text"] * 200).ravel().tolist()))
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    for version in (2, 1, 2, 1):
+        serve_version(server.repository / "m", version)
+        control.load(server.control, "m")
+        control.switched(server.control, "m", version)
+    done.set()
+    asking.join()
+    assert {1.0} in answers and {2.0} in answers
+    assert not [versions for versions in answers if len(versions) > 1]

@@ -1,0 +1,117 @@
+"""A version whose files are not as they were published is refused, and the other models are served."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.commands import trimaran
+from tests.homes import home_at
+from tests.serving.worlds import by_hand
+from tests.tiny import tiny_artifact
+from trimaran.core.config_pbtxt import read_config
+from trimaran.core.digests import list_digests, require_undamaged
+from trimaran.core.errors import IntegrityError
+from trimaran.core.store import Store
+from trimaran.model_repository.check import problems
+from trimaran.model_repository.layout import lay_out
+from trimaran.pipeline.artifact_lookup import find_artifact
+from trimaran.serving.client import Client
+from trimaran.serving.triton.server import launch
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """Two models, `good` and `bad`, of which nothing is damaged yet. Their weights share no copy."""
+    for name in ("good", "bad"):
+        lay_out(tiny_artifact(tmp_path / name), repository=tmp_path / "r", name=name, rows="padded", threads=1)
+    return tmp_path / "r"
+
+
+def flip(path: Path) -> None:
+    """A few bytes, every now and then, as a bad disk or cable does; through the hard link, into the store too."""
+    data = bytearray(path.read_bytes())
+    for index in range(len(data) // 2, len(data), 200):
+        data[index] ^= 255
+    path.write_bytes(data)
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "flipped weights": lambda version: flip(version / "model.onnx"),
+    "an edited stage": lambda version: (version / "model.py").write_text("raise SystemExit"),
+    "an edited neighbour": lambda version: (version / "tasks" / "embedding.py").write_text(""),
+    "edited settings": lambda version: (version / "serving.json").write_text("{}"),
+    "an edited configuration": lambda version: (version / "config.pbtxt").write_text(""),
+    "no manifest": lambda version: (version / "manifest.json").unlink(),
+    "no list": lambda version: (version / "digests.json").unlink(),
+    "a planted file": lambda version: (version / "numpy.py").write_text("print('mine')"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_every_damage_is_found_before_use_and_by_the_check(repository: Path, damage: str, tmp_path: Path) -> None:
+    version = repository / "bad" / "1"
+    with home_at(tmp_path / "home"):
+        require_undamaged(version, read_config(repository / "bad" / "config.pbtxt"))
+        DAMAGES[damage](version)
+        with pytest.raises(IntegrityError):
+            require_undamaged(version, read_config(repository / "bad" / "config.pbtxt"))
+        with pytest.raises(IntegrityError):
+            find_artifact("bad", store=Store(tmp_path / "store"), repository=repository)
+    assert any(problem.place.is_relative_to(version) for problem in problems(repository))
+    assert not any("good" in str(problem.place) for problem in problems(repository))
+
+
+def test_a_file_that_did_not_change_is_not_read_again(repository: Path, tmp_path: Path) -> None:
+    """By its inode, size and time; so a start of a large model does not wait for its digests."""
+    version, config = repository / "bad" / "1", read_config(repository / "bad" / "config.pbtxt")
+    weights = version / "model.onnx"
+    with home_at(tmp_path / "home"):
+        require_undamaged(version, config)
+        times = weights.stat().st_mtime_ns
+        flip(weights)
+        os.utime(weights, ns=(times, times))
+        require_undamaged(version, config)
+        os.utime(weights, ns=(times + 1, times + 1))
+        with pytest.raises(IntegrityError, match=r"model\.onnx differs"):
+            require_undamaged(version, config)
+    assert [problem.code for problem in problems(repository)] == ["digest-mismatch"] * 2, "the check reads everything"
+
+
+def test_a_list_that_was_written_anew_is_believed(repository: Path, tmp_path: Path) -> None:
+    """What the list does not protect from: somebody who may write to the repository."""
+    version = repository / "bad" / "1"
+    (version / "extra.py").touch()
+    list_digests(version, model="bad", version=1)
+    with home_at(tmp_path / "home"):
+        require_undamaged(version, read_config(repository / "bad" / "config.pbtxt"))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("triton")
+def test_the_damaged_model_is_left_out_and_the_others_are_served(repository: Path, tmp_path: Path) -> None:
+    flip(repository / "bad" / "1" / "model.onnx")
+    with home_at(tmp_path / "home"), launch(repository, drain=False) as server, Client(server.grpc_url) as client:
+        assert server.models == ("good",)
+        assert "model.onnx differs" in server.refused["bad"]
+        with pytest.raises(IntegrityError, match="damaged"):
+            server.load("bad")
+        # Nor is it loaded again once it is damaged, and what was loaded before answers on.
+        flip(repository / "good" / "1" / "tokenizer.json")
+        with pytest.raises(IntegrityError, match="damaged"):
+            server.load("good")
+        assert abs(client.embed("good", ["the cat"]) - by_hand(["the cat"])).max() < 1e-6
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("triton")
+def test_serving_nothing_but_damage_ends_with_exit_code_5(repository: Path, tmp_path: Path) -> None:
+    shutil.rmtree(repository / "good")
+    flip(repository / "bad" / "1" / "model.onnx")
+    for command in (("serve", repository, "--free-ports"), ("promote", "bad", 1, "-r", repository)):
+        done = trimaran(*command, home=tmp_path / "home")
+        assert (done.returncode, "model.onnx differs" in done.stderr) == (5, True), done.stderr

@@ -1,0 +1,54 @@
+"""The judging texts of a plan are those that the model's tokenizer can read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from trimaran.core.corpus import kinds_of, shipped_texts
+from trimaran.core.errors import UsageError
+from trimaran.pipeline.plan import shipped_for_model
+
+
+def model_that_reads(folder: Path, texts: Iterable[str]) -> Any:
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    words = dict.fromkeys(word for text in texts for word in text.split())
+    vocabulary = {word: index for index, word in enumerate(["[UNK]", *words])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return SimpleNamespace(directory=str(folder))
+
+
+def test_a_model_is_judged_on_what_its_tokenizer_reads(tmp_path: Path) -> None:
+    texts = shipped_texts("judging")
+    english = [text for text, kind in zip(texts, kinds_of(texts), strict=True) if kind in ("news", "fiction", "review")]
+    readable, note = shipped_for_model(model_that_reads(tmp_path, english), texts)
+    assert set(english) <= set(readable) < set(texts)
+    assert note == ""
+    assert "cyrillic" not in kinds_of(readable)
+
+
+def test_too_few_readable_texts_are_said_with_what_is_wanted(tmp_path: Path) -> None:
+    texts = shipped_texts("judging")
+    russian = [text for text, kind in zip(texts, kinds_of(texts), strict=True) if kind == "cyrillic"]
+    readable, note = shipped_for_model(model_that_reads(tmp_path, russian), texts)
+    assert len(readable) < 299
+    assert "none of the kinds" in note and "chinese" in note
+    assert "At least 299 are wanted; give texts in a language that the model reads: --judging" in note
+
+
+def test_a_model_that_reads_hardly_any_shipped_text_needs_own_texts(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"can read .* of 1668 shipped judging texts") as raised:
+        shipped_for_model(model_that_reads(tmp_path, ["0"]), shipped_texts("judging"))
+    assert "--judging" in str(raised.value.hint)
+
+
+def test_a_model_without_a_tokenizer_file_is_judged_on_all_texts(tmp_path: Path) -> None:
+    ref: Any = SimpleNamespace(directory=str(tmp_path))
+    assert shipped_for_model(ref, ("a", "б")) == (("a", "б"), "")

@@ -1,0 +1,37 @@
+"""The values that a user chooses from, each defined once.
+
+The command line reads them at every start, so this module imports nothing but `typing`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+# How true to eager PyTorch a candidate must stay.
+Level = Literal["exact", "strict", "balanced"]
+# What the fastest means.
+Objective = Literal["latency", "throughput"]
+TuneObjective = Literal["balanced", "latency", "throughput"]
+# Which rows may share a call of the engine.
+Rows = Literal["padded", "packed", "rounded", "equal-length", "alone"]
+Exporter = Literal["torchscript", "dynamo"]
+# How to talk to Triton.
+Protocol = Literal["grpc", "http"]
+# The metrics of labelled data.
+LabelMetric = Literal["spearman", "accuracy", "f1", "exact-match"]
+HardwareCompatible = Literal["NONE", "AMPERE_PLUS", "SAME_COMPUTE_CAPABILITY"]
+CiPlatform = Literal["github", "make"]
+# Of `trimaran encode`: what is read, what is written, and what does the work.
+InputKind = Literal["txt", "jsonl", "csv", "tsv", "parquet"]
+PartFormat = Literal["parquet", "npy", "faiss", "jsonl"]
+VectorDType = Literal["fp32", "fp16", "int8"]
+EngineName = Literal["local", "ray"]
+# Of `trimaran index`.
+IndexKind = Literal["flat", "ivf", "ivfpq", "hnsw"]
+ExportTarget = Literal["milvus", "elasticsearch"]
+
+# Seconds to search for the layers that must stay in float; a small encoder needs less.
+BUDGET_S = 90.0
+# The images that deploy/ builds: Triton with what the Python stages import, and the gateway.
+TRITON_IMAGE = "trimaran-triton"
+GATEWAY_IMAGE = "trimaran-gateway"

@@ -1,0 +1,1 @@
+"""Proven models in this process: `trimaran.load`, without Triton."""

@@ -1,0 +1,239 @@
+"""A model that makes one vector a text, with the methods of sentence-transformers' `SentenceTransformer`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from trimaran.core.backends import backend
+from trimaran.core.errors import UnavailableError, UsageError
+from trimaran.pipeline.local import similarities
+from trimaran.pipeline.local.model import WINDOW, LocalModel
+from trimaran.pipeline.local.opening import Source
+from trimaran.pipeline.local.similarities import Similarity
+from trimaran.runtime.text import Text, prompted
+from trimaran.serving.client import given
+
+Vectors = npt.NDArray[np.float32]
+Precision = Literal["float32", "int8", "uint8", "binary", "ubinary"]
+
+# The prompts that sentence-transformers takes for documents, the first that a model has.
+_DOCUMENT_PROMPTS = ("document", "passage", "corpus")
+
+
+class EvaluationLog:
+    """Keeps what evaluators of sentence-transformers report, where a trained model has its model card."""
+
+    def __init__(self) -> None:
+        self.metrics: dict[str, Mapping[str, float]] = {}
+
+    def set_evaluation_metrics(self, evaluator: Any, metrics: Mapping[str, float], *when: Any) -> None:
+        self.metrics[getattr(evaluator, "name", "") or type(evaluator).__name__] = dict(metrics)
+
+
+class EmbeddingModel(LocalModel):
+    """A drop-in for `SentenceTransformer` wherever texts are encoded.
+
+    Example:
+        >>> model = trimaran.load("minilm")
+        >>> vectors = model.encode(["one text", "another"])
+        >>> model.similarity(vectors, vectors)
+        tensor([[1.0000, 0.5512],
+                [0.5512, 1.0000]])
+    """
+
+    def __init__(self, source: Source, *, threads: int | None = None) -> None:
+        super().__init__(source, threads=threads)
+        # The first numbers of a vector that `encode` keeps; None keeps all.
+        self.truncate_dim: int | None = None
+        self._similarity: Similarity = "cosine"
+        self.model_card_data = EvaluationLog()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "truncate_dim": self.truncate_dim, "similarity": self._similarity}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self.truncate_dim, self._similarity = state["truncate_dim"], state["similarity"]
+
+    def encode(
+        self,
+        inputs: str | Iterable[Text],
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        batch_size: int = 32,
+        show_progress_bar: bool | None = None,
+        output_value: str | None = "sentence_embedding",
+        precision: Precision | None = "float32",
+        convert_to_numpy: bool = True,
+        convert_to_tensor: bool = False,
+        device: Any = None,
+        normalize_embeddings: bool = False,
+        truncate_dim: int | None = None,
+        *,
+        show_progress: bool | None = None,
+    ) -> Any:
+        """One vector a text: `[texts, width]` of float32, and one vector for a single string.
+
+        `prompt_name` names a prompt of the model. `prompt` does too, and other words are put before each text as they
+        are. `batch_size` changes nothing: rows share calls as it was proven. Texts beyond `max_seq_length` are cut and
+        counted in `truncated`.
+
+        Example:
+            >>> model.encode(["one text", "another"], prompt="query", show_progress=True).shape
+            (2, 384)
+        """
+        self._require_device(device)
+        given.count("batch_size", batch_size)
+        if output_value != "sentence_embedding":
+            raise UsageError(
+                f"This model gives sentence embeddings, not {output_value}.",
+                hint="For vectors of tokens, deploy it with --task feature-extraction.",
+            )
+        rows, alone = given.texts_or_pairs(list(inputs) if isinstance(inputs, tuple) else inputs)
+        vectors = self._vectors(rows, prompt_name, prompt, bool(show_progress or show_progress_bar))
+        vectors = _finished(vectors, truncate_dim or self.truncate_dim, normalize_embeddings)
+        result: Any = _quantized(vectors, precision)
+        if convert_to_tensor or not convert_to_numpy:
+            import torch
+
+            result = torch.from_numpy(result) if len(result) else torch.tensor([])
+            result = result if convert_to_tensor else list(result)
+        return result[0] if alone else result
+
+    def encode_query(self, inputs: str | Iterable[Text], **options: Any) -> Any:
+        """`encode` with the model's `query` prompt, where it has one.
+
+        Example:
+            >>> model.encode_query("What floats?").shape
+            (384,)
+        """
+        return self.encode(inputs, **self._with_prompt(("query",), options))
+
+    def encode_document(self, inputs: str | Iterable[Text], **options: Any) -> Any:
+        """`encode` with the model's `document`, `passage` or `corpus` prompt, where it has one.
+
+        Example:
+            >>> model.encode_document(["A boat floats."]).shape
+            (1, 384)
+        """
+        return self.encode(inputs, **self._with_prompt(_DOCUMENT_PROMPTS, options))
+
+    def get_embedding_dimension(self) -> int:
+        """Numbers of one vector."""
+        width = next(spec for spec in self.manifest.signature.outputs if spec.name == "embedding").dims[-1]
+        return min(int(width), self.truncate_dim or int(width))
+
+    get_sentence_embedding_dimension = get_embedding_dimension
+
+    def get_max_seq_length(self) -> int:
+        return self.max_seq_length
+
+    @property
+    def default_prompt_name(self) -> str | None:
+        return self.manifest.tokenizer.default_prompt or None
+
+    @property
+    def device(self) -> Any:
+        """As torch names it."""
+        import torch
+
+        return torch.device("cuda" if backend(self.manifest.backend).needs_driver else "cpu")
+
+    @property
+    def similarity_fn_name(self) -> Similarity:
+        return self._similarity
+
+    @similarity_fn_name.setter
+    def similarity_fn_name(self, name: Any) -> None:
+        self._similarity = similarities.named(str(getattr(name, "value", name) or "cosine"))
+
+    @property
+    def similarity(self) -> Callable[[Any, Any], Any]:
+        """`similarity(first, second)`: every vector of the first with every one of the second, as a torch tensor.
+
+        Example:
+            >>> model.similarity(model.encode(["a", "b"]), model.encode(["c"])).shape
+            torch.Size([2, 1])
+        """
+        return similarities.ALL_PAIRS[self._similarity]
+
+    @property
+    def similarity_pairwise(self) -> Callable[[Any, Any], Any]:
+        """`similarity_pairwise(first, second)`: each vector of the first with its neighbour of the second.
+
+        Example:
+            >>> model.similarity_pairwise(model.encode(["a", "b"]), model.encode(["c", "d"])).shape
+            torch.Size([2])
+        """
+        return similarities.PAIRWISE[self._similarity]
+
+    @contextlib.contextmanager
+    def truncate_embeddings(self, truncate_dim: int | None) -> Iterator[None]:
+        """Within it, `encode` keeps the first numbers of each vector (Matryoshka)."""
+        before, self.truncate_dim = self.truncate_dim, truncate_dim
+        try:
+            yield
+        finally:
+            self.truncate_dim = before
+
+    def _vectors(self, rows: list[Text], prompt_name: str | None, prompt: str | None, show: bool) -> Vectors:
+        name, words = prompt_name, ""
+        if prompt is not None:
+            known = prompt in self.prompts
+            name, words = (prompt, "") if known else ("", prompt)
+        texts = [prompted(row, words) for row in rows] if words else rows
+        windows = range(0, len(texts), WINDOW)
+        answers: list[Any] = []
+        with _progress(len(texts), show) as advance:
+            for begin in windows:
+                answers += self._answers(texts[begin : begin + WINDOW], prompt=name)
+                advance(len(texts[begin : begin + WINDOW]))
+        return np.stack(answers).astype(np.float32, copy=False) if answers else np.zeros(0, np.float32)
+
+    def _with_prompt(self, names: tuple[str, ...], options: dict[str, Any]) -> dict[str, Any]:
+        if options.get("prompt_name") is not None or options.get("prompt") is not None:
+            return options
+        return {**options, "prompt_name": next((name for name in names if name in self.prompts), None)}
+
+    def _require_device(self, device: Any) -> None:
+        if device is None or str(device).partition(":")[0] == self.device.type:
+            return
+        raise UsageError(
+            f"{self.name} runs on the {self.device.type} ({self.manifest.backend}), not on {device}.",
+            hint="Leave out device, or deploy the model for that device.",
+        )
+
+
+def _finished(vectors: Vectors, width: int | None, unit: bool) -> Vectors:
+    if not vectors.size:
+        return vectors
+    vectors = vectors[:, :width]
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12) if unit else vectors
+
+
+def _quantized(vectors: Vectors, precision: Precision | None) -> Any:
+    if precision in (None, "float32") or not vectors.size:
+        return vectors
+    try:
+        from sentence_transformers.util import quantize_embeddings
+    except ImportError as error:
+        raise UnavailableError(
+            f"precision={precision!r} needs sentence-transformers.", hint="pip install sentence-transformers"
+        ) from error
+    return quantize_embeddings(vectors, precision=precision)
+
+
+@contextlib.contextmanager
+def _progress(total: int, show: bool) -> Iterator[Callable[[int], Any]]:
+    if not show:
+        yield lambda count: None
+        return
+    from tqdm.auto import tqdm
+
+    with tqdm(total=total, unit="text", desc="Texts") as bar:
+        yield bar.update

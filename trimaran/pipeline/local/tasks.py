@@ -1,0 +1,235 @@
+"""Models by task. Their results have the shapes of transformers' pipelines and of sentence-transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from trimaran.core.errors import UsageError
+from trimaran.pipeline.local.embedding import EmbeddingModel
+from trimaran.pipeline.local.model import LocalModel
+from trimaran.serving.client import given
+from trimaran.serving.client.given import TextOrTexts
+
+Scored = dict[str, Any]
+
+
+class ClassificationModel(LocalModel):
+    def classify(self, texts: TextOrTexts | Mapping[str, str], *, top_k: int | None = 1) -> Any:
+        """Labels with their scores, best first, as transformers' text-classification pipeline gives them.
+
+        A list gets one `{"label", "score"}` a text. Where `top_k` is not 1, it gets a list of them a text, all labels
+        for None. One text gets a list of labels in either case.
+
+        Example:
+            >>> model.classify(["A fine day.", "What a mess."])
+            [{'label': 'positive', 'score': 0.98}, {'label': 'negative', 'score': 0.95}]
+        """
+        if isinstance(texts, Mapping):
+            texts = [(texts["text"], texts.get("text_pair", ""))]
+            return self.classify(texts, top_k=top_k)[0]
+        rows, alone = given.texts_or_pairs(texts)
+        answers = self._answers(rows, top_k=top_k)
+        if alone:
+            return answers[0]
+        return [answer[0] for answer in answers] if top_k == 1 else answers
+
+
+class ZeroShotModel(LocalModel):
+    def classify(
+        self,
+        texts: TextOrTexts,
+        candidate_labels: str | Iterable[str],
+        *,
+        hypothesis_template: str = "This example is {}.",
+        multi_label: bool = False,
+    ) -> Any:
+        """`{"sequence", "labels", "scores"}` a text, best label first, as the zero-shot pipeline of transformers.
+
+        Example:
+            >>> model.classify("A fine day at sea.", ["weather", "money"])["labels"]
+            ['weather', 'money']
+        """
+        rows, alone = given.single_texts(texts)
+        if isinstance(candidate_labels, str):
+            candidate_labels = [label.strip() for label in candidate_labels.split(",") if label.strip()]
+        labels = given.strings("candidate_labels", candidate_labels)
+        answers = self._answers(rows, labels=labels, template=hypothesis_template, multi_label=multi_label)
+        answers = [{"sequence": text, **answer} for text, answer in zip(rows, answers, strict=True)]
+        return answers[0] if alone else answers
+
+
+class EntityModel(LocalModel):
+    def entities(
+        self,
+        texts: TextOrTexts,
+        *,
+        aggregation_strategy: str = "simple",
+        ignore_labels: Sequence[str] = ("O",),
+        stride: int | None = None,
+    ) -> Any:
+        """Entities with character offsets, as transformers' token-classification pipeline gives them.
+
+        With `stride`, a text longer than the model reads is read whole, in pieces that overlap by so many tokens.
+
+        Example:
+            >>> model.entities("Ada lived in London.")
+            [{'entity_group': 'PER', 'score': 0.99, 'word': 'Ada', 'start': 0, 'end': 3}, ...]
+        """
+        rows, alone = given.single_texts(texts)
+        answers = self._answers(rows, aggregation=aggregation_strategy, ignore=list(ignore_labels), stride=stride)
+        return answers[0] if alone else answers
+
+
+class AnswerModel(LocalModel):
+    def answer(
+        self,
+        question: str | Sequence[str],
+        context: str | Sequence[str],
+        *,
+        top_k: int = 1,
+        max_answer_len: int = 15,
+        doc_stride: int = 128,
+        handle_impossible_answer: bool = False,
+    ) -> Any:
+        """The best span of the context, as transformers' question-answering pipeline gives it.
+
+        One question gets one `{"score", "start", "end", "answer"}`, or a list of them where `top_k` is above 1. Lists
+        of questions and contexts get a list. One context may serve all questions.
+
+        Example:
+            >>> model.answer("Where did Ada live?", "Ada lived in London.")["answer"]
+            'London'
+        """
+        questions, alone = given.single_texts(question)
+        contexts = [context] * len(questions) if isinstance(context, str) else given.single_texts(context).rows
+        if len(questions) != len(contexts):
+            raise UsageError(
+                f"Wanted one context a question, found {len(questions)} questions and {len(contexts)} contexts."
+            )
+        answers = self._answers(
+            list(zip(questions, contexts, strict=True)),
+            top_k=given.count("top_k", top_k),
+            longest=given.count("max_answer_len", max_answer_len),
+            stride=given.count("doc_stride", doc_stride),
+            no_answer=handle_impossible_answer,
+        )
+        if top_k == 1:
+            answers = [spans[0] for spans in answers]
+        return answers[0] if alone else answers
+
+
+class MaskModel(LocalModel):
+    def fill(self, texts: TextOrTexts, *, top_k: int = 5) -> Any:
+        """The most probable tokens for the mask, as transformers' fill-mask pipeline gives them.
+
+        A text with one mask gets a list of `{"score", "token", "token_str", "sequence"}`, one with several masks a list
+        of such lists.
+
+        Example:
+            >>> model.fill("The boat has three [MASK].")[0]["token_str"]
+            'hulls'
+        """
+        rows, alone = given.single_texts(texts)
+        answers = self._answers(rows, top_k=given.count("top_k", top_k))
+        answers = [masks[0] if len(masks) == 1 else masks for masks in answers]
+        return answers[0] if alone else answers
+
+
+class RerankModel(LocalModel):
+    def rerank(
+        self, query: str, documents: Iterable[str], *, top_k: int | None = None, return_documents: bool = False
+    ) -> list[Scored]:
+        """Documents by how well each fits the query, as `CrossEncoder.rank` of sentence-transformers gives them.
+
+        Example:
+            >>> model.rerank("What floats?", ["A stone sinks.", "A boat floats."], top_k=1)
+            [{'corpus_id': 1, 'score': 0.97}]
+        """
+        texts = given.strings("documents", documents)
+        if not texts:
+            return []
+        (ranked,) = self._answers([(given.string("query", query), texts)], top_k=top_k)
+        results = [{"corpus_id": row["index"], "score": row["score"]} for row in ranked]
+        return [{**row, "text": texts[row["corpus_id"]]} for row in results] if return_documents else results
+
+    rank = rerank
+
+    def predict(self, sentences: Sequence[Sequence[str]]) -> npt.NDArray[np.float32]:
+        """The score of each (query, document) pair, as `CrossEncoder.predict` gives it.
+
+        Example:
+            >>> model.predict([("What floats?", "A boat floats.")])
+            array([0.97], dtype=float32)
+        """
+        pairs = given.questions(list(sentences)).rows
+        answers = self._answers([(query, [document]) for query, document in pairs])
+        return np.asarray([scores[0]["score"] for scores in answers], np.float32)
+
+
+class SparseModel(LocalModel):
+    def sparse(self, texts: TextOrTexts, *, prompt_name: str | None = None, top_k: int | None = None) -> Any:
+        """The tokens that a text weighs, heaviest first, as `SparseEncoder.decode` of sentence-transformers gives them.
+
+        Example:
+            >>> model.sparse("A boat floats.", top_k=2)
+            [('boat', 2.1), ('float', 1.7)]
+        """
+        rows, alone = given.single_texts(texts)
+        answers = self._answers(rows, prompt=prompt_name, top_k=top_k)
+        pairs = [[(entry["token_str"], entry["weight"]) for entry in answer] for answer in answers]
+        return pairs[0] if alone else pairs
+
+
+class FeatureModel(LocalModel):
+    def features(self, texts: TextOrTexts) -> Any:
+        """One vector a token, `[tokens, width]` a text, as transformers' feature-extraction pipeline computes them.
+
+        Example:
+            >>> model.features("A boat floats.").shape
+            (6, 384)
+        """
+        rows, alone = given.texts_or_pairs(texts)
+        vectors = [answer["token_embeddings"] for answer in self._answers(rows)]
+        return vectors[0] if alone else vectors
+
+
+class ChoiceModel(LocalModel):
+    def choose(self, text: str, choices: Iterable[str]) -> list[Scored]:
+        """The choices by probability, best first: `{"index", "score"}` each.
+
+        Example:
+            >>> model.choose("It began to rain, so", ["she opened her umbrella.", "the stone sang."])[0]["index"]
+            0
+        """
+        (ranked,) = self._answers([(given.string("text", text), given.strings("choices", choices))])
+        return list(ranked)
+
+
+class NextSentenceModel(LocalModel):
+    def follows(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
+        """The probability of each pair that its second text follows the first.
+
+        Example:
+            >>> model.follows([("It began to rain.", "She opened her umbrella.")])
+            [0.99]
+        """
+        return self._answers(given.questions(list(pairs)).rows)
+
+
+MODELS: dict[str, type[LocalModel]] = {
+    "embedding": EmbeddingModel,
+    "text-classification": ClassificationModel,
+    "zero-shot-classification": ZeroShotModel,
+    "token-classification": EntityModel,
+    "question-answering": AnswerModel,
+    "fill-mask": MaskModel,
+    "rerank": RerankModel,
+    "sparse-embedding": SparseModel,
+    "feature-extraction": FeatureModel,
+    "multiple-choice": ChoiceModel,
+    "next-sentence": NextSentenceModel,
+}

@@ -1,0 +1,26 @@
+"""What the owner of a cluster decides about a served model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trimaran.core.choices import GATEWAY_IMAGE, TRITON_IMAGE
+
+
+@dataclass(frozen=True)
+class KubernetesOptions:
+    """What the owner of the cluster decides."""
+
+    namespace: str = "default"
+    # The volume claim that holds the repository.
+    claim: str = "models"
+    image: str = TRITON_IMAGE
+    gateway_image: str = GATEWAY_IMAGE
+    replicas: int = 2
+    most_replicas: int = 8
+    # How many requests may wait in one Triton before a pod is added.
+    pending: int = 8
+    # The only namespace that may call; empty allows all.
+    callers: str = ""
+    # The namespace that reads metrics.
+    monitoring: str = "monitoring"
