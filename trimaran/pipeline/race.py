@@ -13,8 +13,8 @@ import psutil
 import trimaran
 from trimaran.benchmarks.measure.baselines import Baseline, baseline_entries, environment_for, runs_as
 from trimaran.benchmarks.measure.quiet import busy_words, noticed, wait_until_quiet
+from trimaran.benchmarks.measure.runner import DELAY_LIMIT, Effort, Measured, RaceEntry, measure
 from trimaran.benchmarks.measure.runner import ContenderOutcome as Timing
-from trimaran.benchmarks.measure.runner import Effort, Measured, RaceEntry, measure
 from trimaran.benchmarks.report.choice import (
     baseline_row,
     choose,
@@ -41,8 +41,6 @@ from trimaran.pipeline.outcomes import CandidateOutcome, Failed, Judged, Proven,
 from trimaran.pipeline.plan import DeployPlan, DeployRun
 from trimaran.pipeline.proving import assess_recipe
 
-# A turn is void if its threads waited for a CPU for more than this share of it. Undisturbed ones stay below 1 %.
-DELAY_LIMIT = 0.05
 # `--wait-quiet` tries again for this long.
 WAIT_QUIET_S = 1800.0
 # All contenders are open at once. When memory is short, rejected candidates are not measured.
