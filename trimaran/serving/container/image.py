@@ -100,7 +100,8 @@ def docker_command(
     return [
         *("docker", "run", "--rm", "--init", "--name", f"trimaran-{ports['http']}"),
         *(("--gpus", "all") if gpu else ()),
-        *("--user", f"{os.getuid()}:{os.getgid()}"),
+        *("--user", f"{os.getuid()}:{os.getgid()}" if os.getuid() else "1000:1000"),
+        *("--cpus", str(min(sum(model.threads for model in models), os.cpu_count() or 1))),
         *("--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--read-only"),
         *("--tmpfs", "/tmp", "--shm-size", "1g"),  # noqa: S108  (inside the container)
         *("--stop-timeout", str(EXIT_TIMEOUT_S + 5)),

@@ -93,7 +93,8 @@ def _triton(model: ServedModel, options: KubernetesOptions) -> Object:
     memory = f"{max(1, -(-(3 * model.size_bytes + (512 << 20)) // (1 << 30)))}Gi"
     resources: Object = {
         "requests": {"cpu": str(model.threads), "memory": memory},
-        "limits": {"memory": memory},
+        # One CPU more for Triton's own threads and the tokenizer of the next batch.
+        "limits": {"cpu": str(model.threads + 1), "memory": memory},
     }
     if model.gpu:
         resources["limits"]["nvidia.com/gpu"] = "1"
@@ -131,7 +132,7 @@ def _gateway(options: KubernetesOptions) -> Object:
             f"--keys={_KEYS_FOLDER}/keys.json",
         ],
         "ports": [{"name": "gateway", "containerPort": GATEWAY_PORT}],
-        "resources": {"requests": {"cpu": "250m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}},
+        "resources": {"requests": {"cpu": "250m", "memory": "256Mi"}, "limits": {"cpu": "2", "memory": "1Gi"}},
         "securityContext": _locked_down(),
         "volumeMounts": [
             {"name": "models", "mountPath": MODELS_FOLDER, "readOnly": True},
