@@ -72,8 +72,10 @@ def test_served_vectors_are_those_of_sentence_transformers(
     assert distances.max() <= chosen["quality"]["worst_cosine_distance"] + 1e-6
 
 
-def test_a_second_run_reuses_the_store_and_adds_a_version(minilm: World) -> None:
-    again = trimaran(*MINILM_DEPLOY, "--json", home=minilm.home, cwd=minilm.folder)
+def test_the_same_run_changes_nothing_and_another_reuses_the_store_and_adds_a_version(minilm: World) -> None:
+    same = trimaran_json(*MINILM_DEPLOY, home=minilm.home, cwd=minilm.folder)
+    assert same == {**minilm.said, "unchanged": True}
+    again = trimaran(*MINILM_DEPLOY, "--report", "reports/again", "--json", home=minilm.home, cwd=minilm.folder)
     assert again.returncode == 0, again.stderr
     said = json.loads(again.stdout)
     assert said["version"] == 2
@@ -104,8 +106,12 @@ def test_every_stage_works_by_itself(minilm: World) -> None:
     assert [name.rsplit("-", 1)[0] for name in shown["lineage"]] == [
         "onnxruntime-int8-dynamic", "fused", "export", "reference",
     ]  # fmt: skip
-    laid = trimaran_json("repository", "lay-out", made, "-o", folder / "other", "--name", "quick", home=home)
+    other = folder / "other"
+    refused = trimaran("repository", "lay-out", made, "-o", other, "--name", "quick", home=home)
+    assert refused.returncode == 4 and "never judged" in refused.stderr and "--unproven" in refused.stderr
+    laid = trimaran_json("repository", "lay-out", made, "-o", other, "--name", "quick", "--unproven", home=home)
     assert laid["version"] == 1
+    assert trimaran_json("repository", "check", other, home=home)["unproven"] == ["quick version 1"]
 
 
 def test_the_fused_graph_has_its_receipt(minilm: World) -> None:

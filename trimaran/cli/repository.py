@@ -37,25 +37,34 @@ def lay_out_command(
         bool | None,
         typer.Option("--separate/--together", help="The engine as a model of its own; by default so on a GPU only."),
     ] = None,
+    unproven: Annotated[
+        bool, typer.Option("--unproven", help="Publish without a proof, and mark it in the configuration.")
+    ] = False,
     threads: ThreadsOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Add an artifact to a repository as the next version of a model.
 
+    The store must remember a judgement of the artifact that kept its gates, as `trimaran deploy` makes it. Without one,
+    `--unproven` publishes it with a mark, which `check`, `list`, `serve` and the gateway show.
+
     Example: `trimaran repository lay-out openvino-fp32-41d0 --name minilm`
     """
     from trimaran.core.environment import usable_cores
-    from trimaran.model_repository.layout import lay_out
+    from trimaran.pipeline.publish import publish_by_hand
 
-    chosen = open_store(store).open(artifact)
-    deployment = lay_out(
+    artifacts = open_store(store)
+    chosen = artifacts.open(artifact)
+    deployment = publish_by_hand(
         chosen,
+        artifacts,
         repository=output,
         name=name or chosen.name,
         rows=rows,
         threads=threads or usable_cores(),
         separate=separate,
+        unproven=unproven,
     )
     if as_json:
         emit(deployment.model_dump(mode="json"))
@@ -114,15 +123,19 @@ def check_command(repository: RepositoryArgument = REPOSITORY, as_json: JsonOpti
     """
     from trimaran.model_repository.check import problems, require_sound
     from trimaran.model_repository.check_prepared import prepared_states
+    from trimaran.model_repository.versions import unproven_served
 
     found = problems(repository)
     states = () if found else prepared_states(repository)
     if as_json:
         listed = [problem.model_dump(mode="json") for problem in found]
         prepared = [state.model_dump(mode="json") for state in states]
-        emit({"repository": str(repository), "problems": listed, "prepared": prepared})
+        unproven = [] if found else list(unproven_served(repository))
+        emit({"repository": str(repository), "problems": listed, "prepared": prepared, "unproven": unproven})
     require_sound(repository)
     if not as_json:
         typer.echo(f"{repository}: no problem found.")
         for state in states:
             typer.echo(str(state))
+        for model in unproven_served(repository):
+            typer.echo(f"{model} is unproven.")

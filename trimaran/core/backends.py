@@ -14,7 +14,7 @@ import numpy.typing as npt
 from trimaran.core.artifact import Artifact
 from trimaran.core.engine_identity import refuse_foreign
 from trimaran.core.environment import driver_present, version_of
-from trimaran.core.errors import UnavailableError, UsageError
+from trimaran.core.errors import UnavailableError, UsageError, install_hint
 from trimaran.core.spec import Signature
 from trimaran.runtime import onnxruntime_engine, onnxruntime_gpu_engine, openvino_engine, tensorrt_engine
 
@@ -85,7 +85,7 @@ class Backend:
         )
         if not missing and self.needs_driver:
             return "Run it on a machine with an NVIDIA GPU and its driver."
-        return f"pip install 'trimaran[{self.extra}]' -c constraints.txt" if self.extra else "pip install trimaran"
+        return install_hint(self.extra) if self.extra else "pip install trimaran"
 
 
 def _torch_engine(path: str, *, threads: int, options: Mapping[str, Any] | None = None) -> Engine:

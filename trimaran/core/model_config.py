@@ -19,6 +19,8 @@ DataType = Literal[
 InstanceKind = Literal["KIND_AUTO", "KIND_GPU", "KIND_CPU", "KIND_MODEL"]
 ENSEMBLE = "ensemble"
 # The value of the parameter `load` that keeps a model out of memory until somebody asks for it.
+# The parameter that marks a model which was laid out without a proof, and its value.
+PROOF, UNPROVEN = "proof", "unproven"
 ON_DEMAND = "on demand"
 
 
@@ -148,6 +150,11 @@ class ModelConfig(_ConfigPart):
     def task(self) -> str:
         """Empty for a model that is not called with text."""
         return self.parameters.get("task", "")
+
+    @property
+    def unproven(self) -> bool:
+        """Whether it was laid out without a proof. Configurations that were written before do not say it."""
+        return self.parameters.get(PROOF) == UNPROVEN
 
     @property
     def on_demand(self) -> bool:

@@ -53,8 +53,15 @@ class Persisted(Frozen):
                     hint="Use the version of trimaran that wrote it, or a newer one.",
                 ) from error
             raise IntegrityError(
-                f"{origin} is not a readable {cls.what}: {first_line(error)}", hint=cls.remedy, path=str(origin)
+                f"{origin} is not a readable {cls.what}: {_reason(error)}", hint=cls.remedy, path=str(origin)
             ) from error
+
+
+def _reason(error: SchemaError) -> str:
+    """Pydantic's heading with the first thing that it found."""
+    first = error.errors(include_url=False)[0]
+    place = ".".join(map(str, first["loc"]))
+    return f"{first_line(error)} ({place}: {first['msg']})." if place else first_line(error)
 
 
 def _schema_of(text: bytes | str) -> object:

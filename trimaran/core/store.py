@@ -80,6 +80,15 @@ class Store:
             write_atomically(path, fact.model_dump_json(by_alias=True) + "\n")
         return fact, False
 
+    def remembered(self, step: str, kind: type[Fact]) -> list[Fact]:
+        """All results of a step that are remembered, the latest first, without those that can no longer be read."""
+        paths = (self.root / "records").glob(f"{step}-*.json")
+        facts = []
+        for path in sorted(paths, key=lambda path: path.stat().st_mtime, reverse=True):
+            with contextlib.suppress(SchemaError):
+                facts.append(kind.model_validate_json(path.read_text(encoding="utf-8")))
+        return facts
+
     def open(self, reference: str) -> Artifact:
         """An artifact by its folder, its name in the store, or the beginning of its recipe's digest."""
         if Path(reference).is_dir():

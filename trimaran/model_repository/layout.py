@@ -6,7 +6,7 @@ import contextlib
 import re
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import trimaran.runtime
@@ -15,7 +15,7 @@ from trimaran.core.choices import Rows
 from trimaran.core.config_pbtxt import CONFIG_FILE, read_config, write_config
 from trimaran.core.digests import DIGESTS_FILE, LISTED, list_digests
 from trimaran.core.errors import RepositoryError, UnavailableError, UsageError
-from trimaran.core.model_config import ModelConfig, TensorConfig
+from trimaran.core.model_config import PROOF, UNPROVEN, ModelConfig, TensorConfig
 from trimaran.core.repository import versions_of
 from trimaran.core.serving_json import Serving, write_serving
 from trimaran.core.spec import Frozen
@@ -25,6 +25,7 @@ from trimaran.model_repository.stages import (
     DEFAULT_FILE,
     ENGINE_FILES,
     TEXT_FILES,
+    TOKENIZER_FILES,
     engine_model,
     ensemble,
     finished_in_graph,
@@ -65,11 +66,13 @@ def lay_out(
     golden: Golden | None = None,
     separate: bool | None = None,
     beside: Path | None = None,
+    unproven: bool = False,
 ) -> Deployment:
     """Adds the artifact as the next version of `name`, with the plain tensor model beside it.
 
     `separate` makes the engine a model of its own that `name` calls, instead of a part of `name`'s process. By default
     only engines that a C++ backend runs on a GPU are separate. The files of `beside` go into the version, too.
+    `unproven` marks the version in its configuration.
 
     Raises RepositoryError when callers of the present versions could not call this one.
     """
@@ -80,6 +83,8 @@ def lay_out(
         )
     verify_files(artifact)
     parts = _parts(artifact, name, rows=rows, threads=threads, separate=separate)
+    if unproven:
+        parts = [replace(part, config=_marked(part.config)) for part in parts]
     repository = repository.absolute()
     # One layout at a time, so that two never take the same version number.
     with _writable(repository), locked(repository):
@@ -123,7 +128,7 @@ def _parts(artifact: Artifact, name: str, *, rows: Rows, threads: int, separate:
         tokenizer = tokenizer_stage(name, artifact)
         return [
             engine,
-            _Part(tokenizer, serving, stage=TOKENIZER_STAGE, imports=("text.py",), tokenizer=True),
+            _Part(tokenizer, serving, stage=TOKENIZER_STAGE, imports=TOKENIZER_FILES, tokenizer=True),
             _Part(ensemble(name, artifact), serving),
         ]
     if apart:
@@ -139,6 +144,10 @@ def _parts(artifact: Artifact, name: str, *, rows: Rows, threads: int, separate:
             tokenizer=True,
         ),
     ]
+
+
+def _marked(config: ModelConfig) -> ModelConfig:
+    return config.model_copy(update={"parameters": {**config.parameters, PROOF: UNPROVEN}})
 
 
 def stage_imports(serving: Serving) -> tuple[str, ...]:

@@ -43,11 +43,24 @@ class ModelVersions(Frozen):
     pinned: bool
     # What was served before the latest promotion.
     previous: int | None
+    # Versions that were laid out without a proof.
+    unproven: tuple[int, ...] = ()
 
 
 def list_models(repository: Path) -> tuple[ModelVersions, ...]:
     """Raises RepositoryError for a configuration that cannot be read."""
     return tuple(map(_versions_of_model, model_folders(repository)))
+
+
+def unproven_served(repository: Path) -> tuple[str, ...]:
+    """The models of which an unproven version is served, each with its version, such as `m version 2`."""
+    return tuple(
+        f"{model.name} version {version}"
+        for model in list_models(repository)
+        if model.task
+        for version in model.served
+        if version in model.unproven
+    )
 
 
 def model_versions(repository: Path, name: str) -> ModelVersions:
@@ -152,7 +165,13 @@ def _versions_of_model(model: Path) -> ModelVersions:
         served=config.serves(versions),
         pinned=bool(config.served_versions),
         previous=promotions[-2].version if len(promotions) > 1 else None,
+        unproven=tuple(version for version in versions if _is_unproven(model / str(version) / CONFIG_FILE)),
     )
+
+
+def _is_unproven(published: Path) -> bool:
+    """By the configuration that a version was published with. One that came from elsewhere has none."""
+    return published.is_file() and read_config(published).unproven
 
 
 def _with_stages(repository: Path, name: str, version: int) -> list[Path]:

@@ -51,6 +51,9 @@ WAIT_QUIET_S = 1800.0
 # All contenders are open at once. When memory is short, rejected candidates are not measured.
 _SHARE_OF_MEMORY = 0.6
 
+# The race of `deploy --quick`: enough to tell candidates apart that differ by much.
+QUICK = Effort(rounds=3, minimum_rounds=2, minimum_time_s=0.05, warmup_time_s=0.02, budget_s=6.0)
+
 
 def judge_baselines(
     run: DeployRun, reference: Artifact, rows: Sequence[Baseline], answers: Mapping[str, Array]

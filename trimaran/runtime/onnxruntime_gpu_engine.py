@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,6 +29,8 @@ class CudaEngine:
     def __init__(
         self, path: str, *, threads: int, options: Mapping[str, Any] | None = None, onnxruntime: Any = None
     ) -> None:
+        # It reports its use to its maker otherwise, and writes into the home folder.
+        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
         onnxruntime = onnxruntime or importlib.import_module("onnxruntime")
         given = {key: str(value) for key, value in (options or {}).items()}
         wanted = self.providers[0]

@@ -76,7 +76,7 @@ def test_a_gate_that_nothing_keeps_leaves_the_layers_in_float_and_says_so(world:
 
 
 @pytest.mark.parametrize(
-    ("given", "calibrate", "held"), [(16, 8, 8), (320, 160, 160), (400, 160, 240), (5000, 160, 240)]
+    ("given", "calibrate", "held"), [(16, 8, 8), (320, 160, 160), (400, 200, 200), (560, 240, 320), (5000, 240, 320)]
 )
 def test_both_parts_are_drawn_from_the_whole_file(given: int, calibrate: int, held: int) -> None:
     texts = [f"text {index}" for index in range(given)]

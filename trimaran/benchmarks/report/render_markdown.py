@@ -54,6 +54,7 @@ def _verdict(report: Report) -> list[str]:
         f"## {markdown_text(report.model)}: {markdown_text(report.verdict.chosen or 'nothing to deploy')}",
         "",
         f"**{markdown_text(report.verdict.speed)}** {markdown_text(report.verdict.truth)}",
+        *(["", markdown_text(report.verdict.proof)] if report.verdict.proof else []),
         "",
         f"Speed-up over eager PyTorch at batch x tokens: {INTERVAL_WORDS}.",
         "",

@@ -75,6 +75,9 @@ class ListedModel(BaseModel):
     created: int
     owned_by: str
     task: str
+    proof: Annotated[
+        Literal["unproven"] | None, Field(default=None, description="Present for a model laid out without a proof.")
+    ]
 
 
 class ModelsResponse(BaseModel):

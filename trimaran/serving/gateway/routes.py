@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel
 
+from trimaran.core.model_config import UNPROVEN
 from trimaran.runtime.text import Text
 from trimaran.serving.client import Embeddings
 from trimaran.serving.gateway import messages
@@ -73,7 +74,14 @@ async def embeddings(call: Call, body: messages.EmbeddingsRequest) -> Reply:
 async def models(call: Call, body: None) -> Reply:
     """The models that are served."""
     data = [
-        {"id": served.name, "object": "model", "created": served.created, "owned_by": "trimaran", "task": served.task}
+        {
+            "id": served.name,
+            "object": "model",
+            "created": served.created,
+            "owned_by": "trimaran",
+            "task": served.task,
+            **({"proof": UNPROVEN} if served.unproven else {}),
+        }
         for served in call.gateway.catalogue.models
     ]
     return {"object": "list", "data": data}

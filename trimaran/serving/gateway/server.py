@@ -9,7 +9,7 @@ import resource
 import socket
 from collections.abc import Callable
 
-from trimaran.core.errors import UnavailableError, UsageError
+from trimaran.core.errors import UnavailableError, UsageError, install_hint
 from trimaran.serving.gateway.settings import GatewaySettings
 
 
@@ -24,9 +24,7 @@ def serve(settings: GatewaySettings, *, on_ready: Callable[[int], None] = lambda
         from trimaran.serving.gateway.app import Gateway, application
         from trimaran.serving.gateway.protocol import guarded
     except ImportError as error:
-        raise UnavailableError(
-            f"The gateway needs its libraries: {error}.", hint="pip install 'trimaran[gateway]' -c constraints.txt"
-        ) from error
+        raise UnavailableError(f"The gateway needs its libraries: {error}.", hint=install_hint("gateway")) from error
     _require_readable_tls(settings)
     _allow_connections(settings.limits.connections)
     with _listener(settings) as listener:

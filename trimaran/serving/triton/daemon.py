@@ -84,6 +84,8 @@ def _watch(server: Server, settings: WatchdogSettings, state: StateFile, signals
                     watchdog.tick()
                 time.sleep(_WATCH_S)
         except ServerGone as gone:
+            if not gone.answers:
+                server.close(drain=False)
             return str(gone)
         finally:
             watchdog.close()

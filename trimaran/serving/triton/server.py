@@ -101,12 +101,12 @@ class Server:
         control.load(self.control, model)
         self.models = readiness.loaded_models(self.control)
 
-    def close(self) -> None:
-        """Drains, unless launched without, and ends the server with its processes and shared memory.
+    def close(self, *, drain: bool = True) -> None:
+        """Drains, unless launched or called without, and ends the server with its processes and shared memory.
 
         Closing twice is harmless.
         """
-        if not self._drain:
+        if not (self._drain and drain):
             for process in processes.descendants(self.keeper_pid):
                 with contextlib.suppress(psutil.Error):
                     process.kill()

@@ -7,15 +7,35 @@ from pathlib import Path
 
 from trimaran.core.digests import require_undamaged
 from trimaran.core.errors import IntegrityError
+from trimaran.core.model_config import ModelConfig
 from trimaran.core.repository import RepositoryModel, models_in, stages_of
+from trimaran.core.serving_json import SERVING_FILE, read_serving
+
+MOST_INSTANCES = 256
 
 
 def require_loadable(repository: Path, name: str) -> None:
-    """Raises IntegrityError if a served version of the model, or of a model that it calls, is damaged."""
+    """Raises IntegrityError if a served version of the model, or of a model that it calls, is damaged.
+
+    Settings that trimaran does not write are refused too: they may come from a stranger.
+    """
     for model in models_in(repository):
         if model.name in (name, *_called(repository, name)) and model.config is not None:
             for version in model.served:
-                require_undamaged(model.folder / str(version), model.config)
+                folder = model.folder / str(version)
+                require_undamaged(folder, model.config)
+                if (folder / SERVING_FILE).is_file():
+                    read_serving(folder)
+            _require_few_instances(model.name, model.config)
+
+
+def _require_few_instances(name: str, config: ModelConfig) -> None:
+    group = config.instance_group
+    if group is not None and group.count + group.spares > MOST_INSTANCES:
+        raise IntegrityError(
+            f"{name} wants {group.count + group.spares} instances, at most {MOST_INSTANCES} are started.",
+            hint="Correct instance_group in its configuration.",
+        )
 
 
 def damaged(repository: Path, names: Iterable[str]) -> dict[str, IntegrityError]:

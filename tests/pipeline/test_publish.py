@@ -1,0 +1,63 @@
+"""What is laid out by hand has a proof in the store, or a mark that everyone sees."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.tiny import tiny_artifact
+from trimaran.core.artifact import Artifact, Check, Recipe
+from trimaran.core.errors import QualityError, UsageError
+from trimaran.core.model_config import PROOF
+from trimaran.core.spec import Rows
+from trimaran.core.store import Store
+from trimaran.judging.judgement import Quality
+from trimaran.model_repository.check import problems
+from trimaran.model_repository.versions import list_models, unproven_served
+from trimaran.pipeline.publish import publish_by_hand
+
+
+def judged(store: Store, artifact: Artifact, overlap: float, *, rows: Rows = "padded") -> None:
+    quality = Quality(
+        artifact=artifact.digest, task="embedding", metrics={"neighbour_overlap": overlap}, rows=rows, changes={},
+        neighbours=1, checks=(Check(name="neighbour_overlap", observed=overlap, limit=0.97, comparison=">="),), n=1,
+        n_batched=1, texts="", peak_memory_bytes=0,
+    )  # fmt: skip
+    store.remember(Recipe(step="assess", parameters={"overlap": overlap}), Quality, lambda: quality)
+
+
+def published(store: Store, artifact: Artifact, root: Path, *, rows: Rows = "alone", unproven: bool = False) -> int:
+    made = publish_by_hand(artifact, store, repository=root / "r", name="m", rows=rows, threads=1, unproven=unproven)
+    return made.version
+
+
+def test_an_unjudged_or_rejected_candidate_is_not_published(tmp_path: Path) -> None:
+    store, artifact = Store(tmp_path / "s"), tiny_artifact(tmp_path / "s")
+    with pytest.raises(QualityError, match="never judged"):
+        published(store, artifact, tmp_path)
+    judged(store, artifact, 0.5)
+    with pytest.raises(QualityError, match=r"judged and rejected: neighbour_overlap 0.5 ≥ 0.97"):
+        published(store, artifact, tmp_path)
+    assert not (tmp_path / "r").exists()
+
+
+def test_a_proven_one_is_published_with_the_rows_of_its_proof(tmp_path: Path) -> None:
+    store, artifact = Store(tmp_path / "s"), tiny_artifact(tmp_path / "s")
+    judged(store, artifact, 0.99, rows="equal-length")
+    with pytest.raises(UsageError, match="proven with rows equal-length, wanted padded"):
+        published(store, artifact, tmp_path, rows="padded")
+    assert [published(store, artifact, tmp_path, rows=rows) for rows in ("alone", "equal-length")] == [1, 2]
+    assert unproven_served(tmp_path / "r") == ()
+
+
+def test_an_unproven_one_is_marked_until_a_proven_one_is_served(tmp_path: Path) -> None:
+    store, artifact = Store(tmp_path / "s"), tiny_artifact(tmp_path / "s")
+    published(store, artifact, tmp_path, unproven=True)
+    assert problems(tmp_path / "r") == ()
+    assert unproven_served(tmp_path / "r") == ("m version 1",)
+    assert f'key: "{PROOF}"' in (tmp_path / "r" / "m" / "config.pbtxt").read_text(encoding="utf-8")
+    judged(store, artifact, 0.99)
+    published(store, artifact, tmp_path)
+    assert unproven_served(tmp_path / "r") == ()
+    assert {model.name: model.unproven for model in list_models(tmp_path / "r")} == {"m": (1,), "m_onnxruntime": (1,)}
