@@ -8,9 +8,9 @@ import pytest
 
 from tests.tiny import tiny_artifact
 from trimaran.core.artifact import Artifact, Check, Recipe
+from trimaran.core.choices import Rows
 from trimaran.core.errors import QualityError, UsageError
 from trimaran.core.model_config import PROOF
-from trimaran.core.spec import Rows
 from trimaran.core.store import Store
 from trimaran.judging.judgement import Quality
 from trimaran.model_repository.check import problems
