@@ -134,15 +134,15 @@ def check_command(repository: RepositoryArgument = REPOSITORY, as_json: JsonOpti
 
     found = problems(repository)
     states = () if found else prepared_states(repository)
+    unproven = () if found else unproven_served(repository)
     if as_json:
         listed = [problem.model_dump(mode="json") for problem in found]
         prepared = [state.model_dump(mode="json") for state in states]
-        unproven = [] if found else list(unproven_served(repository))
-        emit({"repository": str(repository), "problems": listed, "prepared": prepared, "unproven": unproven})
+        emit({"repository": str(repository), "problems": listed, "prepared": prepared, "unproven": list(unproven)})
     require_sound(repository)
     if not as_json:
         typer.echo(f"{repository}: no problem found.")
         for state in states:
             typer.echo(str(state))
-        for model in unproven_served(repository):
+        for model in unproven:
             typer.echo(f"{model} is unproven.")

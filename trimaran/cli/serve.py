@@ -131,10 +131,10 @@ def _announce(running: Running, as_json: bool) -> None:
     if as_json:
         emit({**running.model_dump(mode="json"), "unproven": list(unproven)})
         return
-    for name, reason in running.refused.items():
-        typer.echo(f"Not served: {name}. {reason}", err=True)
     for model in unproven:
         typer.echo(f"{model} is unproven: it was laid out with --unproven.", err=True)
+    for name, reason in running.refused.items():
+        typer.echo(f"Not served: {name}. {reason}", err=True)
     typer.echo(f"Serving {', '.join(running.models)} from {running.repository}", err=True)
     typer.echo(
         f"http 127.0.0.1:{running.http_port}   grpc 127.0.0.1:{running.grpc_port}   "

@@ -156,6 +156,7 @@ def encoder_of(artifact: Artifact) -> TextEncoder:
         cut_side=spec.cut_side,
         prompts=spec.prompts,
         default_prompt=spec.default_prompt,
+        refused_ids=spec.refused_ids,
     )
 
 

@@ -77,6 +77,7 @@ class TextEncoder:
         cut_side: str = "right",
         prompts: Mapping[str, str] | None = None,
         default_prompt: str = "",
+        refused_ids: Sequence[int] = (),
     ) -> None:
         from tokenizers import Tokenizer
 
@@ -89,6 +90,7 @@ class TextEncoder:
         self._minimum, self._maximum = minimum, maximum
         self._pad_id, self._pad_type_id, self._pad_left = pad_id, pad_type_id, pad_side == "left"
         self._prompts, self._default_prompt = dict(prompts or {}), default_prompt
+        self._refused = frozenset(refused_ids)
         self._truncated: list[bool] | None = None
 
     @contextlib.contextmanager
@@ -100,8 +102,15 @@ class TextEncoder:
         finally:
             self._truncated = None
 
-    def _noted(self, encodings: list[Any], *, whole: bool = False) -> list[Any]:
-        """The same encodings. With `whole`, they are one text in several windows, of which nothing is lost."""
+    def _checked(self, encodings: list[Any], *, whole: bool = False) -> list[Any]:
+        """The same encodings. With `whole`, they are one text in several windows, of which nothing is lost.
+
+        Raises ValueError for a token that the model does not have.
+        """
+        refused = self._refused and self._refused.intersection(token for row in encodings for token in row.ids)
+        if refused:
+            name = self._tokenizer.id_to_token(min(refused))
+            raise ValueError(f"The text has the token {name}, for which the model has no vector. Leave it out.")
         if self._truncated is not None and whole:
             self._truncated.append(False)
         elif self._truncated is not None:
@@ -123,7 +132,7 @@ class TextEncoder:
             texts = [prompted(text, words) for text in texts]
         single = not always_pairs
         given = [text[0] if single and isinstance(text, tuple) and not text[1] else text for text in texts]
-        return self._noted(self._encoded(given))
+        return self._checked(self._encoded(given))
 
     def _encoded(self, texts: Sequence[Text]) -> list[Any]:
         return encoded_batch(self._tokenizer.encode_batch, self._cutter.cut(texts, self._maximum))
@@ -136,7 +145,7 @@ class TextEncoder:
     def pieces(self, text: str, *, stride: int | None = None) -> list[Any]:
         """Encodings of one text: cut at the longest sequence, or whole in pieces that overlap by `stride` tokens."""
         if stride is None:
-            return self._noted(self._encoded([text]))
+            return self._checked(self._encoded([text]))
         return self._overflowing((text,), stride=min(stride, self._maximum // 2), strategy="longest_first")
 
     def windows(self, question: str, context: str, *, stride: int) -> list[Any]:
@@ -168,7 +177,7 @@ class TextEncoder:
             [first] = encoded_batch(self._tokenizer.encode_batch, [tuple(texts) if len(texts) > 1 else texts[0]])
         finally:
             self._tokenizer.enable_truncation(max_length=self._maximum, direction=self._cut_side)
-        return self._noted([first, *first.overflowing], whole=True)
+        return self._checked([first, *first.overflowing], whole=True)
 
     def batch(self, rows: Sequence[Row], *, length: int = 0) -> dict[str, Array]:
         """The engine's inputs for these rows, padded to the longest of them, or to `length` within the profile."""
