@@ -16,7 +16,7 @@ from trimaran.benchmarks.report.figures import (
     speedups_of,
 )
 from trimaran.benchmarks.report.html_scenarios import scenario_facts
-from trimaran.benchmarks.report.limits import peaks_words, shares
+from trimaran.benchmarks.report.limits import above_words, peaks_words, shares
 from trimaran.benchmarks.report.pages import render_page
 from trimaran.benchmarks.report.plots import (
     drawn_rows,
@@ -193,6 +193,7 @@ def _kinds_table(report: Report) -> tuple[list[str], list[list[str]]]:
 def _ceiling_facts(report: Report) -> dict[str, Any]:
     return {
         "peaks": peaks_words(report) if report.ceilings else "",
+        "above_ceiling": above_words(report),
         "ceiling_shares": [
             [
                 one.candidate,

@@ -6,7 +6,7 @@ import shlex
 
 from trimaran.benchmarks.measure.steadiness import unsteady
 from trimaran.benchmarks.report.figures import largest, shapes_of, speedups_of
-from trimaran.benchmarks.report.limits import shares
+from trimaran.benchmarks.report.limits import above_words, shares
 from trimaran.benchmarks.report.markdown import markdown_code, markdown_table, markdown_text
 from trimaran.benchmarks.report.report import UNSERVED, CandidateRow, Report
 from trimaran.benchmarks.report.wording import (
@@ -110,7 +110,8 @@ def _limits(report: Report) -> list[str]:
         return []
     shape = largest([share.shape for share in reached])
     words = ", ".join(f"`{markdown_code(one.candidate)}` {one.share:.0%}" for one in reached if one.shape == shape)
-    return [f"Share of the measured ceiling (the model's bare matrix products) at {shape}: {words}."]
+    sentence = f"Share of the measured ceiling (the model's bare matrix products) at {shape}: {words}."
+    return [" ".join(filter(None, (sentence, markdown_text(above_words(report)))))]
 
 
 def _details(report: Report) -> list[str]:
