@@ -44,15 +44,15 @@ class Proof:
 
     @cached_property
     def checks(self) -> tuple[GateCheck, ...]:
-        """One for each gate, and one more for each kind of text that breaks one."""
+        """One for each gate, and one more for each kind of text that breaks one which the texts together do not."""
         whole = [gate_check(metric, gate, self._rows(metric), alpha=self.alpha) for metric, gate in self._gated]
         broken = [
             point_check(gate, kind.metrics[gate.metric]).model_copy(
                 update={"verdict": "broken", "kind": kind.kind, "n": kind.n}
             )
             for kind in self.kinds
-            for _, gate in self._gated
-            if gate.metric in kind.broken
+            for (_, gate), check in zip(self._gated, whole, strict=True)
+            if gate.metric in kind.broken and check.verdict != "broken"
         ]
         return (*whole, *broken)
 
