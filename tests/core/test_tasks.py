@@ -11,9 +11,10 @@ import pytest
 from trimaran.core.distances import largest_differences
 from trimaran.core.errors import UsageError
 from trimaran.core.spec import Activation, ModelRef
-from trimaran.core.tasks import LEVELS, TASKS, gates_for
+from trimaran.core.tasks import LEVELS, TASKS, Gate, gates_for
 from trimaran.core.tasks.task import AnswerContext
 from trimaran.judging.bounds import lower_share
+from trimaran.judging.gate_check import gate_check
 from trimaran.runtime.text import SEQUENCE_AXES
 
 REF = ModelRef(
@@ -156,6 +157,15 @@ def test_documents_are_compared_within_a_query_and_not_across_queries() -> None:
     metric = row.metric("order_agreement")
     assert metric is not None
     assert metric.rows({"score": wanted}, {"score": swapped}).tolist() == [0.8], "equally good documents do not count"
+
+
+def test_documents_that_are_all_alike_neither_break_nor_prove_their_order() -> None:
+    scores = {"score": np.full((8, 1), 0.3)}
+    metric = TASKS["rerank"].metric("order_agreement")
+    assert metric is not None
+    assert metric.value(scores, scores) == 1.0
+    check = gate_check(metric, Gate("order_agreement", ">=", 0.98), metric.rows(scores, scores), alpha=0.05)
+    assert (check.verdict, check.n) == ("not proven", 0)
 
 
 def test_zero_shot_is_judged_by_its_best_label() -> None:

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from tests.export.zoo import saved_model
+from trimaran.core.config import DeployConfig
 from trimaran.core.corpus import kinds_of, shipped_texts
 from trimaran.core.errors import UsageError
-from trimaran.pipeline.plan import shipped_for_model
+from trimaran.pipeline.plan import plan_deployment, shipped_for_model
 
 
 def model_that_reads(folder: Path, texts: Iterable[str]) -> Any:
@@ -52,3 +54,12 @@ def test_a_model_that_reads_hardly_any_shipped_text_needs_own_texts(tmp_path: Pa
 def test_a_model_without_a_tokenizer_file_is_judged_on_all_texts(tmp_path: Path) -> None:
     ref: Any = SimpleNamespace(directory=str(tmp_path))
     assert shipped_for_model(ref, ("a", "б")) == (("a", "б"), "")
+
+
+def test_a_query_keeps_all_its_documents_where_texts_are_left_out(tmp_path: Path) -> None:
+    """The tiny model's tokenizer reads some of the shipped pairs; those that it reads are grouped afterwards."""
+    model = saved_model(tmp_path / "model", "bert", "rerank")
+    judging = plan_deployment(DeployConfig(model=str(model), task="rerank")).judging
+    queries = [query for query, _ in judging]
+    assert judging and len(judging) % 4 == 0
+    assert all(len(set(queries[index : index + 4])) == 1 for index in range(0, len(queries), 4))

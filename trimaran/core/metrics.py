@@ -68,7 +68,7 @@ class Metric:
             return self.pooled(rows)
         if self.kind in ("mean", "share"):
             # No text that speaks: nothing was seen to differ, and no bound will prove anything by it.
-            return float(rows.mean()) if len(rows) else float(self.kind == "share")
+            return float(rows.mean()) if len(rows) else float(self.at_least)
         if self.kind == "tail":
             return tail_bound(rows)
         # A NaN is an answer that is no number: nothing is worse.

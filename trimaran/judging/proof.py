@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from trimaran.core.distances import Answers, Column, scale_of
+from trimaran.core.distances import Answers, Column
 from trimaran.core.metrics import Metric
 from trimaran.core.tasks import Gate, Task
 from trimaran.judging.bounds import ALPHA
@@ -15,7 +15,7 @@ from trimaran.judging.gate_check import GateCheck, gate_check, kind_breaks, poin
 from trimaran.judging.judgement import KindQuality
 
 # Of the largest number: a candidate that differs by less computes the same, but for the rounding of floats.
-FLOAT_NOISE = 1e-3
+FLOAT_NOISE = 1e-4
 _LARGEST_DIFFERENCE = "max_abs_difference"
 # Digits of what each text lost, as it is stored.
 _DIGITS = 4
@@ -44,15 +44,15 @@ class Proof:
 
     @cached_property
     def checks(self) -> tuple[GateCheck, ...]:
-        """One for each gate, and one more for each kind of text that breaks one."""
+        """One for each gate, and one more for each kind of text that breaks one which the texts together do not."""
         whole = [gate_check(metric, gate, self._rows(metric), alpha=self.alpha) for metric, gate in self._gated]
         broken = [
             point_check(gate, kind.metrics[gate.metric]).model_copy(
                 update={"verdict": "broken", "kind": kind.kind, "n": kind.n}
             )
             for kind in self.kinds
-            for _, gate in self._gated
-            if gate.metric in kind.broken
+            for (_, gate), check in zip(self._gated, whole, strict=True)
+            if gate.metric in kind.broken and check.verdict != "broken"
         ]
         return (*whole, *broken)
 
@@ -101,8 +101,6 @@ def _only_noise(row: Task, reference: Answers, candidate: Answers) -> bool:
     metric = row.metric(_LARGEST_DIFFERENCE)
     if metric is None or not metric.readable(reference, candidate):
         return False
-    scale = max(
-        (scale_of(side) for side in reference.values() if isinstance(side, np.ndarray) and side.dtype.kind == "f"),
-        default=1.0,
-    )
-    return metric.value(reference, candidate) <= FLOAT_NOISE * scale
+    numbers = [side for side in reference.values() if isinstance(side, np.ndarray) and side.dtype.kind == "f"]
+    largest = max((float(np.abs(side[np.isfinite(side)]).max(initial=0.0)) for side in numbers), default=1.0)
+    return metric.value(reference, candidate) <= FLOAT_NOISE * largest

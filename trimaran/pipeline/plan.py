@@ -123,10 +123,12 @@ def plan_deployment(config: DeployConfig) -> DeployPlan:
     profile = config.profile_for(ref)
     check_profile(ref, profile)
     calibration = texts_for(ref.task, "calibration", Path(config.calibration) if config.calibration else None)
-    judging = texts_for(ref.task, "judging", Path(config.judging) if config.judging else None)
+    judging = _read_texts(ref.task, "judging", Path(config.judging) if config.judging else None)
     left_out = ""
     if config.judging is None:
         judging, left_out = shipped_for_model(ref, judging)
+    # Texts are left out before they are grouped: a query without one of its documents would be no query.
+    judging = task(ref.task).judging(judging)
     refuse_shared(calibration, judging, side=1 if task(ref.task).asks else 0)
     name = config.name or ref.name
     return DeployPlan(
@@ -147,7 +149,13 @@ def plan_deployment(config: DeployConfig) -> DeployPlan:
 
 
 def texts_for(task_name: str, part: Part, path: Path | None) -> tuple[Text, ...]:
-    """The user's texts or the shipped ones, as the task reads them: single texts or pairs."""
+    """The user's texts or the shipped ones, in rows as the task is judged on them."""
+    texts = _read_texts(task_name, part, path)
+    return task(task_name).judging(texts) if part == "judging" else texts
+
+
+def _read_texts(task_name: str, part: Part, path: Path | None) -> tuple[Text, ...]:
+    """Single texts or pairs."""
     row = task(task_name)
     if row.texts != "pair":
         texts: tuple[Text, ...] = shipped_texts(part) if path is None else read_texts(path)
@@ -157,7 +165,7 @@ def texts_for(task_name: str, part: Part, path: Path | None) -> tuple[Text, ...]
         texts = tuple((question, context) for context, question in pairs) if row.asks else pairs
     if path is not None and part == "calibration":
         require_useful(texts, path)
-    return row.judging(texts) if part == "judging" else texts
+    return texts
 
 
 def shipped_for_model(ref: ModelRef, texts: tuple[Text, ...]) -> tuple[tuple[Text, ...], str]:
