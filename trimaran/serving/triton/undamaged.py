@@ -1,4 +1,4 @@
-"""Which models of a repository may be loaded: those whose files are as they were published."""
+"""Which models of a repository may be loaded: undamaged, and proven with the instructions of this CPU."""
 
 from __future__ import annotations
 
@@ -7,15 +7,19 @@ from pathlib import Path
 
 from trimaran.core.digests import require_undamaged
 from trimaran.core.errors import IntegrityError
+from trimaran.core.proven_here import require_proof_here
 from trimaran.core.repository import RepositoryModel, models_in, stages_of
 
 
 def require_loadable(repository: Path, name: str) -> None:
-    """Raises IntegrityError if a served version of the model, or of a model that it calls, is damaged."""
+    """Raises IntegrityError if a served version of the model, or of a model that it calls, is damaged, or if its INT8
+    proof was made with other instructions than this CPU has.
+    """
     for model in models_in(repository):
         if model.name in (name, *_called(repository, name)) and model.config is not None:
             for version in model.served:
                 require_undamaged(model.folder / str(version), model.config)
+                require_proof_here(model.folder / str(version))
 
 
 def damaged(repository: Path, names: Iterable[str]) -> dict[str, IntegrityError]:
