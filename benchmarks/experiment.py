@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from trimaran.benchmarks.measure.quiet import busy_words
+from trimaran.benchmarks.measure.runner import Measured
 from trimaran.benchmarks.report.markdown import markdown_line, markdown_table
 from trimaran.core.environment import capture
 from trimaran.serving.triton.processes import memory_bytes, proportional_bytes
@@ -56,6 +58,13 @@ def finish(result: dict[str, Any], output: Path | None, *, hidden: Sequence[str]
 def read_results(pattern: str, folder: Path = RESULTS) -> list[dict[str, Any]]:
     """Every kept result whose file name fits."""
     return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob(f"{pattern}.json"))]
+
+
+def undisturbed(measured: Measured) -> Measured:
+    """Ends the script where other work disturbed the race: nothing measured on a busy machine becomes a result."""
+    if measured.busy:
+        sys.exit(f"Not measured: {busy_words(measured.others_share)}; run again.")
+    return measured
 
 
 def minutes(begun_s: float) -> None:

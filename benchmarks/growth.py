@@ -14,12 +14,12 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from experiment import minutes, options
+from experiment import minutes, options, undisturbed
 from growth_results import RESULT, Curve, Growth, Point, ServedModels, read_growth
 from sized_models import SIZES, made, sized_model
 
 from trimaran.benchmarks.measure.products import products_of
-from trimaran.benchmarks.measure.runner import Effort, RaceEntry, measure
+from trimaran.benchmarks.measure.runner import DELAY_LIMIT, Effort, RaceEntry, measure
 from trimaran.benchmarks.report.report import REFERENCE
 from trimaran.core.artifact import Artifact, load_artifact
 from trimaran.core.corpus import shipped_texts
@@ -41,7 +41,7 @@ BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
 MODELS = (1, 2, 4)
 ASKED = 50
 CURVES = ("length", "batch", "size", "served")
-FULL = Effort(rounds=5, minimum_rounds=3, minimum_time_s=0.1, budget_s=60.0)
+FULL = Effort(rounds=5, minimum_rounds=3, minimum_time_s=0.1, budget_s=60.0, delay_limit=DELAY_LIMIT)
 QUICK = Effort(rounds=1, minimum_rounds=1, minimum_time_s=0.0, warmup_time_s=0.0, budget_s=1.0)
 
 
@@ -128,7 +128,9 @@ def grown(
 def shape_curve(
     name: str, unit: str, model: Sized, shapes: list[Shape], threads: int, effort: Effort, step: Step
 ) -> Curve:
-    measured = measure(model.entries, shapes, threads=threads, cores=cores_for(threads), effort=effort, step=step)
+    measured = undisturbed(
+        measure(model.entries, shapes, threads=threads, cores=cores_for(threads), effort=effort, step=step)
+    )
     points = tuple(
         Point(
             x=shape.sequence if unit == "tokens" else shape.batch,
@@ -148,7 +150,9 @@ def size_curve(sizes: list[str], home: Path, threads: int, effort: Effort, progr
         with progress.stage(f"size {size}") as step:
             # The smallest is the one of the length curve, which is there already.
             model = Sized(size, home, sequence=LENGTHS[-1] if size == SMALL else TYPICAL)
-            found = measure(model.entries, [shape], threads=threads, cores=cores_for(threads), effort=effort, step=step)
+            found = undisturbed(
+                measure(model.entries, [shape], threads=threads, cores=cores_for(threads), effort=effort, step=step)
+            )
         layers, hidden = SIZES[size]
         # Twelve matrices of hidden x hidden a layer: what grows with the size.
         points.append(

@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from experiment import finish, options
+from experiment import finish, options, undisturbed
 
-from trimaran.benchmarks.measure.runner import Effort, RaceEntry, measure
+from trimaran.benchmarks.measure.runner import DELAY_LIMIT, Effort, RaceEntry, measure
 from trimaran.benchmarks.report.figures import speedups
 from trimaran.core.artifact import Artifact, load_artifact
 from trimaran.core.corpus import shipped_texts
@@ -38,7 +38,7 @@ from trimaran.judging.stats import separated
 
 BASE = "as it is"
 SHAPES = tuple(Shape(batch=batch, sequence=sequence) for batch, sequence in ((1, 16), (1, 128), (32, 128)))
-EFFORT = Effort(rounds=9, minimum_rounds=6, budget_s=60.0)
+EFFORT = Effort(rounds=9, minimum_rounds=6, budget_s=60.0, delay_limit=DELAY_LIMIT)
 DEADLINE_S = 600.0
 
 
@@ -131,6 +131,8 @@ def raced(
             verify=False,
         ),
     )
+    undisturbed(found)
+
     rows = []
     for entry in entries[1:]:
         if failure := found.outcome(entry.name).failure:

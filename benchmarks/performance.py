@@ -16,7 +16,7 @@ from growth_results import Curve, ServedModels, plots, read_growth
 
 from trimaran.benchmarks.measure.quiet import noticed
 from trimaran.benchmarks.report.figures import largest, shapes_of, speedups_of
-from trimaran.benchmarks.report.limits import peaks_words, shares
+from trimaran.benchmarks.report.limits import above_words, peaks_words, shares
 from trimaran.benchmarks.report.pages import svg_file
 from trimaran.benchmarks.report.report import REFERENCE, Report
 from trimaran.benchmarks.report.report_files import read_report
@@ -78,7 +78,8 @@ def _engines(report: Report, title: str, goals: Sequence[str]) -> str:
             share = [f"{reached[row.name]:.0%}"] if row.name in reached else []
             rows.append([name, *(ratio_words(ratios.get(shape)) for shape in shapes), *share])
     machine = f"{report.environment.cpu}, {count(report.threads, 'thread')}, {report.created[:10]}."
-    remarks = [machine, peaks_words(report) if report.ceilings else "", noticed(report.others_share)]
+    peaks = peaks_words(report) if report.ceilings else ""
+    remarks = [machine, peaks, above_words(report), noticed(report.others_share)]
     return f"{table(heads, rows)}\n\n{' '.join(filter(None, remarks))}"
 
 

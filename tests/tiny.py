@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from trimaran.core.artifact import Artifact, Draft, Recipe
+from trimaran.core.serving_json import Serving, write_serving
 from trimaran.core.spec import Range, ShapeProfile, Signature, TensorSpec, TokenizerSpec
 from trimaran.core.store import Store
 
@@ -30,6 +31,26 @@ def tiny_tokenizer(path: Path) -> None:
         special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
     )
     tokenizer.save(str(path))
+
+
+def tiny_serving(version: Path) -> None:
+    """The `serving.json` of an embedding model with the tiny tokenizer."""
+    write_serving(
+        version,
+        Serving(
+            task="embedding",
+            backend="onnxruntime",
+            entry="model.onnx",
+            rows="alone",
+            threads=1,
+            labels=(),
+            facts={},
+            tokenizer=TokenizerSpec(pad_id=0, inputs=("input_ids", "attention_mask")),
+            profile=PROFILE,
+            engine_options={},
+            execution_environment={},
+        ),
+    )
 
 
 def tiny_graph(path: Path, *, width: int, output: str) -> None:

@@ -10,6 +10,8 @@ Example:
 from __future__ import annotations
 
 import importlib
+import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -48,6 +50,17 @@ _MODULES = {
     "load": "trimaran.pipeline.api",
     "serve": "trimaran.pipeline.api",
 }
+
+# Libraries that we import report their use to their makers unless they are told not to. Child processes inherit it.
+for _variable, _value in {
+    "ORT_DISABLE_TELEMETRY": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "DO_NOT_TRACK": "1",
+}.items():
+    os.environ.setdefault(_variable, _value)
+# OpenVINO and NNCF have no such variable. They go on without this package where it cannot be imported.
+sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
 
 
 def __getattr__(name: str) -> Any:

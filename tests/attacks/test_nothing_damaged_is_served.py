@@ -19,6 +19,7 @@ from trimaran.core.errors import IntegrityError
 from trimaran.core.store import Store
 from trimaran.model_repository.check import problems
 from trimaran.model_repository.layout import lay_out
+from trimaran.pipeline.api import load
 from trimaran.pipeline.artifact_lookup import find_artifact
 from trimaran.serving.client import Client
 from trimaran.serving.triton.server import launch
@@ -62,6 +63,8 @@ def test_every_damage_is_found_before_use_and_by_the_check(repository: Path, dam
             require_undamaged(version, read_config(repository / "bad" / "config.pbtxt"))
         with pytest.raises(IntegrityError):
             find_artifact("bad", store=Store(tmp_path / "store"), repository=repository)
+        with pytest.raises(IntegrityError):
+            load(version)
     assert any(problem.place.is_relative_to(version) for problem in problems(repository))
     assert not any("good" in str(problem.place) for problem in problems(repository))
 

@@ -43,7 +43,7 @@ def scenario_results(candidate: str = "quick", *, speed: float = 1.0) -> tuple[S
             rounds=rounds(rest),
             parts_ns={"tokenise": samples(0.3, n=120), "compute": samples(rest - 0.3, n=120)},
         ),
-        results.SingleStream(**served, rounds=rounds(rest + 1.2, count=1, n=120), server=server),
+        results.SingleStream(**served, rounds=rounds(rest + 1.2, count=1, n=320), server=server),
         results.SingleStream(**{**served, "wire": "http"}, rounds=rounds(rest + 1.0, count=1, n=120), server=server),
         results.ShapeGrid(
             **engine,

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
+import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,10 +14,11 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from tests.commands import trimaran, trimaran_json
+from tests.commands import COMMAND, trimaran, trimaran_json
 from tests.tiny import tiny_artifact
 from trimaran import cli
 from trimaran.cli import command_line, main
+from trimaran.model_repository.layout import lay_out
 
 
 def test_doctor_names_what_is_missing_and_what_to_do(tmp_path: Path) -> None:
@@ -95,3 +100,58 @@ def test_a_dry_run_prints_the_plan_and_makes_nothing(tmp_path: Path) -> None:
     assert said["shapes"] == ["1x16", "1x128", "32x128"]
     assert said["profile"]["sequence"] == "1..128..256"
     assert list(work.iterdir()) == [] and not (tmp_path / "home").exists()
+
+
+@pytest.mark.parametrize("words", ALL_COMMANDS, ids=" ".join)
+def test_at_80_columns_no_flag_is_cut(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("typer.rich_utils.MAX_WIDTH", 80)
+    with pytest.raises(SystemExit):
+        main([*words, "--help"])
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= 80
+    for parameter in ALL_COMMANDS[words].params:
+        for name in (*parameter.opts, *parameter.secondary_opts):
+            assert not name.startswith("-") or f" {name} " in shown, f"{name} is cut"
+
+
+def test_deploy_shows_the_options_that_matter_first(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["deploy", "--help"])
+    first = capsys.readouterr().out.partition("╭─ Options")[2].partition("╰")[0]
+    assert re.findall(r"│ (--[\w-]+)", first) == [
+        "--model",
+        "--output",
+        "--name",
+        "--fidelity",
+        "--quick",
+        "--json",
+        "--help",
+    ]
+
+
+def test_a_deployed_model_is_shown_by_its_name(tmp_path: Path) -> None:
+    artifact = tiny_artifact(tmp_path / "home" / "store")
+    lay_out(artifact, repository=tmp_path / "model_repository", name="tiny", rows="alone", threads=1)
+    done = trimaran("show", "tiny", home=tmp_path / "home")
+    assert artifact.digest in done.stdout, done.stderr
+
+
+def test_without_a_server_status_says_so_and_logs_are_unavailable(tmp_path: Path) -> None:
+    assert trimaran_json("status", home=tmp_path / "home") == {"servers": [], "up": []}
+    assert trimaran("logs", home=tmp_path / "home").returncode == 3
+
+
+def test_a_query_of_nothing_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n"))
+    with pytest.raises(SystemExit) as ended:
+        main(["query", "tiny"])
+    assert ended.value.code == 2
+    assert "Nothing was asked" in capsys.readouterr().err
+
+
+def test_a_shell_completes_commands(tmp_path: Path) -> None:
+    environment = {**os.environ, "_TRIMARAN_COMPLETE": "complete_bash", "COMP_WORDS": "trimaran dep", "COMP_CWORD": "1"}
+    done = subprocess.run([*COMMAND], env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["deploy"]

@@ -3,7 +3,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trimaran.core.distances import cosine_distances, max_abs_difference, neighbour_overlaps, scale_of
+from trimaran.core.distances import (
+    cosine_distances,
+    epsilon_recalls,
+    max_abs_difference,
+    neighbour_overlaps,
+    scale_of,
+    similarity_changes,
+)
 from trimaran.core.tasks import TASKS
 
 embedding_fidelity = TASKS["embedding"].fidelity
@@ -76,3 +83,23 @@ def test_the_tail_of_vectors_is_the_distance_of_the_one_that_turned() -> None:
     metrics = embedding_fidelity(wanted, turned)
     assert metrics["tail_cosine_distance"] == pytest.approx(2.0)
     assert metrics["mean_cosine_distance"] == pytest.approx(2.0 / 400)
+
+
+def test_neighbours_that_are_equally_near_may_change_places_and_others_may_not() -> None:
+    """Thirty texts on an arc. A hair apart, any ten are as good as eager's; far apart, a wrong one counts."""
+    near, far = (np.array([[np.cos(a), np.sin(a)] for a in np.linspace(0, arc, 30)]) for arc in (0.05, 3.0))
+    for vectors, worst in ((near, 1.0), (far, 0.5)):
+        moved = vectors[np.random.default_rng(1).permutation(30)]
+        assert epsilon_recalls(vectors, vectors).min() == 1.0
+        assert (epsilon_recalls(vectors, moved).mean() >= worst) == (worst == 1.0)
+        assert neighbour_overlaps(vectors, moved).mean() < 0.6
+
+
+def test_an_index_made_by_the_reference_is_searched_too() -> None:
+    """The candidate turns every vector alike: by its own index all is well, by the reference's nothing is."""
+    vectors = np.array([[np.cos(a), np.sin(a)] for a in np.linspace(0, 6, 60)])
+    turned = vectors @ np.array([[0.0, -1.0], [1.0, 0.0]])
+    assert neighbour_overlaps(vectors, turned).min() == 1.0
+    assert epsilon_recalls(vectors, turned).mean() < 0.2
+    assert similarity_changes(vectors, turned).max() < 1e-12
+    assert similarity_changes(vectors, vectors * [1.0, 0.5]).max() > 0.01

@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from trimaran.core.progress import LineProgress, LiveProgress, SilentProgress, progress_for
+from trimaran.core.progress import LineProgress, LiveProgress, NumberedProgress, SilentProgress, progress_for
 
 
 def test_a_log_gets_a_plain_line_for_each_stage() -> None:
@@ -41,3 +41,12 @@ def test_silence_is_silent(capsys: pytest.CaptureFixture[str]) -> None:
         step.advance(1, 2)
         step.outcome("x")
     assert capsys.readouterr() == ("", "")
+
+
+def test_stages_are_numbered_in_the_order_they_begin() -> None:
+    stream = io.StringIO()
+    progress = NumberedProgress(LineProgress(stream), 2)
+    with progress.stage("first"), progress.stage("second"):
+        progress.note("between")
+    lines = stream.getvalue().splitlines()
+    assert [line.split(":")[0] for line in lines] == ["between", "[2 of 2] second", "[1 of 2] first"]

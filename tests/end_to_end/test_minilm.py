@@ -72,8 +72,10 @@ def test_served_vectors_are_those_of_sentence_transformers(
     assert distances.max() <= chosen["quality"]["worst_cosine_distance"] + 1e-6
 
 
-def test_a_second_run_reuses_the_store_and_adds_a_version(minilm: World) -> None:
-    again = trimaran(*MINILM_DEPLOY, "--json", home=minilm.home, cwd=minilm.folder)
+def test_the_same_run_changes_nothing_and_another_reuses_the_store_and_adds_a_version(minilm: World) -> None:
+    same = trimaran_json(*MINILM_DEPLOY, home=minilm.home, cwd=minilm.folder)
+    assert same == {**minilm.said, "unchanged": True}
+    again = trimaran(*MINILM_DEPLOY, "--report", "reports/again", "--json", home=minilm.home, cwd=minilm.folder)
     assert again.returncode == 0, again.stderr
     said = json.loads(again.stdout)
     assert said["version"] == 2

@@ -11,10 +11,10 @@ import pytest
 
 from tests import answers
 from tests.export import zoo
-from tests.export.exported import LONG, answering, exported
+from tests.export.exported import LONG, answering, exported, reference_of
 from tests.export.test_bad_input import edit_config
 from tests.export.test_embedding import sentence_model
-from trimaran.core.corpus import shipped_texts
+from trimaran.core.corpus import encoder_of, shipped_texts
 from trimaran.core.errors import UsageError
 from trimaran.export.locate import locate
 
@@ -77,3 +77,17 @@ def test_a_decoder_that_needs_code_of_its_own_is_refused_though_its_family_is_kn
     edit_config(folder, auto_map={"AutoModel": "modeling_qwen.Qwen2Model"})
     with pytest.raises(UsageError, match="needs code of its own"):
         locate(str(folder))
+
+
+def test_a_marker_without_a_vector_refuses_only_the_texts_that_have_it(tmp_path: Path) -> None:
+    """EmbeddingGemma's tokenizer has a token for images, which its table of vectors does not have."""
+    import transformers
+
+    folder = zoo.saved_model(tmp_path / "model", "qwen3", "embedding")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<image>"]})
+    tokenizer.save_pretrained(folder)
+    encoder = encoder_of(reference_of(locate(str(folder)), tmp_path))
+    assert encoder.rows(["a text"])
+    with pytest.raises(ValueError, match="The text has the token <image>, for which the model has no vector"):
+        encoder.rows(["a text", "a text with an <image> in it"])

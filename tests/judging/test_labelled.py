@@ -7,7 +7,7 @@ import pytest
 
 from tests.tiny import LABELS, tiny_artifact
 from trimaran.core.errors import UsageError
-from trimaran.judging.labelled import LabelledData, read_labelled
+from trimaran.judging.labelled import DataScore, LabelledData, read_labelled
 
 GENERATOR = np.random.default_rng(2)
 
@@ -77,20 +77,40 @@ def test_labels_may_be_numbers_or_names(tmp_path: Path) -> None:
     assert data.gold[:2] == ("positive", "negative")
 
 
-def test_a_drop_counts_by_the_lower_end_of_its_paired_interval(tmp_path: Path) -> None:
+def classified(tmp_path: Path, n: int, *, lost: int = 0, gained: int = 0, metric: str = "accuracy") -> DataScore:
+    """Eager is right but for the last items; the candidate loses the first, and gains some of the last."""
     artifact = tiny_artifact(tmp_path, task="text-classification")
-    gold = GENERATOR.integers(3, size=2000)
-    data = LabelledData("accuracy", tuple(map(str, range(2000))), tuple(LABELS[index] for index in gold))
+    gold = np.arange(n) % 3
+    data = LabelledData(metric, tuple(map(str, range(n))), tuple(LABELS[index] for index in gold))
     eager = {"logits": np.eye(3, dtype=np.float32)[gold] * 4}
-    same = data.score(artifact, eager, eager)
-    assert (same.eager, same.value, same.low_points) == (1.0, 1.0, 0.0)
-    assert same.check().holds
-    worse = {"logits": eager["logits"].copy()}
-    worse["logits"][:3] *= -1
-    lost = data.score(artifact, eager, worse)
+    right = eager["logits"].copy()
+    eager["logits"][-9:] *= -1
+    found = {"logits": eager["logits"].copy()}
+    found["logits"][:lost] *= -1
+    found["logits"][n - gained :] = right[n - gained :]
+    return data.score(artifact, eager, found)
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "f1"])
+def test_items_that_nothing_flips_prove_no_more_than_so_many_can(tmp_path: Path, metric: str) -> None:
+    few = classified(tmp_path, 16, metric=metric).check()
+    assert (few.verdict, few.needs_words) == ("not proven", "needs 3,100 items, has 16")
+    assert not classified(tmp_path, 2000, metric=metric).check().holds
+    many = classified(tmp_path, 3200, metric=metric)
+    assert many.change_points == 0.0 and many.low_points == pytest.approx(-0.0968, abs=1e-4)
+    assert many.check().holds
+
+
+def test_a_drop_counts_by_the_exact_bound_on_items_lost_and_gained(tmp_path: Path) -> None:
+    lost = classified(tmp_path, 2000, lost=3)
+    assert (lost.lost, lost.gained) == (3, 0)
     assert lost.change_points == pytest.approx(-0.15)
     assert lost.low_points < lost.change_points
-    assert not lost.check().holds
+    assert lost.check().verdict == "broken"
+    both = classified(tmp_path, 2000, lost=3, gained=3)
+    assert (both.lost, both.gained, both.change_points) == (3, 3, 0.0)
+    assert both.low_points > lost.low_points
+    assert both.check().verdict == "not proven"
 
 
 def test_similarities_follow_the_scores(tmp_path: Path) -> None:

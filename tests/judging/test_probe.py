@@ -6,7 +6,7 @@ import pytest
 from tests.benchmarks.fakes import Clock
 from tests.tiny import tiny_artifact
 from trimaran.core.artifact import Artifact
-from trimaran.judging.invariance import GROUPINGS, LENGTHS, fitted, padded_groups
+from trimaran.judging.invariance import CALLS, GROUPINGS, LENGTHS, certificate_groups, fitted, padded_groups
 from trimaran.judging.probe import Probe, serving_call, timed_calls
 from trimaran.judging.probe_process import ProbeProcess, thread_environment
 from trimaran.runtime.text import STEP, Row
@@ -83,6 +83,19 @@ def test_many_lengths_are_sampled_from_the_shortest_to_the_longest() -> None:
     lengths = [len(group.rows[0].ids) for group in groups]
     assert len(lengths) == LENGTHS
     assert (lengths[0], lengths[-1]) == (1, 100)
+
+
+@pytest.mark.parametrize("policy", GROUPINGS)
+def test_a_certificate_has_sixty_calls_of_many_sizes_and_widths(policy: str) -> None:
+    rows = rows_of([3 + index * 7 % 120 for index in range(200)])
+    groups = list(certificate_groups(rows, policy, size=32, seed=1, maximum=128))
+    assert len({(tuple(group.indices), len(group.rows), group.length) for group in groups}) >= CALLS
+    sizes, widths = {len(group.rows) for group in groups}, {group.length for group in groups}
+    assert {2, 3, 4, 32} <= sizes
+    assert min(widths) < 20 and max(widths) > 110 and len(widths) >= 4
+    for group in groups:
+        assert group.rows[: len(group.indices)] == [rows[index] for index in group.indices]
+        assert all(len(row.ids) <= group.length for row in group.rows)
 
 
 def test_a_neighbour_is_cut_or_repeated_to_the_length() -> None:

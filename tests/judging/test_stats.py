@@ -9,12 +9,14 @@ from trimaran.judging.stats import (
     combined,
     coverage,
     ecdf,
+    fewest_samples,
     interval_rank,
     median,
     over_rounds,
     percentile,
     separated,
     speedup,
+    upper_percentile,
 )
 
 
@@ -30,6 +32,13 @@ def test_a_percentile_is_a_sample_that_was_observed() -> None:
     samples = [5, 1, 9, 7]
     assert [percentile(samples, share) for share in (0, 25, 50, 51, 99, 100)] == [1, 1, 5, 7, 9, 9]
     assert median([3]) == 3
+
+
+def test_the_bound_of_a_percentile_holds_as_often_as_it_says_and_wants_enough_samples() -> None:
+    assert [fewest_samples(share) for share in (50, 90, 99, 99.9)] == [5, 29, 299, 2995]
+    assert upper_percentile(range(298), 99) is None and upper_percentile(range(299), 99) == 298
+    draws = np.random.default_rng(0).random((1000, 600))
+    assert sum(upper_percentile(row.tolist(), 99) >= 0.99 for row in draws) >= 940
 
 
 def test_a_percentile_of_nothing_is_refused() -> None:

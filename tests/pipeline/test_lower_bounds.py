@@ -16,7 +16,7 @@ from trimaran.pipeline.lower_bounds import LARGE_BYTES, Rival, reason_to_skip, w
 from trimaran.quantize.candidates import CANDIDATES, Candidate, LowerBound, candidate
 
 PROVEN = candidate("openvino-int8-mixed")
-PLAN: Any = SimpleNamespace(profile=PROFILE, config=SimpleNamespace(objective="latency"))
+PLAN: Any = SimpleNamespace(profile=PROFILE, config=SimpleNamespace(objective="latency", busy_ok=True))
 
 
 def with_bound(lower_bound: LowerBound) -> Candidate:

@@ -97,4 +97,4 @@ def test_the_report_says_when_the_judging_texts_are_too_few_for_the_tail() -> No
     (said,) = too_few_texts_notes(gates, 100)
     assert said.startswith("There are few judging texts: 1 % tail of |Δp| is the largest change of 100 texts")
     assert too_few_texts_notes(gates, 400) == ()
-    assert too_few_texts_notes(gates_for("rerank", "strict", {}), 100) == ()
+    assert too_few_texts_notes(gates_for("question-answering", "strict", {}), 100) == ()

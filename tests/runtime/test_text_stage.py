@@ -73,7 +73,7 @@ def test_a_stage_sets_its_environment_first_and_keeps_requests_apart(
         tiny_artifact(tmp_path / "s"),
         tmp_path / "s",
         execution_environment={"ONEDNN_MAX_CPU_ISA": "AVX2"},
-        engine_options={"session.x": "1"},
+        engine_options={"CPU_RUNTIME_CACHE_CAPACITY": "1"},
     )
     lay_out(artifact, repository=tmp_path / "r", name="m", rows="equal-length", threads=1)
     (tmp_path / "r" / "m" / "1" / "onnxruntime_engine.py").write_text(FAKE_ENGINE)
@@ -85,7 +85,7 @@ def test_a_stage_sets_its_environment_first_and_keeps_requests_apart(
     assert found.stdout.splitlines() == [
         "[0, 1]",
         "AVX2 1",
-        "(1, {'session.x': '1'})",
+        "(1, {'CPU_RUNTIME_CACHE_CAPACITY': '1'})",
         "[10, 21] A text is not valid UTF-8 (i",
         "[11]",
         "[(2, 3), (1, 5)]",

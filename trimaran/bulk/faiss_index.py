@@ -22,7 +22,7 @@ from trimaran.bulk.index_choice import LINKS, TRAINED_PER_LIST, IndexChoice, cho
 from trimaran.bulk.part_files import Vectors
 from trimaran.bulk.vectors import VectorFolder, are_unit
 from trimaran.core.choices import IndexKind
-from trimaran.core.errors import UnavailableError, ValidationError
+from trimaran.core.errors import UnavailableError, ValidationError, install_hint
 from trimaran.core.progress import Progress, Step
 from trimaran.core.spec import Frozen
 from trimaran.core.store import write_atomically
@@ -242,7 +242,5 @@ def faiss_library() -> Any:
     try:
         import faiss
     except ImportError as error:
-        raise UnavailableError(
-            f"An index needs Faiss: {error}.", hint="pip install 'trimaran[scale]' -c constraints.txt"
-        ) from error
+        raise UnavailableError(f"An index needs Faiss: {error}.", hint=install_hint("scale")) from error
     return faiss

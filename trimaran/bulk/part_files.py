@@ -80,6 +80,18 @@ def vectors_in(folder: Path, names: Sequence[str], shape: RunShape) -> VectorBlo
     return _FORMATS[shape.format][1](files, shape)
 
 
+def ids_in(folder: Path, names: Sequence[str]) -> list[Identity]:
+    """The ids of one part, from its files."""
+    for name in names:
+        if name.endswith(".parquet"):
+            import pyarrow.parquet as pq
+
+            return list(pq.read_table(folder / name, columns=["id"]).column("id").to_pylist())
+        if name.endswith(".jsonl"):
+            return [record["id"] for record in _records_in(folder / name)]
+    return []
+
+
 def stored(vectors: Vectors, dtype: VectorDType) -> tuple[Array, Vectors | None]:
     """The numbers as they are stored, and for int8 the scale of each vector: number = stored * scale."""
     if dtype != "int8":

@@ -14,7 +14,7 @@ from trimaran.bulk.worker import lanes_for
 from trimaran.core.artifact import Artifact
 from trimaran.core.backends import backend
 from trimaran.core.environment import usable_cores
-from trimaran.core.errors import TrimaranError, UnavailableError, UsageError, first_line
+from trimaran.core.errors import TrimaranError, UnavailableError, UsageError, first_line, install_hint
 
 if TYPE_CHECKING:
     from trimaran.bulk.run import WorkerOptions
@@ -60,9 +60,7 @@ def connected(address: str | None) -> Iterator[Any]:
     try:
         import ray
     except ImportError as error:
-        raise UnavailableError(
-            f"The engine `ray` needs Ray: {error}.", hint="pip install 'trimaran[scale]' -c constraints.txt"
-        ) from error
+        raise UnavailableError(f"The engine `ray` needs Ray: {error}.", hint=install_hint("scale")) from error
     if ray.is_initialized():
         raise UsageError("This process is connected to a Ray cluster already.", hint="Disconnect with ray.shutdown().")
     options: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}

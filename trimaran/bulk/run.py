@@ -112,6 +112,7 @@ def encode(
             workers=workers,
             lanes=lanes,
             **_totals(receipts),
+            ids_repeated=folder.repeated_ids(receipts) if settings.columns.id is not None else 0,
             parts_reused=sum(delivery.earlier.get(index) == receipt for index, receipt in receipts.items()),
             restarts=delivery.restarts,
             waits_for_disk=delivery.waits_for_disk,

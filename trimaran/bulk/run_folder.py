@@ -17,11 +17,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 from pydantic import ConfigDict, Field
 from pydantic import ValidationError as SchemaError
 
 from trimaran.bulk.chunks import Reject
-from trimaran.bulk.part_files import RunShape
+from trimaran.bulk.part_files import RunShape, ids_in
 from trimaran.bulk.readers import InputColumns
 from trimaran.bulk.sources import Source
 from trimaran.bulk.worker import EncodeOptions
@@ -107,6 +108,7 @@ class BulkManifest(Frozen):
     rows_rejected: int
     rejected: dict[str, int]  # rows by reason, the most frequent first
     rows_cut: int
+    ids_repeated: int = 0  # rows whose id an earlier row has; 0 where rows are known by their number
     tokens: int
     parts: tuple[PartEntry, ...]
     parts_reused: int
@@ -170,6 +172,12 @@ class RunFolder:
         for path in [*self.parts.iterdir(), *self._receipts.glob("part-*.json")]:
             if path not in paths:
                 path.unlink()
+
+    def repeated_ids(self, receipts: Mapping[int, PartReceipt]) -> int:
+        """Rows whose id an earlier row has. Eight bytes of memory for each row."""
+        parts = (ids_in(self.parts, [entry.name for entry in receipt.files]) for receipt in receipts.values())
+        digests = np.fromiter((hash(repr(identity)) for ids in parts for identity in ids), np.int64)
+        return digests.size - np.unique(digests).size
 
     def finish(self, manifest: BulkManifest, receipts: Mapping[int, PartReceipt]) -> None:
         """Writes the rejects of all parts, then the manifest."""

@@ -10,6 +10,10 @@ import typer
 
 from trimaran.cli.app import app
 from trimaran.cli.options import (
+    THE_CANDIDATES,
+    THE_MODEL,
+    THE_PROOF,
+    THE_RUN,
     BatchOption,
     BudgetOption,
     BusyOkOption,
@@ -57,27 +61,41 @@ if TYPE_CHECKING:
 def deploy(
     context: typer.Context,
     model: ModelOption = None,
-    task: TaskOption = None,
     output: Annotated[str | None, typer.Option("-o", "--output", help="The model repository to add to.")] = None,
     name: NameOption = None,
-    objective: Annotated[Objective | None, typer.Option("--objective", help="What the fastest means.")] = None,
+    fidelity: FidelityOption = "strict",
+    quick: Annotated[
+        bool | None, typer.Option("--quick", help="No INT8 search and a short race; proven all the same.")
+    ] = None,
+    task: TaskOption = None,
+    objective: Annotated[
+        Objective | None, typer.Option("--objective", help="What the fastest means.", rich_help_panel=THE_CANDIDATES)
+    ] = None,
     batch: BatchOption = None,
     sequence: SequenceOption = None,
     threads: ThreadsOption = None,
-    fidelity: FidelityOption = "strict",
     gates: GateOption = None,
     candidates: CandidatesOption = None,
     calibration: Annotated[
-        str | None, typer.Option("--calibration", help="Texts for INT8: .txt (one a line), .jsonl, .tsv or .parquet.")
+        str | None,
+        typer.Option(
+            "--calibration",
+            help="Texts for INT8: .txt (one a line), .jsonl, .tsv or .parquet.",
+            rich_help_panel=THE_CANDIDATES,
+        ),
     ] = None,
     budget: BudgetOption = None,
     judging: Annotated[
-        str | None, typer.Option("--judging", help="Text file, one a line, to judge fidelity on.")
+        str | None,
+        typer.Option("--judging", help="Text file, one a line, to judge fidelity on.", rich_help_panel=THE_PROOF),
     ] = None,
     data: DataOption = None,
     metric: MetricOption = None,
     report: ReportOption = None,
-    config: Annotated[Path | None, typer.Option("--config", help="TOML file with the same keys as the flags.")] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", help="TOML file with the same keys as the flags.", rich_help_panel=THE_RUN),
+    ] = None,
     family: FamilyOption = None,
     module: ModuleOption = None,
     pooling: PoolingOption = None,
@@ -91,22 +109,36 @@ def deploy(
         typer.Option(
             "--target",
             help="Compute capabilities of GPUs that are not here, such as 8.6,8.9,12.0: prepare the model for them.",
+            rich_help_panel=THE_CANDIDATES,
         ),
     ] = None,
     hub: HubOption = None,
-    revision: Annotated[str | None, typer.Option("--revision", help="Revision of a hub id.")] = None,
+    revision: Annotated[
+        str | None, typer.Option("--revision", help="Revision of a hub id.", rich_help_panel=THE_MODEL)
+    ] = None,
     allow_partial_fusion: Annotated[
-        bool | None, typer.Option("--allow-partial-fusion", help="Record a fusion shortfall instead of failing.")
+        bool | None,
+        typer.Option(
+            "--allow-partial-fusion",
+            help="Record a fusion shortfall instead of failing.",
+            rich_help_panel=THE_CANDIDATES,
+        ),
     ] = None,
     serve_check: Annotated[
         bool | None,
-        typer.Option("--serve-check/--no-serve-check", help="Serve the winner once and check its answers."),
+        typer.Option(
+            "--serve-check/--no-serve-check",
+            help="Serve the winner once and check its answers.",
+            rich_help_panel=THE_PROOF,
+        ),
     ] = None,
     store: StoreOption = None,
     wait_quiet: WaitQuietOption = False,
     busy_ok: BusyOkOption = False,
     force: ForceOption = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the plan and stop.", rich_help_panel=THE_RUN)
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Walk the whole line: export, make the candidates, prove and measure them, lay out the fastest true one.
@@ -177,6 +209,10 @@ def _promotion(deployment: Deployment) -> dict[str, str]:
 def _print_result(result: DeployResult) -> None:
     print_summary(result.report)
     deployment = result.deployment
+    if result.unchanged:
+        typer.echo(
+            f"Unchanged: version {deployment.version} was made by the same deployment. --force repeats it.", err=True
+        )
     lines = {
         "Report": result.report_paths["html"],
         "Repository": f"{deployment.repository} ({deployment.name}, version {deployment.version})",

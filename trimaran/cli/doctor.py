@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import typer
+
 from trimaran.cli.app import app
 from trimaran.cli.options import JsonOption
 from trimaran.cli.output import emit
@@ -38,6 +40,8 @@ def _print(examination: Examination) -> None:
     memory = environment.memory_bytes / 2**30
     console.print(f"[bold]{environment.cpu}[/bold], {environment.cores} cores, {memory:.0f} GiB, {environment.system}")
     console.print(f"Python {environment.python}, GPU: {environment.gpu or 'none'}")
+    for warning in examination.gpu_warnings:
+        console.print(f"[yellow]GPU: {escape(warning)}[/yellow]")
     console.print("\n[bold]Backends[/bold]")
     for name, (reason, hint) in examination.backends.items():
         state = f"[yellow]✗ {escape(reason)}[/yellow]\n    → {escape(hint)}" if reason else "[green]✓ ready[/green]"
@@ -54,3 +58,18 @@ def _print(examination: Examination) -> None:
         console.print(f"  {candidate.name:26} {candidate.describe}{note}")
     console.print("\n[bold]Libraries[/bold]")
     console.print("  " + ", ".join(f"{name} {version}" for name, version in environment.libraries.items()))
+
+
+@app.command(rich_help_panel="Look")
+def constraints(as_json: JsonOption = False) -> None:
+    """Print the file with the versions that were tried together, for `pip install -c`.
+
+    Example: `trimaran constraints`
+    """
+    from importlib.resources import files
+
+    path = str(files("trimaran.core").joinpath("constraints.txt"))
+    if as_json:
+        emit({"constraints": path})
+    else:
+        typer.echo(path)

@@ -168,5 +168,7 @@ def _print_summary(manifest: BulkManifest, output: Path) -> None:
         lines.append(f"{manifest.parts_reused} parts were there already")
     if manifest.rows_cut:
         lines.append(f"{manifest.rows_cut:,} texts were longer than the model reads and were cut")
+    if manifest.ids_repeated:
+        lines.append(f"{manifest.ids_repeated:,} rows have an id that an earlier row has")
     lines += [f"{count:,} rejected: {reason}" for reason, count in manifest.rejected.items()]
     typer.echo("\n".join(lines))

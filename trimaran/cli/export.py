@@ -13,6 +13,7 @@ from trimaran.cli.options import (
     DimensionsOption,
     ExporterOption,
     FamilyOption,
+    FolderOption,
     ForceOption,
     HubOption,
     JsonOption,
@@ -37,6 +38,7 @@ def export(
     context: typer.Context,
     model: ModelOption = None,
     task: TaskOption = None,
+    output: FolderOption = None,
     batch: BatchOption = None,
     sequence: SequenceOption = None,
     family: FamilyOption = None,
@@ -59,14 +61,13 @@ def export(
 ) -> None:
     """Export a trained model to one ONNX graph, proven equal to eager PyTorch.
 
-    Example: `trimaran export -m ./my-model --sequence 1 128 512`
+    Example: `trimaran export -m ./my-model -o exported --sequence 1 128 512`
     """
     from trimaran.pipeline.exporting import export_configured
 
-    graph = export_configured(
-        deploy_config_of(context), atol=atol, store=open_store(store, force=force), progress=progress_on_stderr()
-    )
-    emit_artifact(graph, as_json)
+    artifacts = open_store(store, force=force)
+    graph = export_configured(deploy_config_of(context), atol=atol, store=artifacts, progress=progress_on_stderr())
+    emit_artifact(graph, as_json, folder=output, store=artifacts)
 
 
 @app.command(rich_help_panel="Stages")

@@ -46,6 +46,10 @@ def gateway(
     no_auth: Annotated[bool, typer.Option("--no-auth", help="Let everybody call. It must be said.")] = False,
     rate: Annotated[float | None, typer.Option("--rate", min=0.001, help="Requests a second of one caller.")] = None,
     burst: Annotated[float, typer.Option("--burst", min=1, help="Requests at once of one caller.")] = 50,
+    text_rate: Annotated[
+        float | None, typer.Option("--text-rate", min=0.001, help="Texts a second of one caller.")
+    ] = None,
+    text_burst: Annotated[float, typer.Option("--text-burst", min=1, help="Texts at once of one caller.")] = 2048,
     in_flight: Annotated[int, typer.Option("--in-flight", min=1, help="Texts that Triton has at a time.")] = 64,
     queue: Annotated[int, typer.Option("--queue", min=0, help="Requests that may wait; more are refused.")] = 512,
     queue_timeout: Annotated[float, typer.Option("--queue-timeout", min=0.001, help="Seconds to wait at most.")] = 5.0,
@@ -54,6 +58,8 @@ def gateway(
         float, typer.Option("--canary-interval", min=0.1, help="Seconds between canaries, which /readyz goes by.")
     ] = 5.0,
     max_body: Annotated[int, typer.Option("--max-body", min=1024, help="Bytes of one body.")] = 8 << 20,
+    max_bodies: Annotated[int, typer.Option("--max-bodies", min=1024, help="Bytes of all bodies at a time.")] = 256
+    << 20,
     max_texts: Annotated[int, typer.Option("--max-texts", min=1, help="Texts of one request.")] = 2048,
     max_characters: Annotated[int, typer.Option("--max-characters", min=1, help="Characters of one text.")] = 200_000,
     max_tokens: Annotated[int, typer.Option("--max-tokens", min=1, help="Tokens of one request.")] = 300_000,
@@ -82,6 +88,7 @@ def gateway(
         keys=None if no_auth else _key_file(keys),
         limits=RequestLimits(
             body_bytes=max_body,
+            all_bodies_bytes=max_bodies,
             texts=max_texts,
             characters=max_characters,
             tokens=max_tokens,
@@ -89,6 +96,7 @@ def gateway(
         ),
         timeouts=Timeouts(queue_s=queue_timeout, answer_s=timeout),
         rate=RateLimit(per_s=rate, burst=burst) if rate else None,
+        text_rate=RateLimit(per_s=text_rate, burst=text_burst) if text_rate else None,
         in_flight=in_flight,
         queue=queue,
         canary_s=canary_interval,
@@ -119,6 +127,10 @@ def add(
     keys: KeysOption = None,
     rate: Annotated[float | None, typer.Option("--rate", min=0.001, help="Requests a second, for this key.")] = None,
     burst: Annotated[float, typer.Option("--burst", min=1, help="Requests at once, for this key.")] = 50,
+    text_rate: Annotated[
+        float | None, typer.Option("--text-rate", min=0.001, help="Texts a second, for this key.")
+    ] = None,
+    text_burst: Annotated[float, typer.Option("--text-burst", min=1, help="Texts at once, for this key.")] = 2048,
     as_json: JsonOption = False,
 ) -> None:
     """Make a key and print it, this once: only its digest is kept.
@@ -128,7 +140,12 @@ def add(
     from trimaran.serving.gateway.keys import add_key
     from trimaran.serving.gateway.settings import RateLimit
 
-    made = add_key(_keys(keys), name, rate=RateLimit(per_s=rate, burst=burst) if rate else None)
+    made = add_key(
+        _keys(keys),
+        name,
+        rate=RateLimit(per_s=rate, burst=burst) if rate else None,
+        text_rate=RateLimit(per_s=text_rate, burst=text_burst) if text_rate else None,
+    )
     if as_json:
         emit({"name": name, "key": made})
     else:
@@ -181,11 +198,10 @@ def _key_file(file: Path | None) -> Path:
 
 
 def _running_url(repository: Path, protocol: Protocol) -> str:
-    from trimaran.serving.triton.daemon import running
+    from trimaran.pipeline.live import any_url
 
-    for state in running():
-        if state.repository == repository.absolute():
-            return f"127.0.0.1:{state.grpc_port if protocol == 'grpc' else state.http_port}"
+    if url := any_url(repository, protocol):
+        return url
     raise UsageError(
         f"No `trimaran serve` of yours serves {repository}.",
         hint=f"`trimaran serve {repository} --detach` starts one, or give Triton's --url.",

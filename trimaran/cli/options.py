@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 REPOSITORY = Path("model_repository")
 Triple = tuple[int, int, int]
+# Groups of options in the help. Those without a group come first: the few that matter most.
+THE_MODEL, THE_CANDIDATES, THE_PROOF, THE_RUN = "The model", "The candidates", "The proof", "The run"
 
 ModelOption = Annotated[
     str | None,
@@ -29,66 +31,124 @@ ModelOption = Annotated[
     ),
 ]
 StoreOption = Annotated[
-    Path | None, typer.Option("--store", help="Folder of the artifacts; by default $TRIMARAN_HOME/store.")
+    Path | None,
+    typer.Option("--store", help="Folder of the artifacts; by default $TRIMARAN_HOME/store.", rich_help_panel=THE_RUN),
 ]
-ForceOption = Annotated[bool, typer.Option("--force", help="Make anew what the store already has.")]
+ForceOption = Annotated[
+    bool, typer.Option("--force", help="Make anew what the store already has.", rich_help_panel=THE_RUN)
+]
 WaitQuietOption = Annotated[
-    bool, typer.Option("--wait-quiet", help="Measure again, when the machine is quiet, what other work disturbed.")
+    bool,
+    typer.Option(
+        "--wait-quiet",
+        help="Measure again, when the machine is quiet, what other work disturbed.",
+        rich_help_panel=THE_RUN,
+    ),
 ]
 BusyOkOption = Annotated[
-    bool, typer.Option("--busy-ok", help="Measure although other work runs; the report says how much of it there was.")
+    bool,
+    typer.Option(
+        "--busy-ok",
+        help="Measure although other work runs; the report says how much of it there was.",
+        rich_help_panel=THE_RUN,
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
 ThreadsOption = Annotated[
-    int | None, typer.Option("--threads", help="Threads of every engine, eager PyTorch included.")
+    int | None,
+    typer.Option("--threads", help="Threads of every engine, eager PyTorch included.", rich_help_panel=THE_CANDIDATES),
 ]
 BatchOption = Annotated[
-    Triple | None, typer.Option("--batch", help="Rows: minimum, typical, maximum.", show_default="1 1 32")
+    Triple | None,
+    typer.Option(
+        "--batch", help="Rows: minimum, typical, maximum.", show_default="1 1 32", rich_help_panel=THE_CANDIDATES
+    ),
 ]
 SequenceOption = Annotated[
     Triple | None,
-    typer.Option("--sequence", help="Tokens: minimum, typical, maximum.", show_default="what the model was made for"),
+    typer.Option(
+        "--sequence",
+        help="Tokens: minimum, typical, maximum.",
+        show_default="what the model was made for",
+        rich_help_panel=THE_CANDIDATES,
+    ),
 ]
 TaskOption = Annotated[
-    str | None, typer.Option("--task", help="What the model is asked for; `auto` reads it from the model.")
+    str | None,
+    typer.Option(
+        "--task", help="What the model is asked for; `auto` reads it from the model.", rich_help_panel=THE_MODEL
+    ),
 ]
-FamilyOption = Annotated[str | None, typer.Option("--family", help="Model family, where the config names another.")]
+FamilyOption = Annotated[
+    str | None,
+    typer.Option("--family", help="Model family, where the config names another.", rich_help_panel=THE_MODEL),
+]
 PoolingOption = Annotated[
     str | None,
     typer.Option(
-        "--pooling", help="mean, cls, max, mean-sqrt-length, weighted-mean or last-token; by default the model's."
+        "--pooling",
+        help="mean, cls, max, mean-sqrt-length, weighted-mean or last-token; by default the model's.",
+        rich_help_panel=THE_MODEL,
     ),
 ]
 LayerOption = Annotated[
-    list[int] | None, typer.Option("--layer", help="Hidden layer to pool, -1 the last; repeat to average several.")
+    list[int] | None,
+    typer.Option(
+        "--layer", help="Hidden layer to pool, -1 the last; repeat to average several.", rich_help_panel=THE_MODEL
+    ),
 ]
 DimensionsOption = Annotated[
-    int | None, typer.Option("--dimensions", min=1, help="Keep the first numbers of a vector (Matryoshka).")
+    int | None,
+    typer.Option(
+        "--dimensions", min=1, help="Keep the first numbers of a vector (Matryoshka).", rich_help_panel=THE_MODEL
+    ),
 ]
 WhiteningOption = Annotated[
-    str | None, typer.Option("--whitening", help="A file made by `trimaran whiten`, put into the graph.")
+    str | None,
+    typer.Option(
+        "--whitening", help="A file made by `trimaran whiten`, put into the graph.", rich_help_panel=THE_MODEL
+    ),
 ]
 NormalizeOption = Annotated[
-    bool | None, typer.Option("--normalize/--no-normalize", help="Unit vectors; by default as the model says.")
+    bool | None,
+    typer.Option(
+        "--normalize/--no-normalize", help="Unit vectors; by default as the model says.", rich_help_panel=THE_MODEL
+    ),
 ]
 ModuleOption = Annotated[
     bool | None,
-    typer.Option("--module", help="MODEL is `package.module:function`, which returns a module, tokenizer and inputs."),
+    typer.Option(
+        "--module",
+        help="MODEL is `package.module:function`, which returns a module, tokenizer and inputs.",
+        rich_help_panel=THE_MODEL,
+    ),
 ]
 ExporterOption = Annotated[
-    str | None, typer.Option("--exporter", help="torchscript or dynamo, instead of the one in the family's row.")
+    str | None,
+    typer.Option(
+        "--exporter", help="torchscript or dynamo, instead of the one in the family's row.", rich_help_panel=THE_MODEL
+    ),
 ]
-HubOption = Annotated[bool | None, typer.Option("--hub", help="Allow MODEL to be fetched from the hub.")]
-ReportOption = Annotated[Path | None, typer.Option("--report", help="Folder of the report; by default reports/NAME.")]
+HubOption = Annotated[
+    bool | None, typer.Option("--hub", help="Allow MODEL to be fetched from the hub.", rich_help_panel=THE_MODEL)
+]
+ReportOption = Annotated[
+    Path | None,
+    typer.Option("--report", help="Folder of the report; by default reports/NAME.", rich_help_panel=THE_RUN),
+]
 DataOption = Annotated[
     str | None,
     typer.Option(
         "--data",
         help="Your labelled data (.tsv, .csv, .jsonl, .parquet; columns text, sentence2, label or score): a candidate "
-        "may lose at most 0.1 points of --metric, by the lower end of its interval.",
+        "may lose at most 0.1 points of --metric, by an exact 95 % bound (3,100 items at least).",
+        rich_help_panel=THE_PROOF,
     ),
 ]
-MetricOption = Annotated[str | None, typer.Option("--metric", help="Of --data: spearman, accuracy, f1 or exact-match.")]
+MetricOption = Annotated[
+    str | None,
+    typer.Option("--metric", help="Of --data: spearman, accuracy, f1 or exact-match.", rich_help_panel=THE_PROOF),
+]
 BudgetOption = Annotated[
     float | None,
     typer.Option(
@@ -96,18 +156,24 @@ BudgetOption = Annotated[
         min=1.0,
         help="Seconds in which a searched INT8 candidate may look for the layers that must stay in float.",
         show_default="90",
+        rich_help_panel=THE_CANDIDATES,
     ),
 ]
 FidelityOption = Annotated[Level, typer.Option("--fidelity", help="How true to eager PyTorch a candidate must stay.")]
 GateOption = Annotated[
-    list[str] | None, typer.Option("--gate", help="Override one limit: METRIC=NUMBER. May be repeated.")
+    list[str] | None,
+    typer.Option("--gate", help="Override one limit: METRIC=NUMBER. May be repeated.", rich_help_panel=THE_PROOF),
 ]
 CandidatesOption = Annotated[
-    str | None, typer.Option("--candidates", help="Comma-separated; `trimaran doctor` lists them.")
+    str | None,
+    typer.Option("--candidates", help="Comma-separated; `trimaran doctor` lists them.", rich_help_panel=THE_CANDIDATES),
+]
+FolderOption = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", help="Also write a plain folder: model, tokenizer, config, manifest with proofs."),
 ]
 NameOption = Annotated[str | None, typer.Option("--name", help="What callers will call; by default the model's name.")]
 NameArgument = Annotated[str, typer.Argument(help="The model.")]
-ArtifactArgument = Annotated[str, typer.Argument(help="An artifact: folder, name in the store, or digest.")]
 NameOrArtifactArgument = Annotated[
     str,
     typer.Argument(metavar="NAME|ARTIFACT", help="A deployed model by name, or an artifact by folder or digest."),

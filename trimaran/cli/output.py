@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -10,6 +11,7 @@ import typer
 if TYPE_CHECKING:
     from trimaran.benchmarks.report.report import Report
     from trimaran.core.artifact import Artifact
+    from trimaran.core.store import Store
     from trimaran.judging.prepared import Prepared
 
 
@@ -17,7 +19,14 @@ def emit(value: Any) -> None:
     typer.echo(json.dumps(value, ensure_ascii=False))
 
 
-def emit_artifact(artifact: Artifact, as_json: bool) -> None:
+def emit_artifact(
+    artifact: Artifact, as_json: bool, *, store: Store, folder: Path | None = None, parent: str = ""
+) -> None:
+    """With `folder`, the artifact is written there as a plain folder first, and shown from there."""
+    if folder:
+        from trimaran.pipeline.plain_folder import write_plain_folder
+
+        artifact = write_plain_folder(artifact, folder, store=store, parent=Path(parent) if parent else None)
     if as_json:
         checks = [str(check) for check in artifact.checks]
         emit({"artifact": str(artifact.directory), "digest": artifact.digest, "checks": checks})

@@ -101,7 +101,12 @@ def remove(
 
 @app.command(rich_help_panel="Serve")
 def verify(
-    url: Annotated[str, typer.Argument(help="host:port of a live Triton, ours or the official container's.")],
+    url: Annotated[
+        str | None,
+        typer.Argument(
+            help="host:port of a live Triton, ours or the official container's; by default the running server's."
+        ),
+    ] = None,
     name: Annotated[str | None, typer.Argument(help="The model; all that carry a golden bundle by default.")] = None,
     repository: RepositoryOption = REPOSITORY,
     protocol: ProtocolOption = "grpc",
@@ -112,18 +117,29 @@ def verify(
 
     The golden bundle is made by `trimaran deploy`: real texts with eager PyTorch's answers, in each version's folder.
 
+    Without a URL the running server of the repository is asked: `trimaran verify minilm`.
+
     Example: `trimaran verify localhost:8001 minilm`
     """
+    from trimaran.pipeline.live import any_url
     from trimaran.serving.client import Client
     from trimaran.serving.triton.golden_check import verify_all
     from trimaran.serving.triton.verify import require_faithful
 
+    if url and ":" not in url and name is None:
+        url, name = None, url
+    url = url or any_url(repository, protocol)
     scheme = url.partition("://")[0] if "://" in url else ""
     speaks: Any = {"http": "http", "https": "http", "grpc": "grpc", "grpcs": "grpc"}.get(scheme, protocol)
     with Client(url, protocol=speaks, timeout_s=timeout_s) as client:
         verified = verify_all(client, repository, name)
     if as_json:
-        emit({"url": url, "models": [model.model_dump(mode="json") | {"holds": model.holds} for model in verified]})
+        emit(
+            {
+                "url": url or client.url,
+                "models": [model.model_dump(mode="json") | {"holds": model.holds} for model in verified],
+            }
+        )
     else:
         for model in verified:
             typer.echo(f"{model.name}\t{model.rows} requests\t{'; '.join(map(str, model.checks))}")

@@ -12,6 +12,7 @@ from trimaran.cli.options import (
     BudgetOption,
     DataOption,
     FidelityOption,
+    FolderOption,
     ForceOption,
     GateOption,
     JsonOption,
@@ -27,7 +28,10 @@ from trimaran.core.choices import BUDGET_S, HardwareCompatible
 
 @app.command(rich_help_panel="Stages")
 def optimize(
-    artifact: Annotated[str, typer.Argument(help="An exported artifact: folder, name or digest.")],
+    artifact: Annotated[
+        str, typer.Argument(help="An exported graph: folder, name, digest, or an .onnx file with config and tokenizer.")
+    ],
+    output: FolderOption = None,
     allow_partial_fusion: Annotated[bool, typer.Option("--allow-partial-fusion", help="Record a shortfall.")] = False,
     store: StoreOption = None,
     force: ForceOption = False,
@@ -35,21 +39,28 @@ def optimize(
 ) -> None:
     """Fuse attention, GELU and layer norms for ONNX Runtime; fewer fused nodes than expected is a failure.
 
-    Example: `trimaran optimize onnx-2f1c`
+    Example: `trimaran optimize onnx-2f1c -o fused`
     """
+    from trimaran.pipeline.exporting import open_graph
     from trimaran.quantize.optimize import optimize as fuse
 
     artifacts = open_store(store, force=force)
-    fused = fuse(
-        artifacts.open(artifact), store=artifacts, progress=progress_on_stderr(), allow_partial=allow_partial_fusion
-    )
-    emit_artifact(fused, as_json)
+    progress = progress_on_stderr()
+    graph = open_graph(artifact, store=artifacts, progress=progress)
+    fused = fuse(graph, store=artifacts, progress=progress, allow_partial=allow_partial_fusion)
+    emit_artifact(fused, as_json, folder=output, store=artifacts, parent=artifact)
 
 
 @app.command(rich_help_panel="Stages")
 def quantize(
-    artifact: Annotated[str, typer.Argument(help="An exported or optimised artifact: folder, name or digest.")],
+    artifact: Annotated[
+        str,
+        typer.Argument(
+            help="An exported or optimised graph: folder, name, digest, or an .onnx file with its tokenizer."
+        ),
+    ],
     to: Annotated[str, typer.Option("--to", help="The candidate to make, such as openvino-int8-static.")],
+    output: FolderOption = None,
     calibration: Annotated[
         Path | None, typer.Option("--calibration", help="Texts: .txt (one a line), .jsonl, .tsv or .parquet.")
     ] = None,
@@ -68,11 +79,12 @@ def quantize(
 ) -> None:
     """Make one candidate (another precision or engine) from an exported graph.
 
-    Example: `trimaran quantize onnx-2f1c --to openvino-int8-mixed --fidelity balanced`
+    Example: `trimaran quantize exported --to openvino-int8-mixed -o int8`
     """
     from trimaran.core.config import gates_from_flags
     from trimaran.pipeline.making import make_one_candidate
 
+    artifacts = open_store(store, force=force)
     made = make_one_candidate(
         artifact,
         to,
@@ -84,15 +96,21 @@ def quantize(
         data=Path(data) if data else None,
         metric=metric,
         half_outputs=half_outputs,
-        store=open_store(store, force=force),
+        store=artifacts,
         progress=progress_on_stderr(),
     )
-    emit_artifact(made, as_json)
+    emit_artifact(made, as_json, folder=output, store=artifacts, parent=artifact)
 
 
 @app.command("build-engine", rich_help_panel="Stages")
 def build_engine_command(
-    artifact: Annotated[str, typer.Argument(help="An ONNX artifact, such as onnx-fp16: folder, name or digest.")],
+    artifact: Annotated[
+        str,
+        typer.Argument(
+            help="An ONNX graph, such as onnx-fp16: folder, name, digest, or an .onnx file with its tokenizer."
+        ),
+    ],
+    output: FolderOption = None,
     runtime: Annotated[
         Literal["tensorrt", "tensorrt-rtx"],
         typer.Option("--runtime", help="tensorrt (on the GPU machine) or tensorrt-rtx (needs no GPU)."),
@@ -106,7 +124,6 @@ def build_engine_command(
     timing_cache: Annotated[Path | None, typer.Option("--timing-cache", help="File to read and write.")] = None,
     weight_streaming: Annotated[bool, typer.Option("--weight-streaming", help="Stream weights from host.")] = False,
     workspace_mb: Annotated[int | None, typer.Option("--workspace", help="Builder's scratch memory in MB.")] = None,
-    version_compatible: Annotated[bool, typer.Option("--version-compatible", help="For newer runtimes too.")] = False,
     hardware_compatible: Annotated[
         HardwareCompatible, typer.Option("--hardware-compatible", help="GPUs that the engine shall run on too.")
     ] = "NONE",
@@ -121,18 +138,18 @@ def build_engine_command(
 
     Example: `trimaran build-engine onnx-fp16-9ac4 --runtime tensorrt-rtx --compute-capability 8.9`
     """
+    from trimaran.pipeline.exporting import open_graph
     from trimaran.quantize.tensorrt.engine import build_engine, short_and_long
     from trimaran.quantize.tensorrt.engine_process import EngineOptions
 
     artifacts = open_store(store, force=force)
-    parent = artifacts.open(artifact)
+    parent = open_graph(artifact, store=artifacts, progress=progress_on_stderr())
     built = build_engine(
         parent,
         EngineOptions(
             compute_capabilities=tuple(part.strip() for part in compute_capability.split(",") if part.strip()),
             weight_streaming=weight_streaming,
             workspace_bytes=workspace_mb << 20 if workspace_mb else None,
-            version_compatible=version_compatible,
             hardware_compatible=hardware_compatible,
         ),
         runtime="tensorrt" if runtime == "tensorrt" else "tensorrt_rtx",
@@ -142,4 +159,4 @@ def build_engine_command(
         store=artifacts,
         progress=progress_on_stderr(),
     )
-    emit_artifact(built, as_json)
+    emit_artifact(built, as_json, folder=output, store=artifacts, parent=artifact)

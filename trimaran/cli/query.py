@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Annotated, Any
 
 import typer
@@ -11,12 +12,21 @@ from trimaran.cli.app import app
 from trimaran.cli.options import JsonOption, PromptOption, ProtocolOption
 from trimaran.cli.output import emit
 
+# Columns of answers that are lists of objects, in the order of reading.
+_COLUMNS = ("answer", "word", "entity_group", "entity", "token_str", "sequence", "score", "start", "end")
+
 
 @app.command(rich_help_panel="Serve")
 def query(
     name: Annotated[str, typer.Argument(help="The model to call.")],
-    texts: Annotated[list[str], typer.Argument(help="What to ask; what is wanted depends on the model's task.")],
-    url: Annotated[str, typer.Option("--url", help="host:port; by default Triton's own ports.")] = "",
+    texts: Annotated[
+        list[str] | None,
+        typer.Argument(help="What to ask, as the model's task wants it; `-` or nothing reads lines from stdin."),
+    ] = None,
+    top_k: Annotated[
+        int | None, typer.Option("--top-k", min=1, help="How many answers a text gets, for tasks that rank them.")
+    ] = None,
+    url: Annotated[str, typer.Option("--url", help="host:port; by default the running server's.")] = "",
     protocol: ProtocolOption = "grpc",
     timeout_s: Annotated[float, typer.Option("--timeout", min=0.001, help="Seconds all of it may take.")] = 60.0,
     labels: Annotated[list[str] | None, typer.Option("--label", help="For a zero-shot model; again for more.")] = None,
@@ -36,20 +46,54 @@ def query(
     All others: `NAME "text" "text" …`. Models for embedding, feature extraction and text classification read
     `"first ||| second"` as a pair.
 
+    Lines from stdin: `trimaran query NAME < texts.txt`
+
     Example: `trimaran query minilm "some text" "another text"`
     """
+    from trimaran.pipeline.live import live_url
     from trimaran.serving.client import Client
     from trimaran.serving.client.asking import ask
 
-    with Client(url, protocol=protocol, timeout_s=timeout_s) as client:
+    arguments = _arguments(texts or [])
+    with Client(url or live_url(name, protocol), protocol=protocol, timeout_s=timeout_s) as client:
         outputs = client.model(name).outputs
-        asked, answers = ask(client, name, texts, labels or [], prompt=prompt)
+        asked, answers = ask(client, name, arguments, labels or [], prompt=prompt, top_k=top_k)
         truncated = client.truncated_texts
     if as_json:
         emit({"name": name, "answers": _plain(answers), "truncated_texts": truncated})
         return
     for text, answer in zip(asked, answers, strict=True):
-        typer.echo(f"{text}\t{_line(answer, outputs)}")
+        if {"ENTITIES", "ANSWERS", "FILLINGS"} & set(outputs):
+            _print_table(text, answer)
+        else:
+            typer.echo(f"{text}\t{_line(answer, outputs)}")
+
+
+def _arguments(texts: list[str]) -> list[str]:
+    from trimaran.core.errors import UsageError
+
+    if texts and texts != ["-"]:
+        return texts
+    lines = [] if sys.stdin.isatty() else [line.rstrip("\n") for line in sys.stdin]
+    if not (found := [line for line in lines if line]):
+        raise UsageError("Nothing was asked.", hint="Type texts after the name, or send lines to stdin.")
+    return found
+
+
+def _print_table(text: str, answer: Any) -> None:
+    """Entities, spans or fillings, one a row. Several masks have a table each."""
+    from rich.console import Console
+    from rich.table import Table
+
+    if answer and isinstance(answer[0], list):
+        for mask in answer:
+            _print_table(text, mask)
+        return
+    columns = [name for name in _COLUMNS if answer and name in answer[0]]
+    table = Table(*columns, title=text, title_justify="left", box=None, header_style="dim")
+    for row in answer:
+        table.add_row(*(f"{row[name]:.4f}" if name == "score" else str(row[name]) for name in columns))
+    Console(highlight=False, markup=False).print(table if answer else f"{text}: nothing found")
 
 
 def _line(answer: Any, outputs: Any) -> str:

@@ -77,7 +77,8 @@ def compare(
     """Say what got faster, slower or worse, only where intervals separate.
 
     A candidate's time must differ against the clock *and* against the eager PyTorch measured beside it, so that a
-    machine that was slower that day is not taken for a slower model.
+    machine that was slower that day is not taken for a slower model. A folder of folders with a report each is one side
+    of several runs: from three runs a side on, the intervals include how much runs differ from one another.
 
     Example: `trimaran report compare benchmarks/results/minilm-strict reports/minilm`
     """
@@ -92,11 +93,11 @@ def compare(
         remarks,
         shown,
     )
-    from trimaran.benchmarks.report.report_files import read_report
+    from trimaran.benchmarks.report.report_files import read_runs
     from trimaran.benchmarks.report.step_summary import add_to_step_summary
 
-    before = read_report(old)
-    comparisons = [compare_two(before, read_report(path), allow_unlike=unlike) for path in new]
+    before = read_runs(old)
+    comparisons = [compare_two(before, read_runs(path), allow_unlike=unlike) for path in new]
     markdown = comparison_markdown(comparisons, everything=everything)
     add_to_step_summary(markdown)
     match format_:

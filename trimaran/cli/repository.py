@@ -73,10 +73,17 @@ def lay_out_command(
 
 
 @repository_app.command("seal")
-def seal_command(repository: RepositoryArgument = REPOSITORY, as_json: JsonOption = False) -> None:
-    """Write the digest lists of versions that have none, if the repository has no problem; exit 4 when it has one.
+def seal_command(
+    repository: RepositoryArgument = REPOSITORY,
+    key: Annotated[
+        Path | None, typer.Option("--key", help="Sign every version with this Ed25519 key (private, PEM).")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write the digest lists of versions that have none, and sign all lists; exit 4 when the repository has a problem.
 
     Versions that an older trimaran laid out have no list. Only files that their manifest names can be compared before.
+    A server that is started with `--trust-key` loads nothing that is not signed.
 
     Example: `trimaran repository seal model_repository`
     """
@@ -84,7 +91,7 @@ def seal_command(repository: RepositoryArgument = REPOSITORY, as_json: JsonOptio
     from trimaran.model_repository.seal import seal
 
     require_sound(repository)
-    sealed = seal(repository)
+    sealed = seal(repository, key=key)
     if as_json:
         emit({"repository": str(repository), "sealed": [str(path) for path in sealed]})
     else:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import PrivateAttr
 
+from trimaran.core.allowed import BackendName, EngineOptions, PathInside, Variables
 from trimaran.core.environment import Environment
 from trimaran.core.errors import IntegrityError, UsageError
 from trimaran.core.persisted import Persisted
@@ -34,7 +35,7 @@ class Recipe(Frozen):
 
 
 class FileEntry(Frozen):
-    name: str
+    name: PathInside
     size_bytes: int
     sha256: str
 
@@ -64,7 +65,7 @@ class Draft(Frozen):
     format: Format
     precision: Precision
     # The engine that runs it, such as `onnxruntime`.
-    backend: str
+    backend: BackendName
     task: str
     family: str
     signature: Signature
@@ -72,10 +73,10 @@ class Draft(Frozen):
     tokenizer: TokenizerSpec
     labels: tuple[str, ...] = ()
     # The file that its backend opens.
-    entry: str
-    engine_options: dict[str, Any] = {}
+    entry: PathInside
+    engine_options: EngineOptions = {}
     # Environment variables that the engine was proven with.
-    execution_environment: dict[str, str] = {}
+    execution_environment: Variables = {}
     checks: tuple[Check, ...] = ()
     details: dict[str, Any] = {}
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from trimaran.core.artifact import Artifact
 from trimaran.core.engine_identity import refuse_foreign
 from trimaran.core.environment import driver_present, version_of
-from trimaran.core.errors import UnavailableError, UsageError
+from trimaran.core.errors import UnavailableError, UsageError, install_hint
 from trimaran.core.spec import Signature
 from trimaran.runtime import onnxruntime_engine, onnxruntime_gpu_engine, openvino_engine, tensorrt_engine
 
@@ -70,17 +70,22 @@ class Backend:
             return f"the Python module {self.module} is not installed"
         if self.distribution and version_of(self.distribution) is None:
             return f"{self.distribution} is not installed, whose {self.module} is another one"
+        if self.distribution and version_of(self.module) is not None:
+            return f"{self.module} and {self.distribution} are both installed and overwrite each other's files"
         if self.needs_driver and not driver_present():
             return "no NVIDIA driver (libcuda.so.1) on this machine"
         return None
 
     def hint(self) -> str:
+        if self.distribution and version_of(self.distribution) and version_of(self.module):
+            wheels = f"{self.module} {self.distribution}"
+            return f"pip uninstall -y {wheels}; pip install {self.distribution}: it runs on the CPU as well."
         missing = importlib.util.find_spec(self.module) is None or (
             self.distribution and version_of(self.distribution) is None
         )
         if not missing and self.needs_driver:
             return "Run it on a machine with an NVIDIA GPU and its driver."
-        return f"pip install 'trimaran[{self.extra}]' -c constraints.txt" if self.extra else "pip install trimaran"
+        return install_hint(self.extra) if self.extra else "pip install trimaran"
 
 
 def _torch_engine(path: str, *, threads: int, options: Mapping[str, Any] | None = None) -> Engine:

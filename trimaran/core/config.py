@@ -73,6 +73,8 @@ class DeployConfig(Frozen):
     hub: bool = False
     revision: str | None = None
     allow_partial_fusion: bool = False
+    # No searched candidates unless they are named, and a short race.
+    quick: bool = False
     serve_check: bool = True
     # Measure speed although other work runs, and say so; else a busy machine is "not measured".
     busy_ok: bool = Field(default_factory=lambda: os.environ.get(BUSY_OK_VARIABLE) == "1")

@@ -156,12 +156,14 @@ def encoder_of(artifact: Artifact) -> TextEncoder:
         cut_side=spec.cut_side,
         prompts=spec.prompts,
         default_prompt=spec.default_prompt,
+        refused_ids=spec.refused_ids,
     )
 
 
 def answer_context(artifact: Artifact) -> AnswerContext:
     """What a task needs to make final answers of this artifact's outputs."""
-    return AnswerContext(encoder_of(artifact), Reader(str(artifact.directory / "tokenizer.json")), artifact.labels)
+    reader = Reader(str(artifact.directory / "tokenizer.json"))
+    return AnswerContext(encoder_of(artifact), reader, artifact.labels, artifact.details.get("answers", {}))
 
 
 @cache

@@ -60,9 +60,10 @@ def list_digests(folder: Path, *, model: str, version: int) -> None:
     write_atomically(folder / DIGESTS_FILE, digests.to_json())
 
 
-def is_listed(folder: Path, config: ModelConfig) -> bool:
-    """Whether the version has a list, or had one when it was published. `config` is what it is served by."""
-    return (folder / DIGESTS_FILE).exists() or any(LISTED in known.parameters for known in (config, *_own(folder)))
+def is_listed(folder: Path, config: ModelConfig | None) -> bool:
+    """Whether the version has a list, or had one when it was published. `config` is what it is served by, if it is."""
+    configs = [*([config] if config else []), *_own(folder)]
+    return (folder / DIGESTS_FILE).exists() or any(LISTED in known.parameters for known in configs)
 
 
 def damages_of(folder: Path, *, remembered: bool = True) -> Iterator[Damage]:
@@ -89,7 +90,7 @@ def damages_of(folder: Path, *, remembered: bool = True) -> Iterator[Damage]:
         known.keep()
 
 
-def require_undamaged(folder: Path, config: ModelConfig) -> None:
+def require_undamaged(folder: Path, config: ModelConfig | None = None) -> None:
     """Raises IntegrityError with every damaged file of a version. One without a list is only warned about."""
     if not is_listed(folder, config):
         if (folder / MANIFEST).is_file():

@@ -23,6 +23,10 @@ Outputs = Mapping[str, Floats]
 # Answers of several texts by name: a graph's outputs, and what was made of them (entities, spans).
 Answers = Mapping[str, Any]
 NEIGHBOURS = 10
+# Smaller numbers count as this large, where a difference is taken relative to them.
+_SMALLEST_SCALE = 1e-2
+# A similarity that differs by less does not change what a caller finds.
+EPSILON = 0.01
 
 
 def first_of(answers: Answers) -> Any:
@@ -97,6 +101,39 @@ def related_similarities(reference: Floats, candidate: Floats, k: int = NEIGHBOU
     others = np.concatenate([nearest_rows(reference, k), drawn], axis=1)
     sides = [similarities(rows)[texts, others] for rows in (reference, candidate)]
     return np.where((others == texts)[..., None], np.nan, np.stack(sides, axis=-1))
+
+
+def epsilon_recalls(reference: Floats, candidate: Floats, k: int = NEIGHBOURS) -> Column:
+    """The share of each row's k nearest rows by the candidate that are right by the reference.
+
+    A neighbour is right if its similarity by the reference is within `EPSILON` of that of the k-th. So two texts that
+    are equally near may change places, in a dense neighbourhood as well. The index is made by the candidate, and once
+    more by the reference, as where vectors were stored before the candidate was deployed: the worse of the two counts.
+    """
+    k = min(k, len(reference) - 1)
+    if k < 1:
+        return np.ones(len(reference))
+    true = similarities(reference)
+    np.fill_diagonal(true, -np.inf)
+    enough = np.sort(true, axis=-1)[:, -k] - EPSILON
+    queries = unit(candidate)
+    recalls = []
+    for index in (queries, unit(reference)):
+        scores = queries @ index.T
+        np.fill_diagonal(scores, -np.inf)
+        nearest = np.argpartition(-scores, k - 1, axis=-1)[:, :k]
+        recalls.append((np.take_along_axis(true, nearest, axis=-1) >= enough[:, None]).mean(axis=-1))
+    return np.asarray(np.minimum(*recalls))
+
+
+def similarity_changes(reference: Floats, candidate: Floats, k: int = NEIGHBOURS) -> Column:
+    """The largest |Δ similarity| of each row to its k nearest rows by the reference."""
+    k = min(k, len(reference) - 1)
+    if k < 1:
+        return np.zeros(len(reference))
+    nearest = nearest_rows(reference, k)
+    delta = similarities(reference) - similarities(candidate)
+    return np.asarray(np.abs(np.take_along_axis(delta, nearest, axis=-1)).max(axis=-1))
 
 
 def heaviest_overlaps(reference: Floats, candidate: Floats) -> Column:
@@ -213,6 +250,19 @@ def largest_differences(reference: Answers, candidate: Answers) -> Column:
     for name, before in reference.items():
         if isinstance(before, np.ndarray) and np.issubdtype(before.dtype, np.floating):
             worst = np.maximum(worst, _row_differences(before, candidate[name]))
+    return worst
+
+
+def relative_differences(reference: Answers, candidate: Answers) -> Column:
+    """The largest |Δ| of each text relative to the largest number that the text has itself, over all outputs."""
+    worst = np.zeros(len(first_of(reference)))
+    for name, before in reference.items():
+        if isinstance(before, np.ndarray) and np.issubdtype(before.dtype, np.floating):
+            numbers = np.abs(before.reshape(len(before), -1))
+            sizes = np.nanmax(numbers, axis=1, initial=_SMALLEST_SCALE)
+            # A text without any number was not answered.
+            moved = np.where(np.isnan(numbers).all(axis=1), np.inf, _row_differences(before, candidate[name]) / sizes)
+            worst = np.maximum(worst, moved)
     return worst
 
 

@@ -158,6 +158,8 @@ class NotReady(ServerError):
     status: int | None = None
     # Whether the request may have reached the server.
     sent: bool | None = None
+    # Whether the model is being loaded again, so that it will be there in a moment.
+    reloading: bool | None = None
 
 
 @dataclass(eq=False, kw_only=True)
@@ -205,3 +207,8 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     return value if isinstance(value, (str, int, float, bool, dict)) else str(value)
+
+
+def install_hint(extra: str) -> str:
+    """How to install what an extra brings, in the versions that were tried together."""
+    return f"pip install 'trimaran[{extra}]' -c \"$(trimaran constraints)\""

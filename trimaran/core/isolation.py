@@ -272,8 +272,6 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 def _serve(requests: int, answers: int, memory_limit_bytes: int) -> None:
     die_with_parent()
-    # With this package OpenVINO's converter and NNCF tell their makers of every call, over the network.
-    sys.modules["openvino_telemetry"] = None  # type: ignore[assignment]
     # This file runs as __main__; what the child imports is another copy of it.
     importlib.import_module("trimaran.core.isolation")._progress_to = answers  # type: ignore[attr-defined]
     if memory_limit_bytes:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from trimaran.core.distances import Answers, Column
 from trimaran.core.tail import tail_bound
@@ -25,7 +26,7 @@ from trimaran.core.tail import tail_bound
 ByText = Callable[[Answers, Answers], Column]
 Kind = Literal["mean", "share", "tail", "worst", "pooled"]
 # Raise this when a metric changes its meaning: judgements remembered under another version are not reused.
-METRICS_VERSION = 4
+METRICS_VERSION = 5
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,11 @@ class Metric:
     # what `pooled` makes of all of them.
     kind: Kind = "mean"
     pooled: Callable[[Column], float] | None = None
+    # Whether more is better: a limit is then a floor.
+    at_least: bool = False
+    # Which texts speak, where not all do: a text without an entity says nothing of entities. And what to call them.
+    counted: Callable[[Answers, Answers], npt.NDArray[np.bool_]] | None = None
+    texts: str = "texts"
     # Answers that the metric reads by name. Where a side lacks one, as a caller does who sees only final answers, the
     # metric cannot be taken.
     needs: tuple[str, ...] = ()
@@ -50,6 +56,10 @@ class Metric:
     def words(self) -> tuple[str, str]:
         return (self.title, self.meaning) if self.title else _SHARED_WORDS[self.name]
 
+    @property
+    def comparison(self) -> Literal["<=", ">="]:
+        return ">=" if self.at_least else "<="
+
     def readable(self, *sides: Answers) -> bool:
         return all(name in side for side in sides for name in self.needs)
 
@@ -57,14 +67,20 @@ class Metric:
         if self.pooled is not None:
             return self.pooled(rows)
         if self.kind in ("mean", "share"):
-            return float(rows.mean())
+            # No text that speaks: nothing was seen to differ, and no bound will prove anything by it.
+            return float(rows.mean()) if len(rows) else float(self.kind == "share")
         if self.kind == "tail":
             return tail_bound(rows)
         # A NaN is an answer that is no number: nothing is worse.
         return float("inf") if np.isnan(rows).any() else float(rows.max(initial=0.0))
 
+    def rows(self, reference: Answers, candidate: Answers) -> Column:
+        """One row for each text that speaks."""
+        rows = self.by_text(reference, candidate)
+        return rows if self.counted is None else rows[self.counted(reference, candidate)]
+
     def value(self, reference: Answers, candidate: Answers) -> float:
-        return self.statistic(self.by_text(reference, candidate))
+        return self.statistic(self.rows(reference, candidate))
 
 
 _SHARED_WORDS: dict[str, tuple[str, str]] = {
@@ -73,6 +89,10 @@ _SHARED_WORDS: dict[str, tuple[str, str]] = {
     "tail_cosine_distance": (
         "1 % tail of 1−cos",
         "cosine distance that at most 1 % of texts exceed, with 95 % confidence",
+    ),
+    "tail_similarity_change": (
+        "1 % tail of |Δ similarity|",
+        "change of a similarity to one of the ten nearest that at most 1 % of texts exceed, with 95 % confidence",
     ),
     "rank_correlation": (
         "rank correlation",
@@ -113,9 +133,3 @@ def spearman_of_pairs(rows: Column) -> float:
     pairs = rows.reshape(-1, 2)
     pairs = pairs[~np.isnan(pairs[:, 0])]
     return spearman(pairs[:, 0], pairs[:, 1])
-
-
-def ratio_of_sums(rows: Column) -> float:
-    """Rows are (part, whole); 1 where there is nothing to divide."""
-    part, whole = rows.sum(axis=0)
-    return float(part / whole) if whole else 1.0

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import ConfigDict, Field
 from pydantic import ValidationError as SchemaError
 
-from trimaran.core.errors import IntegrityError, first_line
+from trimaran.core.errors import IntegrityError, UsageError, first_line
 from trimaran.core.spec import Frozen
 
 
@@ -44,6 +44,11 @@ class Persisted(Frozen):
         """`origin` is where the text comes from, for the error message."""
         try:
             return cls.model_validate_json(text)
+        except UsageError as error:
+            # Values that contradict each other are the person's mistake only where the person typed them.
+            raise IntegrityError(
+                f"{origin} is not a readable {cls.what}: {error.message}", hint=cls.remedy, path=str(origin)
+            ) from error
         except SchemaError as error:
             expected = cls.model_fields["schema_version"].default
             written = _schema_of(text)
@@ -53,8 +58,15 @@ class Persisted(Frozen):
                     hint="Use the version of trimaran that wrote it, or a newer one.",
                 ) from error
             raise IntegrityError(
-                f"{origin} is not a readable {cls.what}: {first_line(error)}", hint=cls.remedy, path=str(origin)
+                f"{origin} is not a readable {cls.what}: {_reason(error)}", hint=cls.remedy, path=str(origin)
             ) from error
+
+
+def _reason(error: SchemaError) -> str:
+    """Pydantic's heading with the first thing that it found."""
+    first = error.errors(include_url=False)[0]
+    place = ".".join(map(str, first["loc"]))
+    return f"{first_line(error)} ({place}: {first['msg']})." if place else first_line(error)
 
 
 def _schema_of(text: bytes | str) -> object:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import sys
 import time
 from collections.abc import Iterator
@@ -38,6 +39,18 @@ class SilentProgress:
 
     def note(self, text: str) -> None:
         pass
+
+
+class NumberedProgress:
+    """Puts `[3 of 8]` before the title of each stage that begins. Stages may begin in several threads."""
+
+    def __init__(self, progress: Progress, total: int) -> None:
+        self._progress, self._total = progress, total
+        self._numbers = itertools.count(1)
+        self.note = progress.note
+
+    def stage(self, title: str) -> contextlib.AbstractContextManager[Step]:
+        return self._progress.stage(f"[{next(self._numbers)} of {self._total}] {title}")
 
 
 class _LineStep:
@@ -82,7 +95,7 @@ class _LiveStep:
     def advance(self, done: int, total: int | None, what: str = "") -> None:
         from rich.markup import escape
 
-        title = f"{self._title} [dim]{escape(what)}[/dim]" if what else self._title
+        title = f"{escape(self._title)} [dim]{escape(what)}[/dim]" if what else escape(self._title)
         self._live.bars.update(self._task, completed=done, total=total, description=title)  # type: ignore[arg-type]
 
     def outcome(self, text: str) -> None:
@@ -113,7 +126,9 @@ class LiveProgress:
         begun_s = time.monotonic()
         if not self.bars.tasks:
             self.bars.start()
-        task = self.bars.add_task(title, total=None)
+        from rich.markup import escape
+
+        task = self.bars.add_task(escape(title), total=None)
         step = _LiveStep(self, task, title)
         try:
             yield step
@@ -123,10 +138,8 @@ class LiveProgress:
             raise
         self.bars.remove_task(task)
         self._stop_if_idle()
-        from rich.markup import escape
-
         spent = f"[dim]{time.monotonic() - begun_s:.1f} s[/dim]"
-        self.console.print(f"[green]✓[/green] {title}: {escape(step.text or 'done')} {spent}", highlight=False)
+        self.console.print(f"[green]✓[/green] {escape(title)}: {escape(step.text or 'done')} {spent}", highlight=False)
 
     def note(self, text: str) -> None:
         self.console.print(text, highlight=False, markup=False)

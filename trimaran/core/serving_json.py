@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
+from trimaran.core.allowed import BackendName, EngineOptions, PathInside, Threads, Variables
 from trimaran.core.choices import Rows
 from trimaran.core.errors import UsageError
 from trimaran.core.instructions import ProductsBy
@@ -33,20 +34,20 @@ class Serving(Persisted):
     indent: ClassVar[int | None] = 2
 
     task: str
-    backend: str
+    backend: BackendName
     # The file that the engine opens, or the model that a BLS stage calls.
-    entry: str
+    entry: PathInside
     rows: Rows
-    threads: int
+    threads: Threads
     labels: tuple[str, ...]
     facts: dict[str, Any]
     tokenizer: TokenizerSpec
     profile: ShapeProfile
-    engine_options: dict[str, Any]
-    execution_environment: dict[str, str]
+    engine_options: EngineOptions
+    execution_environment: Variables
     rows_a_call: int = Field(default=0, ge=0)
     stretch: float = Field(default=STRETCH, ge=1.0)
-    streams: int = Field(default=1, ge=1)
+    streams: int = Field(default=1, ge=1, le=4096)
     # What INT8 products were computed with where it was proven; empty for float, and for versions made before.
     proven_on: tuple[ProductsBy, ...] = ()
 

@@ -226,3 +226,5 @@ class TokenizerSpec(Frozen):
     # Words to put before a text, by name, and the name of those that are put there unasked ("" for none).
     prompts: dict[str, str] = {}
     default_prompt: str = ""
+    # Tokens for which the model has no vector, such as the image token of EmbeddingGemma: texts with them are refused.
+    refused_ids: tuple[int, ...] = ()

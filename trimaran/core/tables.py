@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from trimaran.core.errors import UnavailableError, UsageError
+from trimaran.core.errors import UnavailableError, UsageError, install_hint
 
 # What people call the columns that we look for, in the order of preference.
 TEXT = ("text", "sentence", "sentence1", "text1", "text_a", "premise", "context", "document", "passage", "content")
@@ -116,7 +116,7 @@ def _from_parquet(path: Path) -> Table:
         import pyarrow.parquet
     except ImportError as error:
         raise UnavailableError(
-            f"{path} cannot be read: pyarrow is not installed.", hint="pip install 'trimaran[scale]' -c constraints.txt"
+            f"{path} cannot be read: pyarrow is not installed.", hint=install_hint("scale")
         ) from error
     try:
         found = pyarrow.parquet.read_table(path)

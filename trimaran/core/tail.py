@@ -18,28 +18,30 @@ SHARE = 0.01
 CONFIDENCE = 0.95
 
 
-def tail_bound(changes: npt.NDArray[Any]) -> float:
-    """The change that at most 1 % of texts exceed, with 95 % confidence; infinite if any change is not a number.
+def tail_bound(changes: npt.NDArray[Any], alpha: float = 1 - CONFIDENCE) -> float:
+    """The change that at most 1 % of texts exceed, with an error of at most `alpha`; infinite if one is not a number.
 
     Fewer than `fewest_texts()` cannot prove 1 %. The largest change is then returned, so that no text at all may exceed
-    a limit; `proven_share` says what that proves.
+    a limit; `proven_share` says what that proves. Without any text there is no change.
     """
+    if not changes.size:
+        return 0.0
     if np.isnan(changes).any():
         return float("inf")
-    return float(np.sort(changes, axis=None)[-max(1, tail_rank(changes.size))])
+    return float(np.sort(changes, axis=None)[-max(1, tail_rank(changes.size, alpha))])
 
 
 @cache
-def tail_rank(texts: int) -> int:
+def tail_rank(texts: int, alpha: float = 1 - CONFIDENCE) -> int:
     """Which of the largest changes is the bound: 1 is the largest, 0 means that there are too few texts."""
     from scipy.stats import binom
 
-    return int((binom.cdf(np.arange(texts), texts, SHARE) <= 1 - CONFIDENCE).sum())
+    return int((binom.cdf(np.arange(texts), texts, SHARE) <= alpha).sum())
 
 
-def fewest_texts() -> int:
-    """How many texts can prove the bound at all: 299."""
-    return int(np.ceil(np.log(1 - CONFIDENCE) / np.log(1 - SHARE)))
+def fewest_texts(alpha: float = 1 - CONFIDENCE) -> int:
+    """How many texts can prove the bound at all: 299 at 95 %."""
+    return int(np.ceil(np.log(alpha) / np.log(1 - SHARE)))
 
 
 def proven_share(texts: int) -> float:

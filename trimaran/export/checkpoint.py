@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from trimaran.core.errors import IntegrityError, UsageError, first_line
-from trimaran.export.read_json import read_json
+from trimaran.export.read_json import path_inside, read_json
 
 SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
@@ -32,7 +32,12 @@ def weight_files(weights: Path) -> list[Path]:
     """The file itself, or the files that an index lists."""
     if weights.suffix != ".json":
         return [weights]
-    files = sorted({weights.parent / name for name in read_json(weights, what="damaged")["weight_map"].values()})
+    names = read_json(weights, what="damaged").get("weight_map")
+    if not isinstance(names, dict):
+        raise IntegrityError(f"{weights} has no weight_map, which says where each tensor is.")
+    files = sorted(
+        {path_inside(weights.parent, name, stated_in=weights.name) for name in {str(name) for name in names.values()}}
+    )
     if missing := [path for path in files if not path.is_file()]:
         raise UsageError(f"{missing[0]} is missing; {weights.name} lists it.")
     return files

@@ -159,8 +159,12 @@ def inputs_fed(ref: ModelRef, tokenizer: Any) -> tuple[str, ...]:
 def save_tokenizer(tokenizer: Any, ref: ModelRef, folder: Path, *, vocabulary: int) -> TokenizerSpec:
     """Writes `tokenizer.json` and returns what the server needs beyond it."""
     backend = tokenizer.backend_tokenizer
-    highest = max(backend.get_vocab(with_added_tokens=True).values(), default=-1) + 1
-    if highest > vocabulary:
+    ids = set(backend.get_vocab(with_added_tokens=True).values())
+    highest = max(ids, default=-1) + 1
+    beyond = sorted(token for token in ids if token >= vocabulary)
+    # Markers that were added for another model of the same makers, such as one that also reads images.
+    markers = {token for token, added in backend.get_added_tokens_decoder().items() if added.special}
+    if not markers.issuperset(beyond):
         raise UsageError(
             f"The tokenizer of {ref.source} has {highest} tokens, the model only {vocabulary}: "
             "some texts would read past the embedding table.",
@@ -191,4 +195,5 @@ def save_tokenizer(tokenizer: Any, ref: ModelRef, folder: Path, *, vocabulary: i
         inputs=ref.inputs,
         prompts=ref.prompts,
         default_prompt=ref.default_prompt,
+        refused_ids=tuple(beyond),
     )

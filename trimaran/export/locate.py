@@ -46,17 +46,19 @@ def locate(
     top_k: int = TOP_K,
     hub: bool = False,
     revision: str | None = None,
+    weights: Path | None = None,
 ) -> ModelRef:
     """The model behind `source`. Raises UsageError if its family is unknown or if it has no head for the task.
 
     `pooling` replaces the pooling of the folder, `pooling_changes` single fields of it. `extras` are further outputs of
-    feature-extraction: `hidden_states` and `attentions`.
+    feature-extraction: `hidden_states` and `attentions`. `weights` is a file in the folder that holds the numbers in
+    the place of a checkpoint.
     """
     folder = _folder_of(source, hub=hub, revision=revision)
     modules = sentence_modules(folder)
     body = encoder_folder(folder, modules)
     stated = read_json(body / "config.json", what=f"{source} is no model folder")
-    weights = weights_of(body, source)
+    weights = weights or weights_of(body, source)
     row = family(family_name or family_of(stated, body, source))
     kinds = [module.kind for module in modules]
     name = task_of(task_name, stated, modules=kinds, model_type=row.name, source=source)

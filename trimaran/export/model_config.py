@@ -10,6 +10,9 @@ from trimaran.core.errors import UsageError
 from trimaran.core.families import UNBOUNDED, family
 from trimaran.export.quiet import quiet
 
+# Far above every published encoder. A config.json that states more would take all memory when its model is built.
+_MOST = {"hidden": 65_536, "layers": 1_000, "heads": 4_096, "vocabulary": 10_000_000}
+
 
 class ModelSizes(NamedTuple):
     hidden: int
@@ -46,11 +49,15 @@ class StatedConfig:
     def __init__(self, stated: Mapping[str, Any], model_type: str, source: str) -> None:
         self.model_type = model_type
         self._stated = stated
-        self._source = source
+        self.source = source
+        # Some configurations of transformers make a list with an entry for each layer.
+        for name, value in stated.items():
+            if "layers" in name and isinstance(value, int):
+                _require_possible(name, value, _MOST["layers"], source, least=0)
 
     @functools.cached_property
     def _built(self) -> Any:
-        return config_from_json(self._stated, self.model_type, self._source)
+        return config_from_json(self._stated, self.model_type, self.source)
 
     def __getattr__(self, name: str) -> Any:
         value = self._stated.get(name)
@@ -65,13 +72,24 @@ def sizes_of(config: StatedConfig) -> ModelSizes:
         normalized = NormalizedConfigManager.get_normalized_config_class(config.model_type)(config)
     except KeyError:  # optimum knows half of our families; the others use BERT's names or an attribute map
         normalized = NormalizedTextConfig(config)
-    return ModelSizes(
+    sizes = ModelSizes(
         hidden=int(normalized.hidden_size),
         layers=int(normalized.num_layers),
         heads=int(normalized.num_attention_heads),
         vocabulary=int(normalized.vocab_size),
         positions=_positions(config),
     )
+    for name, most in _MOST.items():
+        _require_possible(name, getattr(sizes, name), most, config.source)
+    return sizes
+
+
+def _require_possible(name: str, value: int, most: int, source: str, *, least: int = 1) -> None:
+    if not least <= value <= most:
+        raise UsageError(
+            f"The config.json of {source} states {name} of {value:,}; {least:,} to {most:,} are possible.",
+            hint="Use the config.json that was saved with these weights.",
+        )
 
 
 def _positions(config: StatedConfig) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,10 @@ def _model_facts(ref: ModelRef) -> dict[str, Any]:
     if ref.module:
         return {}
     config = read_json(Path(ref.directory) / "config.json", what=ref.source)
+    return {"hidden_act": hidden_act_of(config), **checkpoint_facts(Path(ref.directory), ref.source)}
+
+
+def hidden_act_of(config: Mapping[str, Any]) -> str:
+    """The name of the activation between the feed-forward layers."""
     keys = ("hidden_act", "activation", "activation_function", "hidden_activation", "ff_activation")
-    act = next((str(config[key]) for key in keys if isinstance(config.get(key), str)), "gelu")
-    return {"hidden_act": act, **checkpoint_facts(Path(ref.directory), ref.source)}
+    return next((str(config[key]) for key in keys if isinstance(config.get(key), str)), "gelu")

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from trimaran.core.errors import UsageError
+from trimaran.core.errors import IntegrityError, UsageError
 from trimaran.core.families import UNBOUNDED
 from trimaran.core.spec import Pooling, PoolingMode, Sparse
-from trimaran.export.read_json import read_json
+from trimaran.export.read_json import path_inside, read_json
 
 _MODES: dict[str, PoolingMode] = {
     "pooling_mode_cls_token": "cls",
@@ -50,7 +50,11 @@ def sentence_modules(folder: Path) -> tuple[SentenceModule, ...]:
     if not path.is_file():
         return ()
     rows = read_json(path, what="modules.json is damaged", kind=list)
+    if not all(isinstance(row, dict) and "type" in row for row in rows):
+        raise IntegrityError(f"{path} lists modules without a type.")
     modules = tuple(SentenceModule(str(row["type"]).rsplit(".", 1)[-1], str(row.get("path", ""))) for row in rows)
+    for module in modules:
+        path_inside(folder, module.path, stated_in=path.name)
     unknown = sorted({module.kind for module in modules} - _KNOWN)
     if unknown:
         raise UsageError(f"{folder} has the sentence-transformers module {unknown[0]}, which is not supported.")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from trimaran.core.artifact import Artifact, Check
+from trimaran.core.artifact import Check, Draft
 from trimaran.core.spec import ShapeProfile, Signature
 from trimaran.judging.equality import Arrays, worst_difference
 
@@ -37,7 +37,7 @@ def prove_parity(
 
 
 def prove_padding(
-    infer: Infer, parent: Artifact, sample: Callable[..., Arrays], *, atol: float = ATOL
+    infer: Infer, parent: Draft, sample: Callable[..., Arrays], *, atol: float = ATOL
 ) -> tuple[Check, Check]:
     """A row's answer must not change with more padding, nor with the rows beside it."""
     batch, sequence = min(4, parent.profile.batch.maximum), parent.profile.sequence

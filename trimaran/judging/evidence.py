@@ -8,18 +8,23 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from trimaran.core.corpus import shipped_texts
 from trimaran.core.distances import Answers, Column
 from trimaran.core.margins import foreseen_changes, foreseen_probability_change
 from trimaran.core.metrics import Kind, Metric
 from trimaran.core.spec import Frozen
+from trimaran.core.tail import tail_rank
 from trimaran.core.tasks import Gate, Task
 from trimaran.judging import bootstrap
+from trimaran.judging.bounds import ALPHA, lower_share
 
 RESAMPLES = 400
 # Of both ends; the one end that a limit asks about is then kept with 95 %.
 CONFIDENCE = 0.9
-# As many as the shipped judging set has.
-JUDGED = 460
+# What the judge will have: as many texts as the shipped judging set, and the error that is left to each of the four
+# lossy candidates that compete unasked.
+JUDGED = len(shipped_texts("judging"))
+JUDGES_ALPHA = ALPHA / 4
 # A statistic of all rows is costly to take again.
 POOLED_RESAMPLES = 100
 SEED = 11
@@ -30,9 +35,9 @@ _TOO_SMALL_TO_COUNT = 1e-3
 class Evidence(Frozen):
     """One gate on some texts: the value, its interval, and whether the limit is kept by the end that counts.
 
-    Where so few texts cannot prove a share (no label may change, and still it might be luck), `confidence` is what
-    counting them could prove at best; `low` is then what a judge with other texts would find at worst, by how wide
-    margins are and how far they moved, and answers without margins hold only with a clean slate.
+    Of a share, `confidence` is what counting so few texts could prove at best. With fewer texts than the judge has,
+    `low` is what the judge would prove at worst, by how wide margins are and how far they moved. Where counting proves
+    too little, answers without margins hold only with a clean slate.
 
     Of a tail, `value` and `low` are the bound on these texts; `high` is what a judge with `JUDGED` other texts would
     find at worst.
@@ -78,21 +83,24 @@ def share_interval(hits: int, n: int, *, confidence: float = CONFIDENCE) -> tupl
 
 
 def _by_mean(metric: Metric, gate: Gate, reference: Answers, candidate: Answers) -> Evidence:
-    rows = metric.by_text(reference, candidate)
+    rows = metric.rows(reference, candidate)
     return _held(gate, *mean_interval(rows), len(rows))
 
 
 def _by_share(metric: Metric, gate: Gate, reference: Answers, candidate: Answers) -> Evidence:
-    agreed = metric.by_text(reference, candidate)
-    n, hits = len(agreed), int(agreed.sum())
+    agreed = metric.rows(reference, candidate)
+    n, hits = len(agreed), round(float(agreed.sum()))
     value, low, high = share_interval(hits, n)
     # One-sided: how sure a clean slate of n texts would make us.
     provable = 1 - gate.limit**n if gate.limit < 1 else 0.0
     holds = low >= gate.limit
-    if provable <= (1 + CONFIDENCE) / 2:
-        changes = foreseen_changes(reference, candidate, bootstrap_draws)
-        low = low if changes is None else _lowest_judged(changes)
-        holds = hits == n if changes is None else low >= gate.limit
+    changes = foreseen_changes(reference, candidate, bootstrap_draws) if n < JUDGED else None
+    if changes is not None:
+        low = _lowest_judged(changes)
+        # Where even a clean slate of the judge's texts proves less than the limit, a search can do no better than that.
+        holds = low >= min(gate.limit, lower_share(JUDGED, JUDGED, JUDGES_ALPHA))
+    elif provable <= (1 + CONFIDENCE) / 2:
+        holds = hits == n
     return Evidence(
         metric=gate.metric, value=value, low=low, high=high, comparison=gate.comparison, limit=gate.limit,
         holds=holds, confidence=min(CONFIDENCE, provable), n=n,
@@ -114,11 +122,14 @@ def _by_resampling(metric: Metric, gate: Gate, reference: Answers, candidate: An
 
 
 def _by_tail(metric: Metric, gate: Gate, reference: Answers, candidate: Answers) -> Evidence:
-    """The judge decides by its largest change, and has more texts than the search: so that is foreseen."""
-    changes = metric.by_text(reference, candidate)
+    """The judge has more texts than the search, so what it will find is foreseen."""
+    from scipy.stats import beta
+
+    changes = metric.rows(reference, candidate)
     value = metric.statistic(changes)
-    # A text as rare as this is the largest of the judge's in one of twenty judgements.
-    rarity = 1 - ((1 + CONFIDENCE) / 2) ** (1 / JUDGED)
+    # The judge decides by its r-th largest change. In one of twenty judgements that is a text as rare as this.
+    rank = max(1, tail_rank(JUDGED, JUDGES_ALPHA))
+    rarity = float(beta.ppf((1 - CONFIDENCE) / 2, rank, JUDGED - rank + 1))
     foreseen = foreseen_probability_change(reference, candidate, rarity)
     if foreseen is None:
         foreseen = _rarest(np.maximum(changes, gate.limit * _TOO_SMALL_TO_COUNT), rarity)
@@ -143,9 +154,10 @@ _EVIDENCE: Mapping[Kind, Callable[[Metric, Gate, Answers, Answers], Evidence]] =
 
 
 def _lowest_judged(changes: Column) -> float:
-    """The agreement that a judge with `JUDGED` further texts would find at worst: they, too, are a sample."""
+    """The agreement that a judge with `JUDGED` further texts would prove at worst: they, too, are a sample."""
     changed = np.random.default_rng(SEED).binomial(JUDGED, np.clip(changes, 0.0, 1.0))
-    return (JUDGED - int(np.quantile(changed, (1 + CONFIDENCE) / 2, method="higher"))) / JUDGED
+    most = int(np.quantile(changed, (1 + CONFIDENCE) / 2, method="higher"))
+    return lower_share(JUDGED - most, JUDGED, JUDGES_ALPHA)
 
 
 def _held(gate: Gate, value: float, low: float, high: float, n: int) -> Evidence:

@@ -17,6 +17,9 @@ TEXTS = 32
 LENGTHS = 4
 # Of those, as many are also padded to the longest sequence there is.
 FULLY_PADDED = 8
+# Kernels are chosen by the size of a call, so that many sizes and widths are tried, each with few tokens.
+CALLS = 60
+_TOKENS_A_CALL = 640
 
 
 class Group(NamedTuple):
@@ -71,6 +74,49 @@ GROUPINGS: dict[str, Callable[..., Iterator[Group]]] = {
     "rounded": partial(one_width_groups, policy="rounded"),
     "equal-length": one_width_groups,
 }
+
+
+def certificate_groups(rows: Sequence[Row], policy: str, *, size: int, seed: int, maximum: int) -> Iterator[Group]:
+    """At least `CALLS` calls, no two alike: full batches first, then sizes from 2 on at widths spread over all texts.
+
+    Wide calls have few rows and narrow ones many, so that no call is dear. Few texts allow fewer calls.
+    """
+    known: set[tuple[tuple[int, ...], int, int]] = set()
+    for group in GROUPINGS[policy](rows, size=size, seed=seed, maximum=maximum):
+        known.add((tuple(group.indices), len(group.rows), group.length))
+        yield group
+    generator = np.random.default_rng(seed + 1)
+    by_length = sorted(range(len(rows)), key=lambda index: len(rows[index].ids))
+    for turn in range(CALLS if size > 1 else 0):
+        if len(known) >= CALLS:
+            break
+        place = turn * len(rows) // CALLS
+        width = width_of(len(rows[by_length[place]].ids), policy)
+        count = int(generator.integers(2, max(3, min(size, _TOKENS_A_CALL // width) + 1)))
+        group = _drawn_group(rows, by_length[: place + 1], policy, count, width, generator, maximum)
+        call = tuple(group.indices), len(group.rows), group.length
+        if call not in known:
+            known.add(call)
+            yield group
+
+
+def _drawn_group(
+    rows: Sequence[Row],
+    shorter: Sequence[int],
+    policy: str,
+    count: int,
+    width: int,
+    generator: np.random.Generator,
+    maximum: int,
+) -> Group:
+    """The longest of the texts among others that a policy lets share its call."""
+    if policy in ("padded", "packed"):
+        indices = [shorter[-1], *(int(shorter[place]) for place in generator.integers(len(shorter), size=count - 1))]
+        return Group(indices, [rows[index] for index in indices], width)
+    lengths = [length for length in range(min(width, maximum), 0, -1) if width_of(length, policy) == width]
+    strangers = generator.integers(len(rows), size=count - 1)
+    fillers = [fitted(rows[index], lengths[turn % len(lengths)]) for turn, index in enumerate(strangers)]
+    return Group([shorter[-1]], [rows[shorter[-1]], *fillers], width)
 
 
 def fitted(row: Row, length: int) -> Row:

@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
-from pydantic import ConfigDict
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, ConfigDict
 
 from trimaran.core.artifact import Check
 from trimaran.core.choices import Rows
 from trimaran.core.spec import Frozen
+from trimaran.judging.gate_check import GateCheck
 
 # Row policies, from the one that lets most rows share a call to the one that lets none.
 WIDEST_FIRST: tuple[Rows, ...] = ("padded", "packed", "rounded", "equal-length", "alone")
+
+
+class KindQuality(Frozen):
+    """One kind of text: the values of the gated metrics on it."""
+
+    kind: str
+    n: int
+    metrics: dict[str, float]
+    # Metrics whose gate this kind breaks.
+    broken: tuple[str, ...] = ()
+
+
+def _with_verdict(check: Any) -> Any:
+    """A plain check is decided by its value."""
+    return check.model_dump() if type(check) is Check else check
 
 
 class Quality(Frozen):
@@ -28,18 +46,33 @@ class Quality(Frozen):
     rows: Rows
     changes: dict[Rows, float]
     neighbours: int
-    checks: tuple[Check, ...]
+    checks: tuple[Annotated[GateCheck, BeforeValidator(_with_verdict)], ...]
     n: int
     n_batched: int
     texts: str
     peak_memory_bytes: int
     # 95 % intervals of the metrics that are means over texts.
     intervals: dict[str, tuple[float, float]] = {}
+    # One-sided bounds by metric, at the worse side of the value.
+    bounds: dict[str, float] = {}
+    # The error that each bound may have, and among how many lossy candidates 5 % were shared. None: the candidate
+    # equals eager PyTorch up to float noise, so that its values decide.
+    alpha: float | None = None
+    judged: int = 1
+    # Every kind of text, where the texts carry one.
+    kinds: tuple[KindQuality, ...] = ()
+    # What each text lost by each gated metric, in the order of the texts, and the version of the metrics.
+    losses: dict[str, tuple[float, ...]] = {}
+    metrics_version: int = 0
+    # Whether the CPU that judged has instructions for INT8 products; None where that is not known.
+    vnni: bool | None = None
 
     @property
     def holds(self) -> bool:
         return all(check.holds for check in self.checks)
 
     @property
-    def broken(self) -> tuple[Check, ...]:
-        return tuple(check for check in self.checks if not check.holds)
+    def broken(self) -> tuple[GateCheck, ...]:
+        """Checks that are not proven; those whose limit is broken first."""
+        failed = [check for check in self.checks if not check.holds]
+        return tuple(sorted(failed, key=lambda check: check.verdict == "not proven"))

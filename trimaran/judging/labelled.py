@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from trimaran.core.artifact import Artifact, Check
+from trimaran.core.artifact import Artifact
 from trimaran.core.corpus import FEWEST, answer_context, digest_of_texts
-from trimaran.core.distances import Outputs
+from trimaran.core.distances import Column, Outputs
 from trimaran.core.errors import UsageError
 from trimaran.core.spec import Frozen
 from trimaran.core.tables import LABEL, SECOND, TEXT, Table, read_table
 from trimaran.core.tasks import TASKS, Task
+from trimaran.core.tasks.task import DataMetric
 from trimaran.judging import bootstrap
-from trimaran.judging.evidence import CONFIDENCE, RESAMPLES, SEED
+from trimaran.judging.bounds import ALPHA, items_needed, net_loss_share
+from trimaran.judging.gate_check import GateCheck, Verdict
 from trimaran.runtime.text import Text
 
 MOST_LOST_POINTS = 0.1
+RESAMPLES, SEED = 1000, 11
+_MOST_ITEMS = 10_000_000
 
 
 class DataScore(Frozen):
-    """Points are hundredths of the metric; the interval is that of the paired change over resampled items."""
+    """Points are hundredths of the metric. `low_points` is the worst change that the items do not refute."""
 
     metric: str
     n: int
@@ -29,7 +34,11 @@ class DataScore(Frozen):
     value: float
     change_points: float
     low_points: float
-    high_points: float
+    # Items that only eager PyTorch had right, and those that only the candidate has; None for a metric of scores.
+    lost: int | None = None
+    gained: int | None = None
+    # None: the candidate equals eager PyTorch up to float noise, and the change itself decides.
+    alpha: float | None = None
 
     def figures(self) -> dict[str, float]:
         """As metrics of a quality."""
@@ -40,14 +49,37 @@ class DataScore(Frozen):
             f"data_{self.metric}_change_low_points": self.low_points,
         }
 
-    def check(self) -> Check:
-        return Check(
+    def check(self) -> GateCheck:
+        proven = self.low_points >= -MOST_LOST_POINTS
+        verdict: Verdict = "proven" if proven else "broken" if self.change_points < -MOST_LOST_POINTS else "not proven"
+        counted = f", {self.lost} lost and {self.gained} gained" if self.lost is not None else ""
+        return GateCheck(
             name=f"data_{self.metric}_change_low_points",
             observed=self.low_points,
             limit=-MOST_LOST_POINTS,
             comparison=">=",
-            detail=f"({self.value:.5g} after {self.eager:.5g} on {self.n} items)",
+            detail=f"({self.value:.5g} after {self.eager:.5g} on {self.n} items{counted})",
+            bound=self.low_points,
+            verdict=verdict,
+            n=self.n,
+            needs=self._needs() if verdict == "not proven" else None,
+            texts="items",
         )
+
+    def _needs(self) -> int | None:
+        """If further items are lost and gained as these are; a guess where some are."""
+        assert self.alpha is not None
+        if self.lost is None:
+            spread = (self.change_points - self.low_points) / (self.change_points + MOST_LOST_POINTS)
+            return math.ceil(self.n * spread**2)
+        least = items_needed(MOST_LOST_POINTS / 100, self.alpha)
+        needed = max(least, self.n)
+        while needed < _MOST_ITEMS:
+            lost, gained = (round(count * needed / self.n) for count in (self.lost, self.gained or 0))
+            if 100 * net_loss_share(lost, gained, needed, self.alpha) <= MOST_LOST_POINTS:
+                return needed
+            needed = int(needed * 1.1) + 1
+        return None
 
 
 @dataclass(frozen=True)
@@ -62,31 +94,50 @@ class LabelledData:
     def digest(self) -> str:
         return digest_of_texts((self.metric, *self.texts, *self.gold))
 
-    def score(self, artifact: Artifact, eager: Outputs, candidate: Outputs) -> DataScore:
-        """Both sides on the same items; each resample draws the same items for both."""
+    def score(
+        self, artifact: Artifact, eager: Outputs, candidate: Outputs, *, alpha: float | None = ALPHA
+    ) -> DataScore:
+        """Both sides on the same items.
+
+        Items are right or wrong: how many were lost and gained has exact bounds, which do not collapse where none is. A
+        metric that is no mean of items (macro F1, a correlation) is resampled too, and the worse of both ends counts.
+        """
         row, context = TASKS[artifact.task], answer_context(artifact)
         metric = row.data_metrics[self.metric]
         answers = [row.judged(context, self.texts, side) for side in (eager, candidate)]
         items = [metric.items(self.gold, side, artifact.labels) for side in answers]
-        total = metric.total
-        values = [total(side) for side in items]
-        low, high = bootstrap.interval(
-            lambda drawn: 100 * (total(items[1][drawn]) - total(items[0][drawn])),
-            len(self.gold),
-            confidence=CONFIDENCE,
-            resamples=RESAMPLES,
-            seed=SEED,
-            one_at_a_time=True,
-        )
+        values = [metric.total(side) for side in items]
+        change = 100 * (values[1] - values[0])
+        right = [metric.right(side) for side in items] if metric.right else None
+        lost, gained = ((right[0] & ~right[1]).sum(), (right[1] & ~right[0]).sum()) if right else (None, None)
+        lows = [change]
+        if alpha is not None:
+            if lost is not None and gained is not None:
+                lows.append(-100 * net_loss_share(int(lost), int(gained), len(self.gold), alpha))
+            if not metric.mean_of_right:
+                lows.append(self._resampled_low(metric, items, alpha))
         return DataScore(
             metric=self.metric,
             n=len(self.gold),
             eager=values[0],
             value=values[1],
-            change_points=100 * (values[1] - values[0]),
-            low_points=low,
-            high_points=high,
+            change_points=change,
+            low_points=min(lows),
+            lost=None if lost is None else int(lost),
+            gained=None if gained is None else int(gained),
+            alpha=alpha,
         )
+
+    def _resampled_low(self, metric: DataMetric, items: Sequence[Column], alpha: float) -> float:
+        """Each resample draws the same items for both sides."""
+        return bootstrap.interval(
+            lambda drawn: 100 * (metric.total(items[1][drawn]) - metric.total(items[0][drawn])),
+            len(self.gold),
+            confidence=1 - 2 * alpha,
+            resamples=RESAMPLES,
+            seed=SEED,
+            one_at_a_time=True,
+        )[0]
 
 
 @dataclass(frozen=True)

@@ -19,12 +19,13 @@ import numpy as np
 
 from trimaran.core.artifact import Check, FileEntry, sha256_of
 from trimaran.core.backends import Array
+from trimaran.core.choices import Level
 from trimaran.core.environment import Environment
 from trimaran.core.errors import IntegrityError
 from trimaran.core.persisted import Persisted
 from trimaran.core.samples import Shape
 from trimaran.core.spec import Frozen, Precision, ShapeProfile
-from trimaran.core.tasks import Gate, Level
+from trimaran.core.tasks import Gate
 from trimaran.judging.judgement import Quality
 from trimaran.judging.probe import read_texts
 from trimaran.runtime.text import Text

@@ -17,7 +17,7 @@ from trimaran.core.backends import Arrays, Session, open_session
 from trimaran.core.corpus import encoder_of
 from trimaran.core.pinning import pin
 from trimaran.core.undisturbed import Disturbance
-from trimaran.judging.invariance import GROUPINGS, NEIGHBOURS
+from trimaran.judging.invariance import NEIGHBOURS, certificate_groups
 from trimaran.judging.probe_texts import TextRuns
 from trimaran.runtime.text import (
     SEQUENCE_AXES,
@@ -103,13 +103,13 @@ class Probe:
         return len(tokens)
 
     def among_neighbours(self, texts_path: str, result_path: str, rows: str, seed: int) -> list[int]:
-        """Writes the outputs of sampled texts run in full batches; returns which texts, in the same order."""
+        """Writes the outputs of sampled texts run in many batches; returns which texts, in the same order."""
         tokens = self._encoder.rows(read_texts(Path(texts_path)))
         size = min(NEIGHBOURS + 1, self._artifact.profile.batch.maximum)
         indices: list[int] = []
         parts: dict[str, list[Any]] = {}
         maximum = self._artifact.profile.sequence.maximum
-        for group in GROUPINGS[rows](tokens, size=size, seed=seed, maximum=maximum):
+        for group in certificate_groups(tokens, rows, size=size, seed=seed, maximum=maximum):
             inputs = self._encoder.batch(group.rows, length=group.length)
             indices.extend(group.indices)
             for name, array in self._session.infer(inputs).items():

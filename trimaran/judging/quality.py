@@ -7,26 +7,30 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
-from trimaran.core.artifact import Artifact, Check
+from trimaran.core.artifact import Artifact
 from trimaran.core.backends import Array
 from trimaran.core.choices import Rows
 from trimaran.core.corpus import answer_context, digest_of_texts
 from trimaran.core.distances import Outputs
+from trimaran.core.environment import cpu_flags
 from trimaran.core.errors import UsageError
+from trimaran.core.metrics import METRICS_VERSION
 from trimaran.core.progress import Step
-from trimaran.core.tail import too_few_words
-from trimaran.core.tasks import TAILS, Gate, Task, task
+from trimaran.core.tasks import Gate, Task, task
 from trimaran.core.tasks.task import BATCH_CHANGE
+from trimaran.judging.gate_check import point_check
 from trimaran.judging.invariance import NEIGHBOURS
 from trimaran.judging.judgement import WIDEST_FIRST, Quality
 from trimaran.judging.labelled import OnData
 from trimaran.judging.probe_process import ProbeProcess
+from trimaran.judging.proof import Proof
 from trimaran.judging.quality_intervals import intervals
 from trimaran.runtime.text import Text
 
 LABELS = "label_agreement"
 FLIPS = "batch_label_flips"
 _SEED = 20
+_VNNI = {"avx512_vnni", "avx_vnni"}
 
 
 class Answering(Protocol):
@@ -48,10 +52,15 @@ def reference_answers(
     environment: Mapping[str, str] | None = None,
     deadline_s: float = 300.0,
 ) -> dict[str, Array]:
-    """What eager PyTorch answers to each text alone, computed in a process of its own."""
+    """What eager PyTorch answers to each text alone, computed in a process of its own.
+
+    Its rows of one length go together: without padding that changes only float noise. Other engines run them alone.
+    """
+    eager = artifact.format == "torch"
     _refuse_none(texts)
     with ProbeProcess(artifact, threads=threads, environment=environment, deadline_s=deadline_s) as probe:
-        return probe.answers(texts, "alone", alone=True)
+        asked = asked_texts(artifact, texts)
+        return probe.answers(asked, "equal-length" if eager else "alone", alone=not eager)
 
 
 def assess(
@@ -66,9 +75,14 @@ def assess(
     step: Step | None = None,
     on_data: OnData | None = None,
     open_probe: Callable[[], AbstractContextManager[Answering]] | None = None,
+    kinds: Sequence[str] = (),
+    judged: int = 1,
 ) -> Quality:
     """Runs the candidate in its own process and holds it against the gates. A broken gate is a fact in the
     result; only a candidate that cannot run raises.
+
+    `kinds` are those of the texts. `judged` lossy candidates share the error of 5 %: the more are tried on the same
+    texts, the likelier one of them passes by luck.
 
     Policies are tried from the widest on until a text's answer does not move with its neighbours, and the answers are
     judged as that policy pads them. Rows that are padded even when alone have answers of their own, so such a policy
@@ -78,6 +92,7 @@ def assess(
     _refuse_none(texts)
     advance = step.advance if step else lambda done, total, what="": None
     row, context = task(artifact.task), answer_context(artifact)
+    given, texts = texts, asked_texts(artifact, texts)
     reference = row.judged(context, texts, reference_answers)
     limit = min((gate.limit for gate in gates if gate.metric == BATCH_CHANGE), default=math.inf)
     opened = (
@@ -95,21 +110,28 @@ def assess(
             if rows != "alone" and not moved.change <= limit:
                 continue
             answers = row.judged(context, texts, probe.answers(texts, rows, alone=True))
-            metrics = row.fidelity(reference, answers)
-            judged = [held_against(gate, metrics, texts=len(texts)).holds for gate in gates if gate.metric in metrics]
-            if rows not in ("packed", "rounded") or all(judged):
+            proof = Proof(row, gates, reference, answers, kinds=kinds, judged=judged)
+            if rows not in ("packed", "rounded") or not proof.breaks_a_gate:
                 break
         scores = (
-            [on_data.data.score(artifact, on_data.eager, probe.answers(on_data.data.texts, rows, alone=True))]
+            [
+                on_data.data.score(
+                    artifact,
+                    on_data.eager,
+                    probe.answers(on_data.data.texts, rows, alone=True),
+                    alpha=proof.alpha,
+                )
+            ]
             if on_data
             else []
         )
         peak = probe.peak_memory_bytes
-    metrics[BATCH_CHANGE] = moved.change
+    metrics = {**row.fidelity(reference, answers), BATCH_CHANGE: moved.change}
     if row.metric(LABELS):
         metrics[FLIPS] = float(moved.flips)
     for score in scores:
         metrics |= score.figures()
+    batch_checks = [point_check(gate, moved.change) for gate in gates if gate.metric == BATCH_CHANGE]
     return Quality(
         artifact=artifact.digest,
         task=artifact.task,
@@ -117,16 +139,25 @@ def assess(
         rows=rows,
         changes=changes,
         neighbours=min(NEIGHBOURS, artifact.profile.batch.maximum - 1),
-        checks=(
-            *(held_against(gate, metrics, texts=len(texts)) for gate in gates),
-            *(score.check() for score in scores),
-        ),
+        checks=(*proof.checks, *batch_checks, *(score.check() for score in scores)),
         n=len(texts),
         n_batched=moved.texts,
-        texts=digest_of_texts(texts),
+        texts=digest_of_texts(given),
         peak_memory_bytes=peak,
         intervals=intervals(row, reference, answers),
+        bounds=proof.bounds,
+        alpha=proof.alpha,
+        judged=judged,
+        kinds=proof.kinds,
+        losses=proof.losses,
+        metrics_version=METRICS_VERSION,
+        vnni=bool(flags & _VNNI) if (flags := cpu_flags()) else None,
     )
+
+
+def asked_texts(artifact: Artifact, texts: Sequence[Text]) -> Sequence[Text]:
+    """The texts as this model is asked them."""
+    return task(artifact.task).asked(answer_context(artifact), texts)
 
 
 class _Moved(NamedTuple):
@@ -141,24 +172,13 @@ def _moved_by_neighbours(probe: Answering, texts: Sequence[Text], rows: Rows, ro
     if rows == "alone":
         return _Moved(0.0, 0, len(texts))
     indices, together = probe.among_neighbours(texts, rows, _SEED)
-    single = probe.answers([texts[index] for index in indices], rows, alone=True)
+    chosen = sorted(set(indices))
+    places = [chosen.index(index) for index in indices]
+    alone = probe.answers([texts[index] for index in chosen], rows, alone=True)
+    single = {name: array[places] for name, array in alone.items()}
     labels = row.metric(LABELS)
     flips = int((labels.by_text(single, together) < 1).sum()) if labels else 0
-    return _Moved(row.change.value(single, together), flips, len(indices))
-
-
-def held_against(gate: Gate, metrics: Mapping[str, float], *, texts: int) -> Check:
-    value = metrics[gate.metric]
-    # Infinity and NaN are no numbers in JSON; as words they keep to no limit.
-    observed = value if math.isfinite(value) else "not finite"
-    words = too_few_words(texts) if gate.metric in TAILS else ""
-    return Check(
-        name=gate.metric,
-        observed=observed,
-        limit=gate.limit,
-        comparison=gate.comparison,
-        detail=f"({words})" if words else "",
-    )
+    return _Moved(row.change.value(single, together), flips, len(chosen))
 
 
 def _refuse_none(texts: Sequence[Text]) -> None:

@@ -45,6 +45,23 @@ def percentile(samples: Sequence[Number], share: float) -> Number:
     return ordered[max(0, math.ceil(share / 100 * len(ordered)) - 1)]
 
 
+def fewest_samples(share: float) -> int:
+    """From how many samples on the largest of them bounds this percentile with CONFIDENCE: 299 for p99."""
+    return math.ceil(math.log(1 - CONFIDENCE) / math.log(share / 100)) if 0 < share < 100 else 1
+
+
+def upper_percentile(samples: Sequence[Number], share: float) -> Number | None:
+    """The smallest observed sample that bounds the percentile from above with CONFIDENCE; None: too few samples."""
+    from scipy.stats import binom
+
+    rank = int(binom.ppf(CONFIDENCE, len(samples), share / 100)) + 1
+    return sorted(samples)[rank - 1] if rank <= len(samples) else None
+
+
+def too_few_samples(share: float, found: int) -> str:
+    return f"not proven: p{share:g} needs {fewest_samples(share)} samples, has {found}"
+
+
 def median(samples: Samples) -> int:
     return percentile(samples, 50)
 

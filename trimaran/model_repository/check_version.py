@@ -16,7 +16,7 @@ from trimaran.judging.golden import GOLDEN_FILE, read_golden
 from trimaran.model_repository.check_prepared import prepared_problems
 from trimaran.model_repository.layout import stage_imports
 from trimaran.model_repository.problem import Problem, missing, problem
-from trimaran.model_repository.stages import DEFAULT_FILE, served_names, text_interface
+from trimaran.model_repository.stages import DEFAULT_FILE, TOKENIZER_FILES, served_names, text_interface
 from trimaran.model_repository.tensors import tensor_from_spec
 from trimaran.runtime.wire import TRUNCATED
 
@@ -91,9 +91,15 @@ def _content_problems(folder: Path, config: ModelConfig, config_path: Path, *, s
 
 def _stage_files(version: _Version) -> Iterator[Problem]:
     if version.python:
-        for name in stage_imports(version.serving) if version.config.task else ("text.py",):
-            if not (version.folder / name).is_file():
+        for name in stage_imports(version.serving) if version.config.task else TOKENIZER_FILES:
+            if not (version.folder / name).is_file() and not _is_newer_than(version.folder, name):
                 yield missing(version.folder / name, "the stage imports it when it starts.")
+
+
+def _is_newer_than(folder: Path, name: str) -> bool:
+    """Versions from before texts were cut have a `text.py` that does not import `cutting.py`."""
+    text = folder / "text.py"
+    return name == "cutting.py" and text.is_file() and b"from .cutting import" not in text.read_bytes()
 
 
 def _artifact_files(version: _Version) -> Iterator[Problem]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from trimaran.core.config import deploy_config
+from trimaran.core.errors import UsageError
 from trimaran.core.progress import SilentProgress, progress_for
 from trimaran.core.store import Store, default_home
 from trimaran.pipeline.line import DeployResult
@@ -62,6 +63,10 @@ def deploy(
     """
     asked = {"model": str(model), **{key: _plain(value) for key, value in settings.items()}}
     chosen = deploy_config(asked, file=Path(config) if config else None)
+    if chosen.target:
+        raise UsageError(
+            "A model is prepared for GPUs that are not here by the command.", hint="trimaran deploy --target"
+        )
     arguments = ", ".join([repr(str(model)), *(f"{key}={value!r}" for key, value in settings.items())])
     return walk(
         chosen,

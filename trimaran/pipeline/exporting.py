@@ -6,13 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from trimaran.core.artifact import Artifact, load_artifact
+from trimaran.core.artifact import MANIFEST, Artifact, load_artifact
 from trimaran.core.choices import Exporter
 from trimaran.core.config import DeployConfig
 from trimaran.core.isolation import Worker
 from trimaran.core.progress import Progress
 from trimaran.core.spec import ModelRef, ShapeProfile
 from trimaran.core.store import Store
+from trimaran.export.adopt import adopt, onnx_file_of
 from trimaran.export.reference import reference
 from trimaran.export.validate import ATOL
 from trimaran.export.whiten import lines_of, whiten
@@ -54,6 +55,14 @@ def export_configured(config: DeployConfig, *, atol: float, store: Store, progre
     for note in assumptions(config, ref, profile):
         progress.note(note)
     return export_model(ref, profile, store=store, progress=progress, atol=atol, exporter=config.exporter).graph
+
+
+def open_graph(reference: str, *, store: Store, progress: Progress) -> Artifact:
+    """An artifact by folder, name or digest, or an ONNX file of another exporter, which becomes one."""
+    folder = Path(reference)
+    if not (folder / MANIFEST).is_file() and (file := onnx_file_of(reference)):
+        return adopt(file, store=store, progress=progress)
+    return store.open(reference)
 
 
 def whiten_configured(config: DeployConfig, corpus: Path, output: Path, *, store: Store, progress: Progress) -> Path:

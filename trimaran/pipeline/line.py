@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from trimaran.benchmarks.report.report import Report
-from trimaran.benchmarks.report.report_files import write_reports
+from trimaran.benchmarks.report.report_files import read_report, write_reports
 from trimaran.benchmarks.report.summary import summary_json
 from trimaran.core.artifact import Artifact
 from trimaran.core.config import DeployConfig
 from trimaran.core.config_pbtxt import CONFIG_FILE, read_config
 from trimaran.core.errors import QualityError, UnavailableError
-from trimaran.core.progress import Progress
+from trimaran.core.progress import NumberedProgress, Progress
 from trimaran.core.store import Store
 from trimaran.judging.final_answers import final_answers
 from trimaran.judging.golden import Golden, make_golden
@@ -29,7 +29,8 @@ from trimaran.pipeline.exporting import export_planned
 from trimaran.pipeline.outcomes import CandidateOutcome, Proven
 from trimaran.pipeline.plan import DeployRun, plan_deployment, require_writable
 from trimaran.pipeline.proving import make_and_prove_candidates
-from trimaran.pipeline.race import make_report, measure_candidates
+from trimaran.pipeline.race import QUICK, make_report, measure_candidates
+from trimaran.pipeline.redeploy import made_before, remember_deployment
 from trimaran.serving.client.asking import example_command
 from trimaran.serving.triton.golden_check import serve_and_verify
 
@@ -42,6 +43,8 @@ class DeployResult:
     report_paths: Mapping[str, Path]
     # Metrics of the answers over the wire; None if they were not checked.
     served: Mapping[str, float] | None
+    # The same deployment was made before and is still in its place: nothing was done.
+    unchanged: bool = False
 
     @property
     def folder(self) -> Path:
@@ -56,6 +59,7 @@ class DeployResult:
             "version": self.deployment.version,
             **summary_json(self.report),
             "served": dict(self.served) if self.served else None,
+            "unchanged": self.unchanged,
             "report": {kind: str(path) for kind, path in self.report_paths.items()},
         }
 
@@ -70,7 +74,10 @@ def deploy(config: DeployConfig, *, store: Store, progress: Progress, command: S
     """Walks the whole line. Raises QualityError when no candidate keeps its gates: nothing is laid out then."""
     plan = plan_deployment(config)
     require_writable(plan.repository, plan.report)
-    run = DeployRun(plan, store, progress)
+    if not config.force and (record := made_before(plan, store)):
+        paths = record.paths(plan.report)
+        return DeployResult(record.deployment, read_report(plan.report), paths, record.served, unchanged=True)
+    run = DeployRun(plan, store, NumberedProgress(progress, plan.stages))
     for note in plan.notes:
         progress.note(note)
     with EagerInBackground(run) as eager:
@@ -78,13 +85,14 @@ def deploy(config: DeployConfig, *, store: Store, progress: Progress, command: S
         outcomes = make_and_prove_candidates(run, graph, eager.answers)
     run = run.with_note(eager.library())
     plan = run.plan
-    measured = measure_candidates(run, reference, outcomes)
+    measured = measure_candidates(run, reference, outcomes, effort=QUICK if config.quick else None)
     report = make_report(plan, reference, outcomes, measured, command)
     paths = write_reports(report, plan.report)
     winner = chosen(outcomes, report, paths)
     golden = make_golden_bundle(run, reference, winner, eager.requests())
     served = check_served(run, winner, golden) if config.serve_check else None
     deployment = lay_out_winner(run, winner, golden, paths)
+    remember_deployment(plan, store, deployment, served, paths)
     return DeployResult(deployment, report, paths, served)
 
 

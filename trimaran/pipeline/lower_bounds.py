@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
+from trimaran.benchmarks.measure.quiet import CpuWatch, noticed
 from trimaran.benchmarks.report.figures import decisive
 from trimaran.core import isolation
 from trimaran.core.artifact import Artifact, Recipe
@@ -59,7 +60,10 @@ def waits_for_rivals(plan: DeployPlan, row: Candidate, graph: Artifact) -> bool:
 
 
 def reason_to_skip(plan: DeployPlan, row: Candidate, parent: Artifact, rivals: Sequence[Rival], *, store: Store) -> str:
-    """Return the reason to skip this candidate, or "". The measurement is stored, so a second run decides the same."""
+    """Return the reason to skip this candidate, or "".
+
+    The measurement is stored, so that a second run decides the same, unless other work ran beside it.
+    """
     lower_bound, shapes = row.lower_bound, decisive(plan.profile, plan.config.objective)
     rival = next((rival for rival in rivals if rival.candidate.searched), None)
     if lower_bound is None or rival is None or any(shape.batch != 1 for shape in shapes):
@@ -81,8 +85,11 @@ def reason_to_skip(plan: DeployPlan, row: Candidate, parent: Artifact, rivals: S
         parameters={**settings, "candidate": row.name if row.searched else row.precision, "cpu": capture().cpu},
         tools=tools("onnxruntime", "openvino"),
     )
+    watch = CpuWatch(())
     try:
-        ratios = store.remember(recipe, Bound, measured)[0].ratios
+        ratios = store.remember(
+            recipe, Bound, measured, keep=lambda bound: plan.config.busy_ok or not noticed(watch.others_share())
+        )[0].ratios
     except TrimaranError:
         # The candidate is then made and judged as usual, and reports its own failure.
         return ""

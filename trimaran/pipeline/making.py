@@ -8,17 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from trimaran.core import isolation
-from trimaran.core.artifact import Artifact, Check, load_artifact
+from trimaran.core.artifact import Artifact, load_artifact
 from trimaran.core.choices import BUDGET_S, Level
 from trimaran.core.environment import usable_cores
 from trimaran.core.errors import QualityError, TrimaranError, UsageError
 from trimaran.core.progress import Progress, Step
 from trimaran.core.store import Store
 from trimaran.core.tasks import Gate, gates_for
+from trimaran.judging.gate_check import GateCheck
 from trimaran.judging.labelled import LabelledData, read_labelled
 from trimaran.judging.quality import reference_answers
 from trimaran.pipeline import children
 from trimaran.pipeline.eager import ASSESS_DEADLINE_S
+from trimaran.pipeline.exporting import open_graph
 from trimaran.pipeline.lower_bounds import largest_weight
 from trimaran.pipeline.plan import DeployRun, texts_for
 from trimaran.quantize.candidates import Candidate, candidate
@@ -107,12 +109,13 @@ def make_one_candidate(
 ) -> Artifact:
     """`trimaran quantize`: one candidate by itself.
 
-    With labelled data, its answers are compared with its parent's. One that loses too much is made, but refused.
+    With labelled data, its answers are compared with its parent's. One that loses too much is made, but refused. Too
+    few items prove nothing, which is said; nothing is laid out here.
     """
     if bool(data) != bool(metric):
         raise UsageError("--data and --metric belong together.", hint="Such as --data pairs.tsv --metric spearman.")
     row = candidate(name)
-    parent = store.open(reference)
+    parent = open_graph(reference, store=store, progress=progress)
     labelled = read_labelled(data, metric, task=parent.task, labels=parent.labels) if data and metric else None
     inputs = MakerInputs(
         calibration=texts_for(parent.task, "calibration", calibration),
@@ -129,8 +132,8 @@ def make_one_candidate(
     if labelled:
         with progress.stage("labelled data") as step:
             check = _data_check(parent, artifact, labelled, threads=inputs.threads)
-            step.outcome(str(check))
-        if not check.holds:
+            step.outcome(str(check) + ("" if check.holds else f", {check.verdict} {check.needs_words}".rstrip()))
+        if check.verdict == "broken":
             raise QualityError(
                 f"{row.name} loses too much on {data}: {check}.",
                 hint=f"It was made all the same: {artifact.directory}.",
@@ -138,7 +141,7 @@ def make_one_candidate(
     return artifact
 
 
-def _data_check(parent: Artifact, artifact: Artifact, data: LabelledData, *, threads: int) -> Check:
+def _data_check(parent: Artifact, artifact: Artifact, data: LabelledData, *, threads: int) -> GateCheck:
     before, after = (
         reference_answers(side, data.texts, threads=threads, deadline_s=ASSESS_DEADLINE_S)
         for side in (parent, artifact)

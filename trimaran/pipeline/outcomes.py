@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from trimaran.benchmarks.report.wording import broken_words
 from trimaran.core.artifact import Artifact
 from trimaran.core.errors import TrimaranError
 from trimaran.judging.judgement import Quality
@@ -22,12 +23,12 @@ class _Judged:
 
 @dataclass(frozen=True)
 class Proven(_Judged):
-    """It keeps every gate, and competes."""
+    """Every gate is proven, and it competes."""
 
 
 @dataclass(frozen=True)
 class Rejected(_Judged):
-    """It breaks at least one gate. It is measured briefly, for the report alone."""
+    """It breaks at least one gate, or the texts do not prove one. It is measured briefly, for the report alone."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,8 @@ def outcome_words(outcome: CandidateOutcome) -> str:
         case Proven():
             return "keeps its gates"
         case Rejected(quality=quality):
-            return f"rejected: {'; '.join(map(str, quality.broken))}"
+            proven = "not proven" if all(check.verdict == "not proven" for check in quality.broken) else "rejected"
+            return f"{proven}: {'; '.join(map(broken_words, quality.broken))}"
         case Failed(error=error):
             return f"failed: {error}"
         case Stopped(reason=reason):

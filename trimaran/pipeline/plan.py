@@ -61,6 +61,18 @@ class DeployPlan:
     notes: tuple[str, ...] = ()
 
     @property
+    def stages(self) -> int:
+        """How many stages the line reports: export, the library, eager, the candidates, and what follows them."""
+        after = (
+            "measure",
+            "golden bundle",
+            "model repository",
+            *(("served check",) if self.config.serve_check else ()),
+        )
+        fused = any(row.fused for row in self.candidates)
+        return 3 + (self.data is not None) + fused + len(self.candidates) + len(after)
+
+    @property
     def lane_threads(self) -> int:
         """Threads of each lane, while candidates are made and judged."""
         return max(1, self.config.threads // LANES)
@@ -105,6 +117,8 @@ class DeployRun:
 def plan_deployment(config: DeployConfig) -> DeployPlan:
     """Checks the whole request. Reads files and writes none."""
     rows = candidates(config.candidates)
+    if config.quick and not config.candidates:
+        rows = tuple(row for row in rows if not row.searched)
     ref = find_model(config)
     profile = config.profile_for(ref)
     check_profile(ref, profile)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from trimaran.core.artifact import Artifact, Recipe
-from trimaran.core.corpus import digest_of_texts
+from trimaran.core.corpus import digest_of_texts, kinds_of
 from trimaran.core.environment import capture, tools
 from trimaran.core.errors import TrimaranError
 from trimaran.core.isolation import first_restriction_that_runs
@@ -68,6 +69,7 @@ class _Prover:
     ) -> None:
         self._run, self._graph, self._fused, self._answers = run, graph, fused, answers
         self._rivals: list[Rival] = []
+        self._judging = threading.Lock()
         plan = run.plan
         self._inputs = MakerInputs(plan.calibration, plan.gates, plan.config.budget, plan.lane_threads)
 
@@ -96,7 +98,10 @@ class _Prover:
             artifact = make_candidate(
                 row, parent, self._inputs, restriction=restriction, store=self._run.store, step=step
             )
-            return artifact, judge(self._run, artifact, self._answers())
+            eager = self._answers()
+            # A judgement has the threads that the candidate will be served with, so two at once would disturb another.
+            with self._judging:
+                return artifact, judge(self._run, artifact, eager)
 
         try:
             (artifact, quality), restriction = first_restriction_that_runs(attempt)
@@ -111,8 +116,9 @@ def judge(run: DeployRun, artifact: Artifact, eager: EagerAnswers) -> Quality:
     recipe = assess_recipe(
         plan,
         artifact,
-        threads=plan.lane_threads,
+        threads=plan.config.threads,
         libraries=("torch", "transformers", "onnxruntime", "openvino"),
+        judged=lossy_candidates(plan.candidates),
         **({"data": on_data.data.digest} if on_data else {}),
     )
 
@@ -122,12 +128,19 @@ def judge(run: DeployRun, artifact: Artifact, eager: EagerAnswers) -> Quality:
             eager.judging,
             plan.judging,
             gates=plan.gates,
-            threads=plan.lane_threads,
+            threads=plan.config.threads,
             deadline_s=ASSESS_DEADLINE_S,
             on_data=on_data,
+            judged=lossy_candidates(plan.candidates),
+            kinds=kinds_of(plan.judging),
         )
 
     return run.store.remember(recipe, Quality, assessed)[0]
+
+
+def lossy_candidates(rows: Sequence[Candidate]) -> int:
+    """How many candidates share the error of 5 %. Those in fp32 compute what eager PyTorch does."""
+    return max(1, sum(row.precision != "fp32" for row in rows))
 
 
 def assess_recipe(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,8 @@ Array = npt.NDArray[Any]
 
 class Engine:
     def __init__(self, path: str, *, threads: int, options: Mapping[str, Any] | None = None) -> None:
+        # It reports its use to its maker otherwise, and writes into the home folder.
+        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
         import onnxruntime as ort
 
         ort.set_default_logger_severity(3)

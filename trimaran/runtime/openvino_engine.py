@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -30,6 +31,8 @@ class Engine:
     """
 
     def __init__(self, path: str, *, threads: int, options: Mapping[str, Any] | None = None, streams: int = 1) -> None:
+        # With this package OpenVINO reports its use to its maker, and writes into the home folder.
+        sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
         import openvino as ov
 
         # Without the precision hint OpenVINO quietly runs an fp32 model in bf16 wherever the CPU advertises it.

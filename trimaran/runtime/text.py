@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from .cutting import TextCutter, encoded_batch
+
 Array = npt.NDArray[Any]
 Infer = Callable[[Mapping[str, Array]], Mapping[str, Array]]
 InferMany = Callable[[Sequence[Mapping[str, Array]]], Sequence[Mapping[str, Array]]]
@@ -75,6 +77,7 @@ class TextEncoder:
         cut_side: str = "right",
         prompts: Mapping[str, str] | None = None,
         default_prompt: str = "",
+        refused_ids: Sequence[int] = (),
     ) -> None:
         from tokenizers import Tokenizer
 
@@ -82,10 +85,12 @@ class TextEncoder:
         self._tokenizer.no_padding()
         self._cut_side = cut_side
         self._tokenizer.enable_truncation(max_length=maximum, direction=cut_side)
+        self._cutter = TextCutter(self._tokenizer)
         self._inputs = tuple(inputs)
         self._minimum, self._maximum = minimum, maximum
         self._pad_id, self._pad_type_id, self._pad_left = pad_id, pad_type_id, pad_side == "left"
         self._prompts, self._default_prompt = dict(prompts or {}), default_prompt
+        self._refused = frozenset(refused_ids)
         self._truncated: list[bool] | None = None
 
     @contextlib.contextmanager
@@ -97,8 +102,15 @@ class TextEncoder:
         finally:
             self._truncated = None
 
-    def _noted(self, encodings: list[Any], *, whole: bool = False) -> list[Any]:
-        """The same encodings. With `whole`, they are one text in several windows, of which nothing is lost."""
+    def _checked(self, encodings: list[Any], *, whole: bool = False) -> list[Any]:
+        """The same encodings. With `whole`, they are one text in several windows, of which nothing is lost.
+
+        Raises ValueError for a token that the model does not have.
+        """
+        refused = self._refused and self._refused.intersection(token for row in encodings for token in row.ids)
+        if refused:
+            name = self._tokenizer.id_to_token(min(refused))
+            raise ValueError(f"The text has the token {name}, for which the model has no vector. Leave it out.")
         if self._truncated is not None and whole:
             self._truncated.append(False)
         elif self._truncated is not None:
@@ -120,7 +132,10 @@ class TextEncoder:
             texts = [prompted(text, words) for text in texts]
         single = not always_pairs
         given = [text[0] if single and isinstance(text, tuple) and not text[1] else text for text in texts]
-        return self._noted(list(self._tokenizer.encode_batch(given)))
+        return self._checked(self._encoded(given))
+
+    def _encoded(self, texts: Sequence[Text]) -> list[Any]:
+        return encoded_batch(self._tokenizer.encode_batch, self._cutter.cut(texts, self._maximum))
 
     @property
     def context_id(self) -> int:
@@ -130,13 +145,18 @@ class TextEncoder:
     def pieces(self, text: str, *, stride: int | None = None) -> list[Any]:
         """Encodings of one text: cut at the longest sequence, or whole in pieces that overlap by `stride` tokens."""
         if stride is None:
-            return self._noted([self._tokenizer.encode(text)])
+            return self._checked(self._encoded([text]))
         return self._overflowing((text,), stride=min(stride, self._maximum // 2), strategy="longest_first")
 
     def windows(self, question: str, context: str, *, stride: int) -> list[Any]:
         """Encodings of a question with successive pieces of a long context that overlap by `stride` tokens."""
         special = self._tokenizer.num_special_tokens_to_add(is_pair=True)
-        room = self._maximum - len(self._tokenizer.encode(question, add_special_tokens=False).ids) - special
+        [short] = self._cutter.beginnings([question], self._maximum)
+        room = (
+            self._maximum
+            - len(encoded_batch(self._tokenizer.encode_batch, [short], add_special_tokens=False)[0])
+            - special
+        )
         if room < 1:
             raise ValueError(f"The question leaves no room for a context in {self._maximum} tokens.")
         pair = (context, question) if self._pad_left else (question, context)
@@ -154,10 +174,10 @@ class TextEncoder:
     def _overflowing(self, texts: Sequence[str], *, stride: int, strategy: str) -> list[Any]:
         self._tokenizer.enable_truncation(self._maximum, stride=stride, strategy=strategy, direction=self._cut_side)
         try:
-            first = self._tokenizer.encode(texts[0], texts[1] if len(texts) > 1 else None)
+            [first] = encoded_batch(self._tokenizer.encode_batch, [tuple(texts) if len(texts) > 1 else texts[0]])
         finally:
             self._tokenizer.enable_truncation(max_length=self._maximum, direction=self._cut_side)
-        return self._noted([first, *first.overflowing], whole=True)
+        return self._checked([first, *first.overflowing], whole=True)
 
     def batch(self, rows: Sequence[Row], *, length: int = 0) -> dict[str, Array]:
         """The engine's inputs for these rows, padded to the longest of them, or to `length` within the profile."""

@@ -42,13 +42,15 @@ class TritonPythonModel:
     def _response(self, request: Any) -> Any:
         try:
             firsts, seconds = self._decoded(request, "TEXT"), self._decoded(request, "TEXT_PAIR")
+            texts: list[Text] = list(zip(firsts, seconds, strict=True)) if seconds else list(firsts)
+            with self._encoder.noting_truncated() as truncated:
+                rows = self._encoder.rows(texts)
         except UnicodeDecodeError as error:
-            sentence = f"A text is not valid UTF-8 ({error.reason} at byte {error.start}). Send UTF-8 encoded bytes."
-            refusal = self._triton.TritonError(sentence, self._triton.TritonError.INVALID_ARG)
-            return self._triton.InferenceResponse(error=refusal)
-        texts: list[Text] = list(zip(firsts, seconds, strict=True)) if seconds else list(firsts)
-        with self._encoder.noting_truncated() as truncated:
-            rows = self._encoder.rows(texts)
+            return self._refusal(
+                f"A text is not valid UTF-8 ({error.reason} at byte {error.start}). Send UTF-8 encoded bytes."
+            )
+        except ValueError as error:
+            return self._refusal(str(error))
         longest = max(len(row.ids) for row in rows)
         length = min(self._longest, -(-longest // BUCKET) * BUCKET)
         # TRUNCATED as in `wire.py`, which this stage does not carry.
@@ -57,6 +59,10 @@ class TritonPythonModel:
             "TRUNCATED": np.asarray([[int(cut)] for cut in truncated], np.int32),
         }
         return self._triton.InferenceResponse([self._triton.Tensor(name, array) for name, array in arrays.items()])
+
+    def _refusal(self, sentence: str) -> Any:
+        error = self._triton.TritonError(sentence, self._triton.TritonError.INVALID_ARG)
+        return self._triton.InferenceResponse(error=error)
 
     def _decoded(self, request: Any, name: str) -> list[str]:
         tensor = self._triton.get_input_tensor_by_name(request, name)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.benchmarks.fakes import FAILED, measurement, report, row, usual_report
@@ -11,6 +12,7 @@ from tests.commands import trimaran
 from trimaran.benchmarks.report.compare import ReportComparison, compare, divided
 from trimaran.benchmarks.report.render_compare import comparison_json, comparison_markdown, comparison_sentence, remarks
 from trimaran.benchmarks.report.report import Report
+from trimaran.benchmarks.report.report_files import read_runs
 from trimaran.core.errors import UsageError
 from trimaran.judging.stats import Ratio
 
@@ -51,6 +53,37 @@ def test_a_machine_that_was_slower_that_day_is_no_regression() -> None:
     found = compare(old, measured_again(usual_report(), slower, seed=2))
     assert {change.candidate for change in found.of("worse")} == {"eager"}
     assert any("eager changed likewise" in remark for remark in remarks(found))
+
+
+def runs(speed: float, *, seed: int, spread: float = 0.05) -> tuple[Report, ...]:
+    """Four runs in each of which `quick` is faster or slower as a whole, as a process is by its place in memory."""
+    luck = np.random.default_rng(seed).lognormal(0, spread, 4)
+    return tuple(
+        measured_again(usual_report(), {"quick": 10 / 3 / speed * factor}, seed=100 * seed + number)
+        for number, factor in enumerate(luck)
+    )
+
+
+def test_runs_that_differ_from_one_another_are_no_change_where_single_runs_would_be_one() -> None:
+    told = [outcomes(compare(runs(1.0, seed=seed), runs(1.0, seed=seed + 50)), "speed") for seed in range(10)]
+    changed = [key for found in told for key, outcome in found.items() if key[0] == "quick" and outcome != "same"]
+    assert len(changed) <= 3, "of 30"
+    single = [compare(runs(1.0, seed=seed)[0], runs(1.0, seed=seed + 50)[0]) for seed in range(10)]
+    assert sum(len(found.of("worse")) + len(found.of("better")) for found in single) > 3, "one run a side is misled"
+
+
+def test_several_runs_a_side_say_which_change_they_could_have_seen(tmp_path: Path) -> None:
+    old, new = runs(1.0, seed=1, spread=0.01), runs(0.8, seed=2, spread=0.01)
+    slower = compare(old, new)
+    assert {change.candidate for change in slower.of("worse")} == {"quick"}
+    same = remarks(compare(old, runs(1.0, seed=3, spread=0.01)))
+    assert any(remark.startswith("quick at") and "or more would have been seen" in remark for remark in same)
+    assert "4 and 4 runs: intervals include how much runs differ from one another." in same
+    assert any(remark.startswith("One run a side: how much runs differ") for remark in remarks(compare(old[0], new[0])))
+    for number, report_of_run in enumerate(old):
+        (tmp_path / "old" / str(number)).mkdir(parents=True)
+        (tmp_path / "old" / str(number) / "report.json").write_text(report_of_run.to_json())
+    assert len(read_runs(tmp_path / "old")) == 4 and len(read_runs(tmp_path / "old" / "2")) == 1
 
 
 def test_answers_that_got_worse_are_said_and_a_lost_verdict_too() -> None:

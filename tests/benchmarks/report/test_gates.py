@@ -33,6 +33,20 @@ def test_a_speed_up_must_hold_at_the_lower_end_of_its_interval(tmp_path: Path) -
     assert held(tmp_path, f'judge_by = "median"\n{edge}')["quick: speed-up at 1x8"].holds
 
 
+def test_quality_is_judged_by_its_bound_unless_the_middle_is_asked_for(tmp_path: Path) -> None:
+    found = row("quick")
+    assert found.quality is not None
+    bounded = found.quality.model_copy(
+        update={"bounds": {"mean_cosine_distance": 2e-3}, "intervals": {"neighbour_overlap": (0.96, 1.0)}}
+    )
+    quick = report([found.model_copy(update={"quality": bounded})], {"quick": 3.0})
+    toml = "[quality]\nmean_cosine_distance = 1e-3\nneighbour_overlap = 0.97\nrank_correlation = 0.99\n"
+    by_bound, by_value = held(tmp_path, toml, quick), held(tmp_path, f'judge_by = "median"\n{toml}', quick)
+    assert [gate.holds for gate in by_bound.values()] == [False, False, True]
+    assert [gate.holds for gate in by_value.values()] == [True, True, True]
+    assert "(up to 0.002)" in by_bound["quick: mean 1−cos"].observed
+
+
 def test_latency_quality_memory_and_size_have_limits(tmp_path: Path) -> None:
     toml = """
     memory_mb = 50
@@ -53,6 +67,17 @@ def test_latency_quality_memory_and_size_have_limits(tmp_path: Path) -> None:
         "peak memory": False,
         "size on disk": True,
     }
+
+
+def test_a_percentile_gate_wants_enough_samples_to_prove_it(tmp_path: Path) -> None:
+    kept = held(tmp_path, '[latency_ms]\n"1x8 p99" = 900\n"1x8 p90" = 900\n')
+    assert "not proven: p99 needs 299 samples, has 60" in kept["quick: latency at 1x8 p99"].observed
+    assert [one.holds for one in kept.values()] == [False, True]
+    assert held(tmp_path, 'judge_by = "median"\n[latency_ms]\n"1x8 p99" = 900\n')["quick: latency at 1x8 p99"].holds
+    scenario = usual_report().model_copy(update={"scenarios": scenario_results("quick")})
+    gate = '[[scenario]]\nscenario = "single-stream"\nfigure = "p99 latency"\nwire = "http"\nlimit = 900\n'
+    (row,) = held(tmp_path, gate, scenario).values()
+    assert not row.holds and "not proven: p99 needs 299 samples, has 120" in row.observed
 
 
 def test_a_metric_of_labelled_data_is_a_floor(tmp_path: Path) -> None:

@@ -5,13 +5,13 @@ import pytest
 from tests.benchmarks.fakes import PROFILE, usual_report
 from tests.benchmarks.report_worlds import ceiling_at
 from trimaran.benchmarks.report.figures import grid
-from trimaran.benchmarks.report.limits import peak, shares
+from trimaran.benchmarks.report.limits import above_words, peak, shares
 from trimaran.benchmarks.report.render_csv import render_csv
 from trimaran.benchmarks.report.render_html import render_html
 from trimaran.benchmarks.report.render_markdown import render_markdown
 from trimaran.benchmarks.report.report import Report
 from trimaran.benchmarks.report.report_files import report_from_data
-from trimaran.core.samples import Shape
+from trimaran.core.samples import Round, Shape
 
 
 @pytest.fixture
@@ -51,3 +51,17 @@ def test_a_report_without_a_ceiling_says_nothing_of_it() -> None:
     report = usual_report()
     assert shares(report) == ()
     assert "How near the limit" not in render_html(report) and "ceiling" not in render_markdown(report)
+
+
+def test_a_share_above_the_ceiling_is_explained(report: Report) -> None:
+    assert above_words(report.model_copy(update={"candidates": report.candidates[:1]})) == ""
+    faster = tuple(
+        one.model_copy(update={"rounds": tuple(Round(samples_ns=(10**6,)) for _ in one.rounds)})
+        if one.candidate == "quick"
+        else one
+        for one in report.measurements
+    )
+    found = report.model_copy(update={"measurements": faster})
+    assert above_words(found).startswith("Above 100 %: quick at ")
+    for render in (render_html, render_markdown):
+        assert "not the limit of the CPU" in render(found)

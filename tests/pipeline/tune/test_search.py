@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
 import pytest
 
 from trimaran.core.environment import capture
@@ -85,6 +86,31 @@ def test_the_search_finds_the_best_setting_and_stops_the_losers_early() -> None:
     assert all(machine.asked[tried.setting] == 1 for tried in stopped if tried.reason == "lost at first sight")
     assert machine.asked[tuning.chosen] > max(machine.asked[tried.setting] for tried in stopped)
     assert machine.asked[PRESENT] == machine.asked[tuning.chosen]
+
+
+class Noise(Machine):
+    """Every setting is as good as every other, and each measurement is off by 5 %."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.generator = np.random.default_rng(seed)
+
+    def measure(self, setting: Setting, seconds: float) -> TuneRound:
+        self.asked[setting] += 1
+        alone, crowd = self.generator.lognormal(0, 0.05, 2)
+        return TuneRound(alone_ns=(int(4e6 * alone),), crowd_answers=int(1e4 * crowd), crowd_elapsed_ns=10**10)
+
+
+def test_noise_alone_hardly_ever_changes_a_setting() -> None:
+    tunings = [searched(Noise(seed))[1] for seed in range(60)]
+    assert sum(tuning.chosen != PRESENT for tuning in tunings) <= 3
+    assert sum("fresh rounds" in tuning.reason for tuning in tunings) >= 12, "luck alone had chosen many"
+
+
+def test_a_change_is_confirmed_beside_the_present_setting_in_rounds_that_did_not_choose_it() -> None:
+    _, tuning = searched(Machine())
+    assert "as good in 6 fresh rounds" in tuning.reason
+    assert len(tuning.of(tuning.chosen).rounds) > 6
 
 
 def test_a_setting_that_changes_answers_is_rejected_whatever_its_speed() -> None:

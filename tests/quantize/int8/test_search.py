@@ -70,6 +70,31 @@ def test_the_worst_layers_stay_in_float_until_the_gates_keep(limit: float, expec
     assert sensitivity.steps[-1].holds or any(step.holds and step.kept == len(kept) for step in sensitivity.steps)
 
 
+def test_the_worst_kind_decides_although_the_mean_keeps_its_gate() -> None:
+    # Layer "a" moves one text in ten, of a kind of its own, and "b" moves all a little.
+    rare = np.arange(200) % 10 == 0
+    kinds = ["rare" if index else "common" for index in rare]
+
+    def moved(kept: frozenset[str]) -> Outputs:
+        loss = 0.03 * rare * ("a" not in kept) + 0.004 * SPREAD * ("b" not in kept)
+        return {"score": loss[:, None]}
+
+    def layers_in_float(kinds: list[str]) -> frozenset[str]:
+        ticks = itertools.count()
+        question = SearchQuestion(
+            task="rerank", gates=[Gate("mean_score_change", "<=", 0.01)], reference={"score": SCORE}, answer=moved,
+            quick_reference={"score": SCORE}, quick_answer=moved, work={"a": 1.0, "b": 1.0, "c": 1.0},
+            texts=200, texts_digest="0", kinds=kinds, quick_kinds=kinds,
+        )  # fmt: skip
+        kept, _ = search(
+            question, budget_s=1e9, first=["b", "a", "c"], advance=lambda *_: None, clock=lambda: next(ticks)
+        )
+        return kept
+
+    assert layers_in_float([]) == frozenset()
+    assert layers_in_float(kinds) == {"a"}
+
+
 def test_an_impossible_gate_ends_with_nothing_left() -> None:
     _, sensitivity = found(-1.0)
     assert sensitivity.stopped == "nothing left"

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.tiny import tiny_tokenizer
+from tests.tiny import tiny_serving, tiny_tokenizer
 from trimaran.core.errors import NotReady, Overloaded, TimedOut, TrimaranError
 from trimaran.serving.client import Model
+from trimaran.serving.client.calls import Ask
 from trimaran.serving.gateway import catalogue
 from trimaran.serving.gateway.catalogue import Catalogue
 from trimaran.serving.gateway.refusals import Refusal
@@ -40,12 +42,14 @@ class FakeTriton:
 
     async def model(self, name: str) -> Model:
         task = "embedding" if name.startswith("vectors") else "fill-mask"
-        return Model(name, task, 4, frozenset(), {}, {})
+        return Model(name, task, 4, frozenset(), {"EMBEDDING": (2,)}, {})
 
-    async def embed(self, name: str, texts: list[str]) -> np.ndarray:
+    async def ask(self, name: str, build: Callable[[Model], Ask[Any]]) -> Any:
         if isinstance(self.answer, TrimaranError):
             raise self.answer
-        return self.answer
+        ask = build(await self.model(name))
+        assert [set(request) for request in ask.requests] == [{"TEXT"}] and ask.outputs == ("EMBEDDING",)
+        return ask.join([{"EMBEDDING": self.answer}])
 
 
 @pytest.fixture
@@ -54,7 +58,7 @@ def repository(tmp_path: Path) -> Path:
         version = tmp_path / name / "1"
         version.mkdir(parents=True)
         tiny_tokenizer(version / "tokenizer.json")
-        (version / "serving.json").write_text('{"profile": {"sequence": {"maximum": 16}}}')
+        tiny_serving(version)
         (version.parent / "config.pbtxt").write_text("")
     return tmp_path
 
@@ -174,11 +178,11 @@ def test_a_late_canary_counts_for_nothing_while_callers_are_answered(repository:
         models = of(triton, repository)
         await models.refresh()
 
-        async def late(name: str, texts: list[str]) -> np.ndarray:
+        async def late(name: str, build: Callable[[Model], Ask[Any]]) -> Any:
             models.note_answer(name)
             raise TimedOut("late")
 
-        triton.embed = late  # type: ignore[method-assign]
+        triton.ask = late  # type: ignore[method-assign]
         await models.send_canaries()
         assert models.ready
 

@@ -156,12 +156,12 @@ def held_world(root: Path) -> HeldModel:
 def slow_world(root: Path) -> Path:
     """A repository of one embedding model that sleeps as many seconds as its text says."""
     from tests.serving.worlds import SLOW_CONFIG, slow_repository
-    from tests.tiny import tiny_tokenizer
+    from tests.tiny import tiny_serving, tiny_tokenizer
 
     repository = slow_repository(root)
     version = repository / "slow" / "1"
     tiny_tokenizer(version / "tokenizer.json")
-    (version / "serving.json").write_text('{"profile": {"sequence": {"maximum": 16}}}')
+    tiny_serving(version)
     task = 'parameters { key: "task" value { string_value: "embedding" } }\n'
     (version.parent / "config.pbtxt").write_text(
         SLOW_CONFIG.replace("max_queue_size: 1 ", "max_queue_size: 64 ") + task

@@ -27,7 +27,7 @@ _SOURCE = r"""
 
 static volatile long *shared;
 __attribute__((constructor)) static void map(void) {
-    const char *path = getenv("TEST_CLOCK_FILE");
+    const char *path = getenv("TRIMARAN_TEST_CLOCK_FILE");
     int file = path ? open(path, O_RDONLY) : -1;
     void *found = file < 0 ? MAP_FAILED : mmap(0, sizeof(long), PROT_READ, MAP_SHARED, file, 0);
     if (found != MAP_FAILED) shared = found;
@@ -80,7 +80,7 @@ class JumpingClock:
 
     @property
     def environment(self) -> dict[str, str]:
-        return {"LD_PRELOAD": str(self.library), "TEST_CLOCK_FILE": str(self.file)}
+        return {"LD_PRELOAD": str(self.library), "TRIMARAN_TEST_CLOCK_FILE": str(self.file)}
 
     def jump_to(self, seconds: int) -> None:
         """So far from the true time."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import pytest
 
@@ -68,6 +68,14 @@ class FakeServer:
     def unload(self, model: str) -> None:
         self.calls.append("unload")
 
+    def load_beside(self, model: str) -> None:
+        if self.refuses_to_load:
+            raise RequestFailed("no memory")
+        self.calls.append("load beside")
+
+    def end_stubs(self, pids: Collection[int]) -> None:
+        self.calls.append(f"end {sorted(pids)}")
+
     def load(self, model: str) -> None:
         if self.refuses_to_load:
             raise RequestFailed("no memory")
@@ -100,7 +108,13 @@ def test_a_stub_that_is_gone_from_a_ready_version_means_death(world: World) -> N
     world.living = {}
     world.tick()
     assert world.reloads == ["its python stub died"]
-    assert world.calls == ["kill", "unload", "load"]
+    assert world.calls == ["load beside", "end []"]
+
+
+def test_a_model_that_does_not_load_beside_itself_is_unloaded_first(world: World) -> None:
+    world.living, world.refuses_to_load = {}, True
+    world.tick()
+    assert (world.reloads, world.calls) == ([], ["kill", "unload"])
 
 
 def test_one_of_two_instances_is_missed(world: World) -> None:
@@ -109,6 +123,7 @@ def test_one_of_two_instances_is_missed(world: World) -> None:
     world.living = {10: FIRST}
     world.tick()
     assert len(world.reloads) == 1
+    assert world.calls == ["load beside", "end [10]"], "the one that lives answers until the new ones do"
 
 
 def test_a_stub_that_outlived_its_models_loading_is_not_missed(world: World) -> None:

@@ -11,6 +11,7 @@ from trimaran.benchmarks.measure.quiet import busy_words
 from trimaran.benchmarks.measure.runner import ContenderOutcome
 from trimaran.benchmarks.report.figures import decisive, find, rows_per_second, score, speedups
 from trimaran.benchmarks.report.preference import Preference, loss, preferred, truest
+from trimaran.benchmarks.report.proof_sentence import proof_sentence
 from trimaran.benchmarks.report.report import UNSERVED, CandidateRow, ReportVerdict
 from trimaran.benchmarks.report.wording import ROWS_WORDS, broken_words, count, gate_words, interval, listed, times
 from trimaran.core.artifact import Artifact
@@ -164,6 +165,7 @@ def choose(
         difference=separated(scores[best]),
         speed=speed,
         truth=_truth_sentence(judged, best, level, len(preference.equally_fast) - 1),
+        proof=proof_sentence(_quality_of(judged, best)),
     )
     return RaceChoice(judged, verdict)
 
@@ -187,7 +189,8 @@ def choose_unmeasured(rows: Sequence[CandidateRow], *, level: Level, others_shar
         f"every {level} gate, so it is the one to deploy until then."
     )
     truth = _truth_sentence(judged, best, level, equally_fast=0, slower="not measured")
-    return RaceChoice(judged, ReportVerdict(chosen=best, difference=None, speed=speed, truth=truth))
+    proof = proof_sentence(_quality_of(judged, best))
+    return RaceChoice(judged, ReportVerdict(chosen=best, difference=None, speed=speed, truth=truth, proof=proof))
 
 
 def speed_sentence(
@@ -228,12 +231,17 @@ def _at(shape: Shape, ratio: Ratio) -> str:
 def _truth_sentence(
     rows: Sequence[CandidateRow], best: str, level: Level, equally_fast: int, slower: str = "slower"
 ) -> str:
-    quality = next(row.quality for row in rows if row.name == best)
-    assert quality is not None
+    quality = _quality_of(rows, best)
     proof = "; ".join(gate_words(check) for check in quality.checks)
     served = f"served with {ROWS_WORDS[quality.rows]}"
     others = _others(rows, equally_fast, slower)
     return f"Over {count(quality.n, 'text')} it keeps every {level} gate ({proof}), {served}; {others}."
+
+
+def _quality_of(rows: Sequence[CandidateRow], name: str) -> Quality:
+    quality = next(row.quality for row in rows if row.name == name)
+    assert quality is not None
+    return quality
 
 
 def _others(rows: Sequence[CandidateRow], equally_fast: int, slower: str) -> str:

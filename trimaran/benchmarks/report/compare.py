@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from trimaran.benchmarks.measure.measurement import Measurement
+from trimaran.benchmarks.report.between_runs import RunSides, visible_change
 from trimaran.benchmarks.report.comparability import UnlikeCondition, require_alike
 from trimaran.benchmarks.report.figures import find, speedups_of
 from trimaran.benchmarks.report.report import CandidateRow, Report
@@ -54,19 +55,28 @@ class ReportComparison(NamedTuple):
     # Candidates that only the old or only the new report has.
     gone: tuple[str, ...]
     added: tuple[str, ...]
+    # The runs behind both reports, which are the last of theirs.
+    sides: RunSides
 
     def of(self, outcome: ChangeOutcome) -> tuple[ReportChange, ...]:
         return tuple(change for change in self.changes if change.outcome == outcome)
 
 
-def compare(old: Report, new: Report, *, allow_unlike: bool = False) -> ReportComparison:
-    """Every number that both reports have. Raises UsageError when they are unlike and that was not asked for."""
-    unlike = require_alike((old, new), allow_unlike=allow_unlike)
+def compare(
+    old: Report | Sequence[Report], new: Report | Sequence[Report], *, allow_unlike: bool = False
+) -> ReportComparison:
+    """Every number that both reports have. Raises UsageError when they are unlike and that was not asked for.
+
+    A side of several runs is compared by the times of all of them, and by everything else of the last.
+    """
+    sides = RunSides(*((side,) if isinstance(side, Report) else tuple(side) for side in (old, new)))
+    old, new = sides.old[-1], sides.new[-1]
+    unlike = require_alike((old, *sides.old[:-1], *sides.new), allow_unlike=allow_unlike)
     mine = {row.name: row for row in old.rows}
     theirs = {row.name: row for row in new.rows}
     changes = [
         *(change for name in mine if name in theirs for change in _row_changes(old, new, mine[name], theirs[name])),
-        *_speed_changes(old, new),
+        *_speed_changes(old, new, sides),
         *_scenario_changes(old, new),
     ]
     return ReportComparison(
@@ -76,6 +86,7 @@ def compare(old: Report, new: Report, *, allow_unlike: bool = False) -> ReportCo
         tuple(changes),
         gone=tuple(name for name in mine if name not in theirs),
         added=tuple(name for name in theirs if name not in mine),
+        sides=sides,
     )
 
 
@@ -122,7 +133,7 @@ def _by_growth(grown: float, margin: float) -> ChangeOutcome:
     return "worse" if grown > 1 + margin else "better" if grown < 1 / (1 + margin) else "same"
 
 
-def _speed_changes(old: Report, new: Report) -> Iterator[ReportChange]:
+def _speed_changes(old: Report, new: Report, sides: RunSides) -> Iterator[ReportChange]:
     """A candidate got faster only if it did so against the clock AND against the eager PyTorch beside it.
 
     Two runs are not side by side. A machine that was slower that day slows both, so eager must not show the change.
@@ -132,11 +143,16 @@ def _speed_changes(old: Report, new: Report) -> Iterator[ReportChange]:
         if before is None:
             continue
         clock = divided(_round_medians(before), _round_medians(after))
+        if sides.enough:
+            clock = sides.clock(after.candidate, after.shape) or clock
         seen, note = separated(clock), ""
         if after.candidate != new.reference.name and seen != "no difference":
-            beside = _against_eager(old, new, after)
+            within = _against_eager(old, new, after)
+            beside = sides.over_eager(after.candidate, after.shape) if sides.enough else within
             if beside and separated(beside) != seen:
                 seen, note = "no difference", f"eager changed likewise: {times(beside)} beside it"
+        if sides.enough and seen == "no difference" and not note:
+            note = f"a change of {visible_change(clock):.0%} or more would have been seen"
         outcome = _OUTCOMES[seen]
         medians = median(before.samples_ns) / 1e6, median(after.samples_ns) / 1e6
         yield ReportChange("speed", after.candidate, str(after.shape), *medians, "ms", outcome, clock, note)

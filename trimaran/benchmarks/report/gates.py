@@ -16,17 +16,19 @@ from trimaran.benchmarks.report.compare import ChangeKind, ReportChange, compare
 from trimaran.benchmarks.report.figures import speedups_of
 from trimaran.benchmarks.report.render_compare import comparison_cells
 from trimaran.benchmarks.report.report import CandidateRow, Report
-from trimaran.benchmarks.report.report_files import read_report
+from trimaran.benchmarks.report.report_files import read_runs
 from trimaran.benchmarks.report.wording import LABELLED, METRICS, SIGNS, metric_name, number
-from trimaran.benchmarks.scenarios.finals import READINGS, figures_of
+from trimaran.benchmarks.scenarios.finals import READINGS, ScenarioFigure, figures_of
 from trimaran.benchmarks.scenarios.results import At, Wire
 from trimaran.core.errors import UsageError
 from trimaran.core.spec import Frozen
 from trimaran.core.tasks import TASKS
-from trimaran.judging.stats import estimate, percentile
+from trimaran.judging.judgement import Quality
+from trimaran.judging.stats import fewest_samples, percentile, too_few_samples, upper_percentile
 
 _SHAPE = re.compile(r"\d+x\d+")
 _SHAPE_AND_SHARE = re.compile(r"(?P<shape>\d+x\d+) p(?P<share>\d+(\.\d+)?)")
+_SHARE_IN_NAME = re.compile(r"\bp(\d+(?:\.\d+)?)\b")
 NOT_MEASURED = "not measured"
 
 
@@ -44,7 +46,7 @@ class ScenarioGate(Frozen):
 class RegressionRule(Frozen):
     """No number may be worse than in a baseline report."""
 
-    # A report.json, or the folder that holds one.
+    # A report.json, the folder that holds one, or a folder of such folders: several runs.
     baseline: str
     # How many times worse is still accepted.
     tolerance: float = Field(default=1.0, ge=1.0)
@@ -149,21 +151,34 @@ def _latency_rows(report: Report, gates: GatesFile, row: CandidateRow) -> Iterat
         timed, share = measured.get(match["shape"]), float(match["share"])
         observed, holds = NOT_MEASURED, False
         if timed and timed.samples_ns:
-            value = percentile(timed.samples_ns, share) / 1e6
-            high = estimate(timed.samples_by_round, share)[1] / 1e6
-            observed = f"{value:.3g} ms (up to {high:.3g})"
-            holds = (max(high, value) if gates.judge_by == "bound" else value) <= budget_ms
+            value, high = percentile(timed.samples_ns, share) / 1e6, upper_percentile(timed.samples_ns, share)
+            up_to = f"up to {high / 1e6:.3g}" if high else too_few_samples(share, len(timed.samples_ns))
+            observed = f"{value:.3g} ms ({up_to})"
+            holds = value <= budget_ms if gates.judge_by == "median" else high is not None and high / 1e6 <= budget_ms
         yield GateRow(f"latency at {key}", row.name, observed, f"≤ {budget_ms:g} ms", holds)
 
 
 def _quality_rows(report: Report, gates: GatesFile, row: CandidateRow) -> Iterator[GateRow]:
-    metrics = row.quality.metrics if row.quality else {}
     for metric, limit in gates.quality.items():
-        value, comparison = metrics.get(metric), _comparison(metric)
+        comparison = _comparison(metric)
         assert comparison is not None, "read_gates refuses other keys"
-        holds = value is not None and (value <= limit if comparison == "<=" else value >= limit)
+        value = row.quality.metrics.get(metric) if row.quality else None
         observed = NOT_MEASURED if value is None else number(value, digits=6)
+        if row.quality and value is not None and gates.judge_by == "bound":
+            bound = _worse_end(row.quality, metric, comparison, value)
+            if bound != value:
+                observed += f" ({'up' if comparison == '<=' else 'down'} to {number(bound, digits=6)})"
+            value = bound
+        holds = value is not None and (value <= limit if comparison == "<=" else value >= limit)
         yield GateRow(metric_name(metric), row.name, observed, f"{SIGNS[comparison]} {number(limit, digits=6)}", holds)
+
+
+def _worse_end(quality: Quality, metric: str, comparison: str, value: float) -> float:
+    """The proven bound of a metric, else the worse end of its interval; a metric without either is what it is."""
+    if metric in quality.bounds:
+        return quality.bounds[metric]
+    low, high = quality.intervals.get(metric, (value, value))
+    return high if comparison == "<=" else low
 
 
 def _footprint_rows(report: Report, gates: GatesFile, row: CandidateRow) -> Iterator[GateRow]:
@@ -195,6 +210,9 @@ def _scenario_rows(report: Report, gates: GatesFile, row: CandidateRow) -> Itera
             if figure is None or result.cut:
                 yield GateRow(name, row.name, result.cut or NOT_MEASURED, f"{gate.limit:g}", False)
                 continue
+            if gates.judge_by == "bound" and (few := _too_few(figure)):
+                yield GateRow(name, row.name, f"{number(figure.value)} {figure.unit} ({few})", f"{gate.limit:g}", False)
+                continue
             against = figure.high if figure.better == "lower" else figure.low
             value = against if gates.judge_by == "bound" and against is not None else figure.value
             holds = value <= gate.limit if figure.better == "lower" else value >= gate.limit
@@ -205,9 +223,17 @@ def _scenario_rows(report: Report, gates: GatesFile, row: CandidateRow) -> Itera
             yield GateRow(name, row.name, observed, f"{sign} {gate.limit:g} {figure.unit}", holds)
 
 
+def _too_few(figure: ScenarioFigure) -> str:
+    """Why a figure that rests on a percentile proves nothing; empty where its samples are enough."""
+    match = _SHARE_IN_NAME.search(figure.name)
+    share = float(match[1]) if match else 0.0
+    return too_few_samples(share, figure.n) if match and figure.n < fewest_samples(share) else ""
+
+
 def _regression_rows(report: Report, gates: GatesFile, rule: RegressionRule, folder: Path) -> Iterator[GateRow]:
-    baseline = read_report(folder / rule.baseline)
-    comparison = compare(baseline, report, allow_unlike=rule.unlike)
+    runs = read_runs(folder / rule.baseline)
+    baseline = runs[-1]
+    comparison = compare(runs, report, allow_unlike=rule.unlike)
     names = {row.name for row in _gated(report, gates)}
     if gates.candidate == "chosen" and baseline.verdict.chosen:
         names.add(baseline.verdict.chosen)
@@ -218,7 +244,7 @@ def _regression_rows(report: Report, gates: GatesFile, rule: RegressionRule, fol
         name, what, old, new, words = comparison_cells(change)
         yield GateRow(f"regression: {what}", name, f"{old} → {new}, {words}", limit, False)
     if not worse:
-        what = f"{len(mine)} numbers compared" if mine else "no number in common"
+        what = f"{len(mine)} numbers compared; {comparison.sides.words()}" if mine else "no number in common"
         yield GateRow("regression", ", ".join(sorted(names)), what, limit, bool(mine))
 
 
@@ -236,13 +262,7 @@ def _comparison(metric: str) -> Literal["<=", ">="] | None:
     if metric.startswith(LABELLED):
         return ">="
     return next(
-        (
-            gate.comparison
-            for task in TASKS.values()
-            for gates in task.gates.values()
-            for gate in gates
-            if gate.metric == metric
-        ),
+        (known.comparison for task in TASKS.values() for known in (task.change, *task.metrics) if known.name == metric),
         None,
     )
 

@@ -57,6 +57,18 @@ def peak(ceiling: Ceiling, arithmetic: Arithmetic) -> float:
     return sum(bare.product.operations for bare in timed) / sum(bare.seconds for bare in timed) if timed else 0.0
 
 
+def above_words(report: Report) -> str:
+    """What a share above 100 % means, where the report has one; else nothing."""
+    above = [f"{one.candidate} at {one.shape}" for one in shares(report) if round(one.share, 2) > 1]
+    if not above:
+        return ""
+    return (
+        f"Above 100 %: {', '.join(above)}. The ceiling is what the best of the bare kernels reached at another moment, "
+        "not the limit of the CPU. An engine passes it with a faster kernel of its own, such as one for weights packed "
+        "ahead, or where the machine was slower while the bare products ran."
+    )
+
+
 def peaks_words(report: Report) -> str:
     """`At 32x128 floats reach 120 and integers 560 · 10⁹ operations per second.`"""
     shape = largest([ceiling.shape for ceiling in report.ceilings])

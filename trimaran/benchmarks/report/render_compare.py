@@ -41,6 +41,7 @@ def remarks(comparison: ReportComparison) -> tuple[str, ...]:
     old, new = comparison.old.verdict.chosen, comparison.new.verdict.chosen
     return (
         *(f"Unlike: {difference}." for difference in comparison.unlike),
+        comparison.sides.words(),
         *([f"The choice changed from {old or 'nothing'} to {new or 'nothing'}."] if old != new else []),
         *([f"Only in the old report: {', '.join(comparison.gone)}."] if comparison.gone else []),
         *([f"Only in the new report: {', '.join(comparison.added)}."] if comparison.added else []),
@@ -92,6 +93,7 @@ def comparison_json(comparison: ReportComparison) -> dict[str, Any]:
         "old": comparison.old.created,
         "new": comparison.new.created,
         "sentence": comparison_sentence(comparison),
+        "runs": {"old": len(comparison.sides.old), "new": len(comparison.sides.new)},
         "unlike": [difference._asdict() for difference in comparison.unlike],
         "changes": [_change_json(change) for change in shown(comparison, everything=True)],
         "gone": list(comparison.gone),

@@ -16,7 +16,7 @@ from trimaran.benchmarks.report.figures import (
     speedups_of,
 )
 from trimaran.benchmarks.report.html_scenarios import scenario_facts
-from trimaran.benchmarks.report.limits import peaks_words, shares
+from trimaran.benchmarks.report.limits import above_words, peaks_words, shares
 from trimaran.benchmarks.report.pages import render_page
 from trimaran.benchmarks.report.plots import (
     drawn_rows,
@@ -94,6 +94,7 @@ def render_html(report: Report) -> str:
         decisive_shape=decisive(report.profile, report.objective)[0],
         fidelity=speed_against_fidelity(report),
         fidelity_table=_fidelity_table(report),
+        kinds_table=_kinds_table(report),
         series=[(series_class(report, row.name), row.name) for row in drawn_rows(report)],
         latency_rows=_latency_rows(report),
         searched=[row for row in report.candidates if row.sensitivity],
@@ -175,9 +176,24 @@ def _fidelity_table(report: Report) -> tuple[list[str], list[list[str]], str]:
     return ["candidate", *map(metric_name, names), "texts"], rows, f"{meanings[:1].upper()}{meanings[1:]}."
 
 
+def _kinds_table(report: Report) -> tuple[list[str], list[list[str]]]:
+    """Every kind of text: each gated metric of every candidate that statistics judged; ✕ where a kind breaks a gate."""
+    judged = [row for row in report.candidates if row.quality and row.quality.kinds and row.quality.alpha is not None]
+    heads, cells = ["kind", "texts"], dict[str, list[str]]()
+    for row in judged:
+        assert row.quality is not None
+        names = list(row.quality.kinds[0].metrics)
+        heads += [f"{row.name}: {metric_name(name)}" for name in names]
+        for kind in row.quality.kinds:
+            values = [("✕ " if name in kind.broken else "") + number(kind.metrics[name]) for name in names]
+            cells[kind.kind] = [*cells.get(kind.kind, [kind.kind, str(kind.n)]), *values]
+    return heads, list(cells.values())
+
+
 def _ceiling_facts(report: Report) -> dict[str, Any]:
     return {
         "peaks": peaks_words(report) if report.ceilings else "",
+        "above_ceiling": above_words(report),
         "ceiling_shares": [
             [
                 one.candidate,

@@ -6,7 +6,7 @@ import shlex
 
 from trimaran.benchmarks.measure.steadiness import unsteady
 from trimaran.benchmarks.report.figures import largest, shapes_of, speedups_of
-from trimaran.benchmarks.report.limits import shares
+from trimaran.benchmarks.report.limits import above_words, shares
 from trimaran.benchmarks.report.markdown import markdown_code, markdown_table, markdown_text
 from trimaran.benchmarks.report.report import UNSERVED, CandidateRow, Report
 from trimaran.benchmarks.report.wording import (
@@ -54,6 +54,7 @@ def _verdict(report: Report) -> list[str]:
         f"## {markdown_text(report.model)}: {markdown_text(report.verdict.chosen or 'nothing to deploy')}",
         "",
         f"**{markdown_text(report.verdict.speed)}** {markdown_text(report.verdict.truth)}",
+        *(["", markdown_text(report.verdict.proof)] if report.verdict.proof else []),
         "",
         f"Speed-up over eager PyTorch at batch x tokens: {INTERVAL_WORDS}.",
         "",
@@ -109,7 +110,8 @@ def _limits(report: Report) -> list[str]:
         return []
     shape = largest([share.shape for share in reached])
     words = ", ".join(f"`{markdown_code(one.candidate)}` {one.share:.0%}" for one in reached if one.shape == shape)
-    return [f"Share of the measured ceiling (the model's bare matrix products) at {shape}: {words}."]
+    sentence = f"Share of the measured ceiling (the model's bare matrix products) at {shape}: {words}."
+    return [" ".join(filter(None, (sentence, markdown_text(above_words(report)))))]
 
 
 def _details(report: Report) -> list[str]:

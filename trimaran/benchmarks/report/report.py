@@ -52,7 +52,7 @@ class CandidateRow(Frozen):
 
 
 class ReportVerdict(Frozen):
-    """The result of the whole run, as two sentences."""
+    """The result of the whole run, in three sentences."""
 
     # None when nothing keeps its gates.
     chosen: str | None
@@ -62,9 +62,11 @@ class ReportVerdict(Frozen):
     speed: str
     # How true it is to eager, and what became of the others.
     truth: str
+    # What the texts prove of it, with what confidence; empty in reports from before there were bounds.
+    proof: str = ""
 
     def __str__(self) -> str:
-        return f"{self.speed} {self.truth}"
+        return " ".join(filter(None, (self.speed, self.truth, self.proof)))
 
 
 class Report(Persisted):

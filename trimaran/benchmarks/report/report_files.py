@@ -71,6 +71,14 @@ def read_report(path: Path) -> Report:
         raise IntegrityError(message, hint=_AGAIN, path=str(path)) from error
 
 
+def read_runs(path: Path) -> tuple[Report, ...]:
+    """One report, or every report in the sub-folders of a folder that holds none itself, the oldest first."""
+    folders = sorted(found.parent for found in path.glob("*/report.json")) if path.is_dir() else []
+    if not folders or (path / "report.json").is_file():
+        return (read_report(path),)
+    return tuple(sorted(map(read_report, folders), key=lambda report: report.created))
+
+
 def _fault(error: Exception) -> str:
     """A sentence; for pydantic's error the field and what is wrong with it."""
     if isinstance(error, SchemaError):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trimaran.core.environment import version_of
-from trimaran.core.errors import ServerError, UnavailableError
+from trimaran.core.errors import ServerError, UnavailableError, install_hint
 from trimaran.core.spec import Frozen
 
 Ask = Callable[[int], object]
@@ -44,7 +44,7 @@ def driver() -> str:
     if version is None:
         raise UnavailableError(
             "Load on a server is made by MLPerf's LoadGen, which is not installed.",
-            hint="pip install 'trimaran[bench]' -c constraints.txt",
+            hint=install_hint("bench"),
         )
     return f"mlperf-loadgen {version}"
 

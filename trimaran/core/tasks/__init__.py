@@ -51,11 +51,17 @@ def task(name: str) -> Task:
 
 
 def gates_for(name: str, level: Level, overrides: Mapping[str, float]) -> tuple[Gate, ...]:
-    """The level's gates with single limits replaced; an override of a metric without a gate is refused."""
-    gates = {gate.metric: gate for gate in task(name).gates[level]}
-    unknown = sorted(set(overrides) - set(gates))
-    if unknown:
-        raise UsageError(f"No gate {unknown[0]!r} at level {level} of {name}.", hint=f"Gates: {', '.join(gates)}.")
-    return tuple(
-        Gate(gate.metric, gate.comparison, overrides.get(metric, gate.limit)) for metric, gate in gates.items()
-    )
+    """The level's gates with single limits replaced, and gates on metrics that are else only shown added.
+
+    A metric that the task has not is refused.
+    """
+    row = task(name)
+    gates = {gate.metric: gate for gate in row.gates[level]}
+    shown = {metric.name: Gate(metric.name, metric.comparison, 0.0) for metric in row.metrics}
+    for metric, limit in overrides.items():
+        gate = gates.get(metric, shown.get(metric))
+        if gate is None:
+            known = ", ".join(dict.fromkeys([*gates, *shown]))
+            raise UsageError(f"No gate {metric!r} at level {level} of {name}.", hint=f"Gates: {known}.")
+        gates[metric] = Gate(metric, gate.comparison, limit)
+    return tuple(gates.values())

@@ -10,7 +10,7 @@ from trimaran.core.distances import Answers, by_token, cosine_distances
 from trimaran.core.metrics import Metric
 from trimaran.core.spec import ModelRef, TensorSpec
 from trimaran.core.tasks.library import Library, as_pipelines_read
-from trimaran.core.tasks.shared import LARGEST_CHANGE, MAX_ABS_DIFFERENCE
+from trimaran.core.tasks.shared import MAX_ABS_DIFFERENCE, RELATIVE_CHANGE
 from trimaran.core.tasks.task import FLOAT_NOISE, Head, Loss, Task, WireTensors, levels, tensor
 
 
@@ -76,10 +76,11 @@ TASK = Task(
     metrics=(
         Metric("mean_cosine_distance", _distances),
         Metric("worst_cosine_distance", _worst_distances, kind="worst"),
+        Metric("tail_cosine_distance", _distances, kind="tail"),
         MAX_ABS_DIFFERENCE,
     ),
-    change=LARGEST_CHANGE,
-    gates=levels(FLOAT_NOISE, mean_cosine_distance=("<=", 1.2e-3, 4e-3)),
+    change=RELATIVE_CHANGE,
+    gates=levels(FLOAT_NOISE, mean_cosine_distance=("<=", 1.2e-3, 4e-3), tail_cosine_distance=("<=", 1e-2, 3e-2)),
     headline="mean_cosine_distance",
     loss=Loss("1−cos by token", _distances),
     from_wire=_from_wire,

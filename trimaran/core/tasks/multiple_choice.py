@@ -14,16 +14,16 @@ import numpy as np
 from trimaran.core.distances import Answers, Column
 from trimaran.core.metrics import Metric
 from trimaran.core.tasks.library import Library, Plain, indexed, scores_by_index
-from trimaran.core.tasks.shared import LARGEST_CHANGE, MAX_ABS_DIFFERENCE, in_given_order, indexed_column, logarithms
+from trimaran.core.tasks.shared import MAX_ABS_DIFFERENCE, RELATIVE_CHANGE, in_given_order, indexed_column, logarithms
 from trimaran.core.tasks.task import (
     FLOAT_NOISE,
     Gate,
     Head,
     Loss,
     Task,
-    first_text,
+    grouped,
     levels,
-    second_text,
+    neighbours_second,
     tensor,
     with_neighbours,
 )
@@ -34,11 +34,7 @@ _CHOICES = 4
 
 def _judging(texts: Sequence[Text]) -> tuple[Text, ...]:
     """Each text with its own choice and those of its neighbours, one pair a row."""
-    return tuple(
-        (first_text(text), second_text(texts[(index + step) % len(texts)]))
-        for index, text in enumerate(texts)
-        for step in range(_CHOICES)
-    )
+    return grouped(texts, neighbours_second(texts), _CHOICES)
 
 
 def _probabilities(answers: Answers) -> Column:
@@ -99,6 +95,7 @@ TASK = Task(
             "choice_agreement",
             _same_choice,
             kind="share",
+            at_least=True,
             title="same choice",
             meaning="share of texts that get eager's choice",
         ),
@@ -106,10 +103,10 @@ TASK = Task(
         Metric("tail_probability_change", _changes, kind="tail"),
         MAX_ABS_DIFFERENCE,
     ),
-    change=LARGEST_CHANGE,
+    change=RELATIVE_CHANGE,
     gates=levels(
         (Gate("choice_agreement", ">=", 1.0), *FLOAT_NOISE),
-        choice_agreement=(">=", 0.99, 0.98),
+        choice_agreement=(">=", 0.98, 0.965),
         mean_probability_change=("<=", 0.005, 0.01),
         tail_probability_change=("<=", 0.02, 0.05),
     ),

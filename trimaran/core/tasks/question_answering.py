@@ -10,7 +10,7 @@ import numpy as np
 from trimaran.core.distances import Answers, Column, Floats, Outputs, by_token, largest_differences
 from trimaran.core.metrics import Metric
 from trimaran.core.tasks.library import Library, Plain
-from trimaran.core.tasks.shared import LARGEST_CHANGE
+from trimaran.core.tasks.shared import relative_change
 from trimaran.core.tasks.task import (
     FLOAT_NOISE,
     AnswerContext,
@@ -157,19 +157,29 @@ TASK = Task(
             "span_agreement",
             _same_span,
             kind="share",
+            at_least=True,
             needs=("spans",),
             title="same span",
             meaning="share of texts whose best span is eager's",
         ),
         Metric("max_abs_difference", _largest, kind="worst"),
     ),
-    change=Metric(LARGEST_CHANGE.name, _largest, kind="worst"),
-    gates=levels((Gate("span_agreement", ">=", 1.0), *FLOAT_NOISE), span_agreement=(">=", 0.99, 0.98)),
+    change=relative_change(_LOGITS, _largest),
+    gates=levels((Gate("span_agreement", ">=", 1.0), *FLOAT_NOISE), span_agreement=(">=", 0.98, 0.965)),
     headline="span_agreement",
     loss=Loss("probability moved between places", by_token(_moved_probability, *_LOGITS)),
     judged=_judged,
     from_wire=_from_wire,
-    data_metrics={"exact-match": DataMetric(_right_answers, lambda rows: float(rows.mean()), gold="text", paired=True)},
+    data_metrics={
+        "exact-match": DataMetric(
+            _right_answers,
+            lambda rows: float(rows.mean()),
+            right=lambda rows: rows == 1,
+            mean_of_right=True,
+            gold="text",
+            paired=True,
+        )
+    },
     requests=_requests,
     in_graph="the head",
     on_server="long contexts by stride, best spans, no answer",

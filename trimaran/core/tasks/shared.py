@@ -16,12 +16,14 @@ from trimaran.core.distances import (
     largest_probability_changes,
     probability_changes,
     related_similarities,
+    relative_differences,
     same_labels,
+    similarity_changes,
 )
 from trimaran.core.margins import squared_moves
 from trimaran.core.metrics import ByText, Metric, spearman_of_pairs
 from trimaran.core.spec import ModelRef
-from trimaran.core.tasks.task import Gate, Head, Loss, WireTensors, levels
+from trimaran.core.tasks.task import BATCH_CHANGE, Gate, Head, Loss, WireTensors, levels
 
 _SMALLEST_PROBABILITY = 1e-30
 
@@ -47,7 +49,20 @@ def mean_of(rows: ByText) -> ByText:
 # Numbers of any task
 
 MAX_ABS_DIFFERENCE = Metric("max_abs_difference", largest_differences, kind="worst")
-LARGEST_CHANGE = Metric("batch_change", largest_differences, kind="worst")
+
+
+def relative_change(names: tuple[str, ...], otherwise: ByText) -> Metric:
+    """The change of a task whose callers see no numbers of the graph: by those, where both sides have them."""
+
+    def by_text(reference: Answers, candidate: Answers) -> Column:
+        if all(name in side for name in names for side in (reference, candidate)):
+            return relative_differences({name: reference[name] for name in names}, candidate)
+        return otherwise(reference, candidate)
+
+    return Metric(BATCH_CHANGE, by_text, kind="worst")
+
+
+RELATIVE_CHANGE = Metric(BATCH_CHANGE, relative_differences, kind="worst")
 
 
 # One vector a text
@@ -61,24 +76,33 @@ def vector_similarities(reference: Answers, candidate: Answers) -> Column:
     return related_similarities(first_of(reference), first_of(candidate))
 
 
+def _similarity_changes(reference: Answers, candidate: Answers) -> Column:
+    return similarity_changes(first_of(reference), first_of(candidate))
+
+
+TAIL_COSINE_DISTANCE = Metric("tail_cosine_distance", vector_distances, kind="tail")
+TAIL_SIMILARITY_CHANGE = Metric("tail_similarity_change", _similarity_changes, kind="tail")
 MEAN_COSINE_DISTANCE = Metric("mean_cosine_distance", vector_distances)
-RANK_OF_SIMILARITIES = Metric("rank_correlation", vector_similarities, kind="pooled", pooled=spearman_of_pairs)
+RANK_OF_SIMILARITIES = Metric(
+    "rank_correlation", vector_similarities, kind="pooled", pooled=spearman_of_pairs, at_least=True
+)
 COSINE_LOSS = Loss("1−cos", vector_distances)
 
 
 # Labels of a text
 
 LABEL_METRICS = (
-    Metric("label_agreement", same_labels, kind="share"),
+    Metric("label_agreement", same_labels, kind="share", at_least=True),
     Metric("mean_probability_change", mean_of(probability_changes)),
     Metric("worst_probability_change", worst_of(probability_changes), kind="worst"),
     Metric("tail_probability_change", largest_probability_changes, kind="tail"),
     MAX_ABS_DIFFERENCE,
 )
-PROBABILITY_CHANGE = Metric("batch_change", worst_of(probability_changes), kind="worst")
+# A number that is added to all logits changes no answer, so probabilities are compared; their scale is 1.
+PROBABILITY_CHANGE = Metric(BATCH_CHANGE, largest_probability_changes, kind="worst")
 LABEL_GATES = levels(
     (Gate("label_agreement", ">=", 1.0), Gate("mean_probability_change", "<=", 1e-5)),
-    label_agreement=(">=", 0.995, 0.99),
+    label_agreement=(">=", 0.99, 0.985),
     mean_probability_change=("<=", 0.005, 0.01),
     tail_probability_change=("<=", 0.02, 0.05),
 )

@@ -29,6 +29,7 @@ RequestRow = Mapping[str, str | Sequence[str]]
 # The tensors of an answer by output name, as the wire has them.
 WireTensors = Mapping[str, npt.NDArray[Any]]
 BATCH_CHANGE = "batch_change"
+MOST_GROUPS = 450
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,8 @@ class AnswerContext:
     encoder: TextEncoder
     reader: Reader
     labels: Sequence[str]
+    # What the server must know of the model, such as the id of the mask.
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,10 @@ class DataMetric:
     items: Callable[[Sequence[str], Answers, Sequence[str]], Column]
     # All rows -> the metric.
     total: Callable[[Column], float]
+    # All rows -> whether each item is right; None for scores, which are never just right or wrong.
+    right: Callable[[Column], npt.NDArray[np.bool_]] | None = None
+    # Whether the metric is the share of right items.
+    mean_of_right: bool = False
     # What gold is: a number, one of the model's labels, or a text.
     gold: Literal["number", "label", "text"] = "number"
     # Whether an item is always two texts.
@@ -98,6 +105,24 @@ def with_neighbours(texts: Sequence[Text], one: str, many: str, count: int) -> l
         {one: first_text(text), many: [seconds[(index + step) % len(texts)] for step in range(count)]}
         for index, text in enumerate(texts)
     ]
+
+
+def grouped(texts: Sequence[Text], seconds: Callable[[int, int], str], count: int) -> tuple[Text, ...]:
+    """Each text `count` times, with the second text that `seconds(text, turn)` names: an answer needs several rows.
+
+    At most `MOST_GROUPS` texts, evenly spaced: every group costs `count` rows.
+    """
+    step = max(1, -(-len(texts) // MOST_GROUPS))
+    return tuple(
+        (first_text(texts[index]), seconds(index, turn))
+        for index in range(0, len(texts), step)
+        for turn in range(count)
+    )
+
+
+def neighbours_second(texts: Sequence[Text]) -> Callable[[int, int], str]:
+    """A text's own second text, and then those of its neighbours."""
+    return lambda index, turn: second_text(texts[(index + turn) % len(texts)])
 
 
 def first_text(text: Text) -> str:
@@ -151,6 +176,8 @@ class Task:
     judged: Callable[[AnswerContext, Sequence[Text], Outputs], Answers] = outputs_as_answers
     # (name of the graph's output, tensors, tensors of the other side) -> what the metrics compare.
     from_wire: Callable[[str, WireTensors, WireTensors], Answers]
+    # Texts as a model is asked them: fill-mask hides a word, by the token that the model has for it.
+    asked: Callable[[AnswerContext, Sequence[Text]], Sequence[Text]] = lambda context, texts: texts
     # Judging texts -> the rows that are judged, where an answer needs several rows.
     judging: Callable[[Sequence[Text]], tuple[Text, ...]] = tuple
     # Metrics of labelled data by name.

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from trimaran.core.distances import Answers, Column, first_of
 from trimaran.core.metrics import spearman
@@ -40,6 +41,10 @@ def _label_and_gold(gold: Sequence[str], answers: Answers, labels: Sequence[str]
     """(predicted, right) as numbers of labels."""
     numbers = {label: index for index, label in enumerate(labels)}
     return np.stack([best_labels(answers), np.asarray([numbers[label] for label in gold])], axis=1)
+
+
+def _right(rows: Column) -> npt.NDArray[np.bool_]:
+    return np.asarray(rows[:, 0] == rows[:, 1])
 
 
 def _macro_f1(rows: Column) -> float:
@@ -79,8 +84,10 @@ TASK = Task(
     from_wire=labels_from_wire,
     data_metrics={
         "spearman": DataMetric(value_and_gold, lambda rows: spearman(rows[:, 0], rows[:, 1]), paired=True),
-        "accuracy": DataMetric(_label_and_gold, lambda rows: float((rows[:, 0] == rows[:, 1]).mean()), gold="label"),
-        "f1": DataMetric(_label_and_gold, _macro_f1, gold="label"),
+        "accuracy": DataMetric(
+            _label_and_gold, lambda rows: float(_right(rows).mean()), right=_right, mean_of_right=True, gold="label"
+        ),
+        "f1": DataMetric(_label_and_gold, _macro_f1, right=_right, gold="label"),
     },
     in_graph="the head; sigmoid when labels are independent",
     on_server="softmax, labels in order",

@@ -1,7 +1,7 @@
 """Token classification: entities with character offsets.
 
-Two sides agree on an entity where its label, start and end are the same, as the caller is told them. Runs of token
-labels would count what nobody is told (the "O" between entities), and miss what aggregation joins.
+Two sides agree on a text where all its entities have the same label, start and end, as the caller is told them. Runs of
+token labels would count what nobody is told (the "O" between entities), and miss what aggregation joins.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from trimaran.core.distances import (
     Answers,
@@ -20,9 +21,9 @@ from trimaran.core.distances import (
     same_best,
     softmax_changes,
 )
-from trimaran.core.metrics import Metric, ratio_of_sums
+from trimaran.core.metrics import Metric
 from trimaran.core.tasks.library import Library
-from trimaran.core.tasks.shared import LARGEST_CHANGE, LOGITS
+from trimaran.core.tasks.shared import LOGITS, relative_change
 from trimaran.core.tasks.task import (
     FLOAT_NOISE,
     AnswerContext,
@@ -66,10 +67,16 @@ def _from_wire(numbers: str, tensors: WireTensors, other: WireTensors) -> Answer
     return {"entities": [_found(row) for row in parsed_rows(tensors["ENTITIES"])]}
 
 
-def _shared_and_all(reference: Answers, candidate: Answers) -> Column:
-    """Of each text (twice the entities that both sides find, all entities of both sides): F1 is their ratio."""
+def _same_entities(reference: Answers, candidate: Answers) -> Column:
+    """1 where both sides find exactly the same entities."""
     pairs = zip(reference["entities"], candidate["entities"], strict=True)
-    return np.asarray([(2 * len(a.keys() & b.keys()), len(a) + len(b)) for a, b in pairs], np.float64).reshape(-1, 2)
+    return np.asarray([before.keys() == after.keys() for before, after in pairs], np.float64)
+
+
+def _with_entities(reference: Answers, candidate: Answers) -> npt.NDArray[np.bool_]:
+    """Texts in which either side finds an entity: the others agree on nothing, which is no agreement."""
+    pairs = zip(reference["entities"], candidate["entities"], strict=True)
+    return np.asarray([bool(before or after) for before, after in pairs], bool)
 
 
 def _largest(reference: Answers, candidate: Answers) -> Column:
@@ -111,19 +118,21 @@ TASK = Task(
     metrics=(
         Metric(
             "entity_agreement",
-            _shared_and_all,
-            kind="pooled",
-            pooled=ratio_of_sums,
+            _same_entities,
+            kind="share",
+            at_least=True,
+            counted=_with_entities,
+            texts="texts with an entity",
             needs=("entities",),
             title="same entities",
-            meaning="F1 of the entities that both find alike",
+            meaning="share of the texts with an entity whose entities are exactly eager's",
         ),
-        Metric("token_agreement", by_token(same_best, "token_logits"), needs=("token_logits",)),
+        Metric("token_agreement", by_token(same_best, "token_logits"), at_least=True, needs=("token_logits",)),
         Metric("mean_probability_change", _probabilities, needs=("token_logits",)),
         Metric("max_abs_difference", _largest, kind="worst"),
     ),
-    change=Metric(LARGEST_CHANGE.name, _largest, kind="worst"),
-    gates=levels((Gate("entity_agreement", ">=", 1.0), *FLOAT_NOISE), entity_agreement=(">=", 0.99, 0.98)),
+    change=relative_change(("token_logits",), _largest),
+    gates=levels((Gate("entity_agreement", ">=", 1.0), *FLOAT_NOISE), entity_agreement=(">=", 0.97, 0.955)),
     headline="entity_agreement",
     loss=Loss("|Δ probability| by token", _probabilities),
     judged=_judged,

@@ -35,6 +35,7 @@ class LocalModel:
         self._open: OpenModel | None = None
         self._closed = False
         self._max_seq_length: int | None = None
+        self._truncated = 0
         self._lock = threading.RLock()
 
     @cached_property
@@ -66,8 +67,8 @@ class LocalModel:
 
     @property
     def truncated(self) -> int:
-        """How many texts were longer than the model reads, and were cut, since it was opened."""
-        return self._open.encoder.truncated if self._open else 0
+        """How many texts or pairs were longer than the model reads, and were cut, since it was loaded."""
+        return self._truncated
 
     @property
     def max_seq_length(self) -> int:
@@ -144,7 +145,11 @@ class LocalModel:
 
     def _answered(self, items: Sequence[Any], options: Mapping[str, Any]) -> list[Any]:
         with self._lock:
+            model = self._opened()
             try:
-                return served_task(self.task).answer(self._opened().answering, items, **options)
+                with model.encoder.noting_truncated() as truncated:
+                    return served_task(self.task).answer(model.answering, items, **options)
             except ValueError as error:
                 raise UsageError(str(error)) from error
+            finally:
+                self._truncated += sum(truncated)

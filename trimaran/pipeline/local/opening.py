@@ -5,23 +5,23 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from trimaran.core.artifact import MANIFEST, Artifact, load_artifact
 from trimaran.core.backends import backend, open_session
 from trimaran.core.choices import Rows
 from trimaran.core.config_pbtxt import CONFIG_FILE
 from trimaran.core.corpus import encoder_of
+from trimaran.core.digests import require_undamaged
 from trimaran.core.environment import usable_cores
 from trimaran.core.errors import UnavailableError, UsageError
 from trimaran.core.serving_json import BLS, SERVING_FILE, read_serving
 from trimaran.core.store import Store, default_home
 from trimaran.pipeline.artifact_lookup import artifact_of_version, certified, find_artifact, served_version
 from trimaran.runtime.answers import Answering, Reader
-from trimaran.runtime.text import Text, TextEncoder
+from trimaran.runtime.text import TextEncoder
 from trimaran.runtime.triton_text_model import opened
 
 
@@ -36,38 +36,20 @@ class Source:
     why: str
 
 
-class CountingEncoder(TextEncoder):
-    """The encoder of the server, which also counts the texts that it cuts, and takes prompts in words."""
-
-    truncated: int
+class LocalEncoder(TextEncoder):
+    """The encoder of the server, which can also be told to put no prompt before a text, and to cut texts earlier."""
 
     @classmethod
-    def of(cls, encoder: TextEncoder) -> CountingEncoder:
-        counting = cls.__new__(cls)
-        vars(counting).update(vars(encoder))
-        counting.truncated = 0
+    def of(cls, encoder: TextEncoder) -> LocalEncoder:
+        local = cls.__new__(cls)
+        vars(local).update(vars(encoder))
         # The empty name stands for no prompt at all, also where the model has a default one.
-        counting._prompts.setdefault("", "")
-        return counting
-
-    @property
-    def maximum(self) -> int:
-        return self._maximum
+        local._prompts.setdefault("", "")
+        return local
 
     def cut_at(self, tokens: int) -> None:
         self._maximum = tokens
-        self._tokenizer.enable_truncation(max_length=tokens)
-
-    def encodings(self, texts: Sequence[Text], *, prompt: str | None = None, always_pairs: bool = False) -> list[Any]:
-        return self._counted(super().encodings(texts, prompt=prompt, always_pairs=always_pairs))
-
-    def pieces(self, text: str, *, stride: int | None = None) -> list[Any]:
-        pieces = super().pieces(text, stride=stride)
-        return self._counted(pieces) if stride is None else pieces
-
-    def _counted(self, encodings: list[Any]) -> list[Any]:
-        self.truncated += sum(len(row.ids) >= self._maximum and bool(row.overflowing) for row in encodings)
-        return encodings
+        self._tokenizer.enable_truncation(max_length=tokens, direction=self._cut_side)
 
 
 @dataclass(frozen=True)
@@ -75,7 +57,7 @@ class OpenModel:
     """An engine that is open, with all that stands around it."""
 
     answering: Answering
-    encoder: CountingEncoder
+    encoder: LocalEncoder
     close: Callable[[], None]
 
 
@@ -142,11 +124,12 @@ def _open_artifact(artifact: Artifact, rows: Rows, *, threads: int) -> OpenModel
 
 
 def _open_model(answering: Answering, close: Callable[[], None]) -> OpenModel:
-    encoder = CountingEncoder.of(answering.encoder)
+    encoder = LocalEncoder.of(answering.encoder)
     return OpenModel(replace(answering, encoder=encoder), encoder, close)
 
 
 def _of_version(version: Path) -> Source:
+    require_undamaged(version)
     return Source(version, read_serving(version).rows, f"as {version.parent.name} version {version.name} is served")
 
 

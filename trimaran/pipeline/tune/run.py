@@ -59,8 +59,8 @@ def tune(
         search.wave(lambda setting: waits(setting, tuned.largest))
         search.wave(lambda setting: groupings(setting, tuned.largest, tuned.serving.rows))
         finalists = search.finals()
-        others_share = watch.others_share()
         chosen, reason = search.choice(finalists)
+        others_share = watch.others_share()
         step.outcome(reason)
     return Tuning(
         model=name,

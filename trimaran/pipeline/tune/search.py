@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from trimaran.core.choices import TuneObjective
 from trimaran.core.errors import TrimaranError
 from trimaran.core.progress import Step
+from trimaran.judging.stats import FEWEST_ROUNDS, Ratio, over_rounds
 from trimaran.pipeline.tune.record import TriedSetting, TuneRound, TuneVerdict, combined
 from trimaran.pipeline.tune.settings import Figures, Setting, best_first, different, gain
 
@@ -17,8 +18,10 @@ Measure = Callable[[Setting, float], TuneRound]
 _CARRIED = 2
 _FINALISTS = 4
 _FINAL_ROUNDS = 3
-# Of the budget: when it is spent, no further setting gets its glance, so that the best are still measured well.
-_SHARE_OF_WAVES = 0.6
+# Of the budget: when it is spent, no further setting gets its glance, so that the best are still measured well; and no
+# final round begins, so that the best of them can still be confirmed.
+_SHARE_OF_WAVES = 0.5
+_SHARE_OF_FINALS = 0.8
 # Below this a gain is taken for noise, and the present setting stays.
 WORTH = 1.03
 
@@ -82,7 +85,7 @@ class Search:
             seconds *= 2
             turn = different([self.present, *kept])
             self._planned += len(turn)
-            self._measure_each(turn, seconds, within_s=self.budget_s)
+            self._measure_each(turn, seconds, within_s=_SHARE_OF_FINALS * self.budget_s)
             kept = self._best()[: max(2, len(kept) // 2)]
             self._stop(kept, f"lost in final round {number + 1}")
         return kept
@@ -109,7 +112,7 @@ class Search:
         return "finalist" if setting in finalists or setting == self.present else "stopped"
 
     def choice(self, finalists: Iterable[Setting]) -> tuple[Setting, str]:
-        """The best finalist, or the present setting when none is worth a change; and why."""
+        """The best finalist if fresh rounds confirm it, else the present setting; and why."""
         figures = self.figures
         proven = [setting for setting in finalists if len(self.rounds[setting]) > 1]
         best = best_first(figures, self.present, self.objective, among=different([*proven, self.present]))[0]
@@ -120,12 +123,40 @@ class Search:
         tried += f" within the budget of {self.budget_s:g} s" if self.cut else ""
         if best == self.present or gained < WORTH:
             return self.present, f"The present setting stays: none {tried} is {WORTH - 1:.0%} better."
+        fresh = self._confirmed(best)
+        if fresh is None:
+            return self.present, (
+                f"The present setting stays: the best {tried} could not be confirmed in {self.budget_s:g} s."
+            )
+        span = f"{fresh.median:.2f} times ({fresh.low:.2f}–{fresh.high:.2f}) as good in {fresh.rounds} fresh rounds"
+        if fresh.low <= 1 or fresh.median < WORTH:
+            return self.present, (
+                f"The present setting stays: the best {tried} looked {gained - 1:.0%} better, and was {span}."
+            )
+        figures = self.figures
         before, after = figures[self.present], figures[best]
         return best, (
             f"The best {tried} for {self.objective}: one caller {1e3 * after.alone_s:.2f} ms "
             f"(before {1e3 * before.alone_s:.2f}), many callers {after.crowd_per_s:.0f} answers/s "
-            f"(before {before.crowd_per_s:.0f})."
+            f"(before {before.crowd_per_s:.0f}); {span}."
         )
+
+    def _confirmed(self, best: Setting) -> Ratio | None:
+        """The gain in rounds that did not choose it, beside the present setting; None when there is no time for them.
+
+        Whatever looks best of many was also lucky, so the rounds that chose it overstate it.
+        """
+        gains = []
+        for number in range(FEWEST_ROUNDS):
+            pair = [self.present, best] if number % 2 else [best, self.present]
+            before = {setting: len(self.rounds[setting]) for setting in pair}
+            self._planned += len(pair)
+            self._measure_each(pair, 2 * self.glance_s, within_s=self.budget_s)
+            if any(len(self.rounds[setting]) == before[setting] for setting in pair):
+                return None
+            figures = {setting: self.rounds[setting][-1].figures for setting in pair}
+            gains.append(gain(figures[best], figures[self.present], self.objective))
+        return over_rounds(gains)
 
     def _best(self) -> list[Setting]:
         """Those that are still in the running."""

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import gc
 import tempfile
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trimaran.core.artifact import Artifact, Check
 from trimaran.core.backends import engine_class
-from trimaran.core.corpus import answer_context, digest_of_texts, encoder_of, spread
+from trimaran.core.corpus import answer_context, digest_of_texts, encoder_of, kinds_of, spread
 from trimaran.core.distances import Answers, Outputs
 from trimaran.core.errors import ToolError
 from trimaran.core.isolation import report_progress
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 ROWS = 2560
 MOST_SAMPLED_BYTES = 1 << 28
 # How many texts calibrate, and how many are held out to try layers on. No text does both.
-MOST_CALIBRATING, MOST_HELD_OUT = 160, 240
+MOST_CALIBRATING, MOST_HELD_OUT = 280, 280
 QUICK_TEXTS, QUICK_TOKENS = 64, 64
 LENGTHS = (4, 8, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 160, 192, 256)
 _SYMMETRIC_LEVELS = 127
@@ -63,10 +64,12 @@ def onnxruntime_static(parent: Artifact, folder: Path, settings: MakerSettings) 
 def split_texts(texts: Sequence[Text]) -> tuple[list[Text], list[Text]]:
     """Return the texts that calibrate and the texts that are held out, both drawn evenly from the whole file.
 
-    Every second text calibrates, up to `MOST_CALIBRATING`. Of 400 texts, 160 calibrate and 240 are held out.
+    Every second text of a kind calibrates, so that each kind is in both. Of 1,000 texts, 280 calibrate and 280 are held
+    out.
     """
     drawn = spread(texts, MOST_CALIBRATING + MOST_HELD_OUT)
-    calibrating = set(spread(range(len(drawn)), min(MOST_CALIBRATING, (len(drawn) + 1) // 2)))
+    kinds = kinds_of(drawn)
+    calibrating = set(sorted(range(len(drawn)), key=kinds.__getitem__)[::2])
     return (
         [text for index, text in enumerate(drawn) if index in calibrating],
         [text for index, text in enumerate(drawn) if index not in calibrating],
@@ -82,11 +85,24 @@ def shortened(row: Row) -> Row:
     return Row([*row.ids[: size - 1], row.ids[-1]], [*row.type_ids[: size - 1], row.type_ids[-1]])
 
 
-def rows_near_boundary(rows: Sequence[Row], reference: Outputs) -> list[Row]:
-    """Return short rows for quick trials. Of labels, those nearest to another one: only such labels may change."""
-    order = narrowest_first(reference) or range(len(rows))
-    short = [rows[index] for index in order if len(rows[index].ids) <= QUICK_TOKENS]
-    return short[:QUICK_TEXTS] or list(rows[:QUICK_TEXTS])
+def quick_texts(rows: Sequence[Row], reference: Outputs, kinds: Sequence[str]) -> list[int]:
+    """Return the places of short rows for quick trials. Of labels, those nearest to another one: only such may change.
+
+    Else the kinds take turns, so that each of them has some.
+    """
+    order = narrowest_first(reference) or sorted(range(len(rows)), key=_turns(kinds).__getitem__)
+    short = [index for index in order if len(rows[index].ids) <= QUICK_TOKENS]
+    return (short or list(order))[:QUICK_TEXTS]
+
+
+def _turns(kinds: Sequence[str]) -> list[int]:
+    """Return how many texts of the same kind stand before each. Example: a, b, a, a becomes 0, 0, 1, 2."""
+    counts: Counter[str] = Counter()
+    turns = []
+    for kind in kinds:
+        turns.append(counts[kind])
+        counts[kind] += 1
+    return turns
 
 
 class _MixedGraph:
@@ -137,7 +153,9 @@ class _MixedGraph:
         if self._backend == "openvino":
             rows = [shortened(row) for row in rows]
         reference = self._answers(self._parent.entry_path, self._parent.backend, rows)
-        quick_rows = rows_near_boundary(rows, reference)
+        kinds = kinds_of(self._held_out)
+        quick = quick_texts(rows, reference, kinds)
+        quick_rows = [rows[index] for index in quick]
         row, context = task(self._parent.task), answer_context(self._parent)
 
         def judged(outputs: Outputs) -> Answers:
@@ -155,6 +173,8 @@ class _MixedGraph:
                 work=work,
                 texts=len(rows),
                 texts_digest=digest_of_texts(self._held_out),
+                kinds=kinds,
+                quick_kinds=[kinds[index] for index in quick],
             ),
             budget_s=self._settings.budget_s,
             first=sorted(work, key=lambda name: lost.get(name, 0.0), reverse=True),

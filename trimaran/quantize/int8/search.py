@@ -5,6 +5,9 @@ runs in INT8, which shows what it costs. Then the layers that save most loss for
 every gate is kept (`_grow`). At last those that save least are given back to INT8 while every gate is still kept
 (`_shrink`).
 
+Every kind of text must keep the mean gates, not only the mean over all texts. So the worst kind decides whether a gate
+is kept, and a layer's cost counts most on the kinds that lose most.
+
 Example: the loss is 0.038 with all layers in INT8, the limit is 0.005. Alone, layers a, b, c and d cost 0.001, 0.02,
 0.002 and 0.015, so b and d go into float: what is left costs 0.003, and the gate is kept.
 """
@@ -12,12 +15,16 @@ Example: the loss is 0.038 with all layers in INT8, the limit is 0.005. Alone, l
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from trimaran.core.distances import Answers, Column
 from trimaran.core.tasks import Gate, task
 from trimaran.judging.evidence import Evidence, evidence_for, mean_interval
+from trimaran.judging.gate_check import KIND_SLACK
 from trimaran.judging.sensitivity import LayerCost, SearchStep, Sensitivity, Stopped
 
 # The names of the layers in float.
@@ -30,6 +37,8 @@ MOST_STEPS = 12
 MOST_REFUSALS = 2
 # If every gate is kept with all layers in INT8, their costs are only reported, and measured for at most this long.
 REPORTING_S = 25.0
+# The mean of a kind with fewer held-out texts than this says too little of the kind.
+FEWEST_OF_KIND = 6
 # By metric: the power with which the loss follows it. Noise twice as large moves a probability twice as far, and has
 # four times the squared margin.
 _POWERS = {
@@ -58,6 +67,9 @@ class SearchQuestion:
     work: Mapping[str, float]
     texts: int
     texts_digest: str
+    # The kind of each held-out text, and of each quick one; empty: all are of one kind.
+    kinds: Sequence[str] = ()
+    quick_kinds: Sequence[str] = ()
 
 
 @dataclass
@@ -66,8 +78,9 @@ class _Search:
     deadline_s: float
     advance: Advance
     clock: Clock
-    # The mean loss with all layers in INT8.
+    # With all layers in INT8: the mean loss of all texts, and by kind.
     mean: float = 0.0
+    kind_means: Mapping[str, float] = field(default_factory=dict)
     # By layer: its cost alone in INT8, with both ends of its interval.
     costs: dict[str, tuple[float, float, float]] = field(default_factory=dict)
     steps: list[SearchStep] = field(default_factory=list)
@@ -87,10 +100,12 @@ class _Search:
         outputs = self.question.answer(kept)
         row = task(self.question.task)
         evidence = evidence_for(row, self.question.gates, self.question.reference, outputs)
-        value, _, high = mean_interval(row.loss.by_text(self.question.reference, outputs))
+        evidence = tuple(_with_worst_kind(gate, self.question, outputs) for gate in evidence)
+        losses = row.loss.by_text(self.question.reference, outputs)
+        value, _, high = mean_interval(losses)
         self.steps.append(SearchStep(kept=len(kept), value=value, high=high, holds=_all_hold(evidence)))
         if not kept:
-            self.mean = value
+            self.mean, self.kind_means = value, kind_means(losses, self.question.kinds)
         return evidence
 
     def measure(self, names: Sequence[str]) -> None:
@@ -113,8 +128,12 @@ class _Search:
         self.costs = {name: mean_interval(column * ratio) for name, column in losses.items()}
 
     def _quick_losses(self, kept: Layers) -> Column:
+        """Return each quick text's loss, times how much more its kind loses than the mean."""
         question = self.question
-        return task(question.task).loss.by_text(question.quick_reference, question.quick_answer(kept))
+        losses = task(question.task).loss.by_text(question.quick_reference, question.quick_answer(kept))
+        if len(question.quick_kinds) != len(losses) or not self.mean > 0:
+            return losses
+        return losses * [self.kind_means.get(kind, self.mean) / self.mean for kind in question.quick_kinds]
 
     def gain(self, name: str) -> float:
         """Return the loss that a layer in float saves, for its work."""
@@ -222,6 +241,28 @@ def _shrink(state: _Search, kept: Layers, evidence: tuple[Evidence, ...]) -> tup
         else:
             refusals += 1
     return kept, evidence
+
+
+def kind_means(rows: Column, kinds: Sequence[str]) -> dict[str, float]:
+    """Return the mean of each kind that has enough texts; none where rows are not texts."""
+    if len(kinds) != len(rows):
+        return {}
+    column = np.asarray(kinds)
+    counts = Counter(kinds)
+    return {kind: float(rows[column == kind].mean()) for kind, count in counts.items() if count >= FEWEST_OF_KIND}
+
+
+def _with_worst_kind(gate: Evidence, question: SearchQuestion, outputs: Answers) -> Evidence:
+    """Let the worst kind count too, where a mean must stay small. The judge allows a kind `KIND_SLACK` times the limit.
+
+    `high` becomes at least that kind's mean, without the slack.
+    """
+    metric = task(question.task).metric(gate.metric)
+    if metric is None or metric.kind != "mean" or gate.comparison != "<=":
+        return gate
+    means = kind_means(metric.by_text(question.reference, outputs), question.kinds)
+    worst = max(means.values(), default=0.0) / KIND_SLACK
+    return gate.model_copy(update={"high": max(gate.high, worst), "holds": gate.holds and worst <= gate.limit})
 
 
 def _all_hold(evidence: tuple[Evidence, ...]) -> bool:

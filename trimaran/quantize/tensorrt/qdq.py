@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from trimaran.core.artifact import Artifact, Check
-from trimaran.core.corpus import answer_context, digest_of_texts, encoder_of, spread
+from trimaran.core.corpus import answer_context, digest_of_texts, encoder_of, kinds_of, spread
 from trimaran.core.distances import Answers, Outputs
 from trimaran.core.errors import ToolError
 from trimaran.core.isolation import report_progress
@@ -29,7 +29,7 @@ from trimaran.judging.sensitivity import KEY, Sensitivity
 from trimaran.quantize.activations import calibration_facts, calibration_inputs
 from trimaran.quantize.half.fp16 import check_types, half_facts, overflowing, prepare
 from trimaran.quantize.half.half_graph import HALF_TYPES, to_half
-from trimaran.quantize.int8.mixed import UNFUSED_PAIRS, rows_near_boundary, split_texts
+from trimaran.quantize.int8.mixed import UNFUSED_PAIRS, quick_texts, split_texts
 from trimaran.quantize.int8.search import Layers, SearchQuestion, search
 from trimaran.quantize.ranges import whole_numbers
 from trimaran.quantize.settings import MadeCandidate, MakerSettings
@@ -140,7 +140,9 @@ class _QdqGraph:
             return row.judged(context, self._held_out, outputs)
 
         reference = answers(self._parent.entry_path, rows)
-        quick_rows = rows_near_boundary(rows, reference)
+        kinds = kinds_of(self._held_out)
+        quick = quick_texts(rows, reference, kinds)
+        quick_rows = [rows[index] for index in quick]
         return search(
             SearchQuestion(
                 task=self._parent.task,
@@ -152,6 +154,8 @@ class _QdqGraph:
                 work={_name(choice): float(sum(array_of(w).size for w in choice.weights)) for choice in self._choices},
                 texts=len(rows),
                 texts_digest=digest_of_texts(self._held_out),
+                kinds=kinds,
+                quick_kinds=[kinds[index] for index in quick],
             ),
             budget_s=self._settings.budget_s,
             first=sorted(lost, key=lost.__getitem__, reverse=True),

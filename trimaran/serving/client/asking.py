@@ -37,55 +37,77 @@ def example_command(name: str, task: str, *, mask_token: str = "") -> str:
 
 
 def ask(
-    client: Client, name: str, arguments: Sequence[str], labels: Sequence[str], *, prompt: str | None = None
+    client: Client,
+    name: str,
+    arguments: Sequence[str],
+    labels: Sequence[str],
+    *,
+    prompt: str | None = None,
+    top_k: int | None = None,
 ) -> Asked:
-    """Reads the arguments as the model's task wants them. Raises UsageError with a line that shows how it is typed."""
+    """Reads the arguments as the model's task wants them. Raises UsageError with a line that shows how it is typed.
+
+    `top_k` is how many answers a text gets at most, for tasks that rank them.
+    """
     model = client.model(name)
     zero_shot = "CANDIDATE_LABELS" in model.inputs
     if labels and not zero_shot:
         raise UsageError(f"Model {name} is not told labels.", hint="Leave out --label.")
     for output, form in _FORMS.items():
         if output in model.outputs:
-            return form(client, model, list(arguments))
+            return form(client, model, list(arguments), top_k)
     if zero_shot:
         if not labels:
             raise _wrong(model, "zero-shot-classification", "texts and at least one --label", "no --label")
-        return Asked(list(arguments), client.classify(name, arguments, labels=labels))
+        return Asked(list(arguments), _cut(client.classify(name, arguments, labels=labels), top_k))
     pairs_too = "TEXT_PAIR" in model.inputs
     rows: list[Any] = [_pair(text) if pairs_too and PAIR_MARK in text else text for text in arguments]
-    if prompt is None:
-        return Asked(list(arguments), client.query(name, rows))
-    embed: Any = client.sparse if "WEIGHTS" in model.outputs else client.embed
-    return Asked(list(arguments), embed(name, rows, prompt=prompt))
+    return Asked(list(arguments), _ask_texts(client, model, rows, prompt=prompt, top_k=top_k))
 
 
-def _rerank(client: Client, model: Model, arguments: list[str]) -> Asked:
+def _ask_texts(client: Client, model: Model, rows: list[Any], *, prompt: str | None, top_k: int | None) -> Any:
+    if "WEIGHTS" in model.outputs:
+        return client.sparse(model.name, rows, prompt=prompt, top_k=top_k)
+    if "FILLINGS" in model.outputs:
+        return client.fill(model.name, rows, top_k=top_k)
+    if prompt is not None:
+        return client.embed(model.name, rows, prompt=prompt)
+    answers = client.query(model.name, rows)
+    return _cut(answers, top_k) if "SCORES" in model.outputs else answers
+
+
+def _cut(rankings: Sequence[Any], top_k: int | None) -> list[Any]:
+    return [ranking[:top_k] for ranking in rankings]
+
+
+def _rerank(client: Client, model: Model, arguments: list[str], top_k: int | None) -> Asked:
     if len(arguments) < 2:
         raise _wrong(model, "rerank", "a query and at least one document", f"{len(arguments)} text")
     query, *documents = arguments
-    ranked = client.rerank(model.name, query, documents)
+    ranked = client.rerank(model.name, query, documents, top_k=top_k)
     return Asked([query], [[(documents[index], score) for index, score in ranked]])
 
 
-def _choose(client: Client, model: Model, arguments: list[str]) -> Asked:
+def _choose(client: Client, model: Model, arguments: list[str], top_k: int | None) -> Asked:
     if len(arguments) < 3:
         raise _wrong(model, "multiple-choice", "a text and at least two choices", f"{len(arguments)} texts")
     text, *choices = arguments
-    return Asked([text], [[(choices[index], score) for index, score in client.choose(model.name, text, choices)]])
+    chosen = client.choose(model.name, text, choices)[:top_k]
+    return Asked([text], [[(choices[index], score) for index, score in chosen]])
 
 
-def _follows(client: Client, model: Model, arguments: list[str]) -> Asked:
+def _follows(client: Client, model: Model, arguments: list[str], top_k: int | None) -> Asked:
     pairs = _pairs(model, arguments, "next-sentence", "a text and the one that may follow")
     return Asked([first for first, _ in pairs], client.follows(model.name, pairs))
 
 
-def _answer(client: Client, model: Model, arguments: list[str]) -> Asked:
+def _answer(client: Client, model: Model, arguments: list[str], top_k: int | None) -> Asked:
     pairs = _pairs(model, arguments, "question-answering", "a question and a context")
-    return Asked([question for question, _ in pairs], client.answer(model.name, pairs))
+    return Asked([question for question, _ in pairs], client.answer(model.name, pairs, top_k=top_k))
 
 
 # How the arguments are read, by the output that marks the kind of model; all others take a list of texts.
-_FORMS: dict[str, Callable[[Client, Model, list[str]], Asked]] = {
+_FORMS: dict[str, Callable[[Client, Model, list[str], int | None], Asked]] = {
     "INDICES": _rerank,
     "BEST": _choose,
     "FOLLOWS": _follows,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
-from trimaran.core.choices import Protocol
+from trimaran.core import choices
 from trimaran.serving.client import given
 from trimaran.serving.client.core import ClientCore
 from trimaran.serving.client.endpoint import endpoint_of
@@ -16,12 +17,35 @@ from trimaran.serving.client.triton_channel import TritonChannel
 Result = TypeVar("Result")
 
 
-class AsyncioDriver:
+class RequestTurns(Protocol):
+    """Decides when each request of a call may be sent."""
+
+    def split(self, parts: int) -> None:
+        """The call has so many requests."""
+
+    def turn(self) -> AbstractAsyncContextManager[None]:
+        """Entered before a request is sent, and left after its answer."""
+
+
+class Slots:
+    """At most so many requests at a time."""
+
     def __init__(self, concurrency: int) -> None:
         self._room = asyncio.Semaphore(concurrency)
 
+    def split(self, parts: int) -> None:
+        pass
+
+    def turn(self) -> AbstractAsyncContextManager[None]:
+        return self._room
+
+
+class AsyncioDriver:
+    def __init__(self, turns: RequestTurns) -> None:
+        self._turns = turns
+
     async def result(self, send: Callable[[], Any], *, within_s: float) -> Any:
-        async with asyncio.timeout(within_s), self._room:
+        async with asyncio.timeout(within_s), self._turns.turn():
             return await send()
 
     async def pause(self, seconds: float) -> None:
@@ -30,6 +54,7 @@ class AsyncioDriver:
     async def together(
         self, work: Sequence[Callable[[], Coroutine[Any, Any, Result]]], *, within_s: float
     ) -> list[Result]:
+        self._turns.split(len(work))
         # Each piece of work keeps the deadline itself.
         tasks = [asyncio.create_task(start()) for start in work]
         try:
@@ -51,13 +76,13 @@ class AsyncClient(ClientCore):
         self,
         url: str = "",
         *,
-        protocol: Protocol = "grpc",
+        protocol: choices.Protocol = "grpc",
         timeout_s: float = 60.0,
         concurrency: int = 8,
         retries: int = 4,
     ) -> None:
         endpoint = endpoint_of(url, protocol, timeout_s=timeout_s, concurrency=concurrency, retries=retries)
-        super().__init__(endpoint, TritonChannel(endpoint, for_asyncio=True), AsyncioDriver(concurrency))
+        super().__init__(endpoint, TritonChannel(endpoint, for_asyncio=True), AsyncioDriver(Slots(concurrency)))
 
     def using(
         self,
@@ -66,11 +91,17 @@ class AsyncClient(ClientCore):
         headers: Mapping[str, str] | None = None,
         request_id: str | None = None,
         concurrency: int | None = None,
+        turns: RequestTurns | None = None,
     ) -> Self:
-        """The same connection with another deadline, other headers, a request id or a concurrency of its own."""
+        """The same connection with another deadline, other headers, a request id, or a concurrency of its own.
+
+        `turns` may decide in the place of the concurrency when a request is sent.
+        """
         view = super().using(timeout_s=timeout_s, headers=headers, request_id=request_id)
         if concurrency is not None:
-            view._driver = AsyncioDriver(given.count("concurrency", concurrency))
+            view._driver = AsyncioDriver(Slots(given.count("concurrency", concurrency)))
+        if turns is not None:
+            view._driver = AsyncioDriver(turns)
         return view
 
     async def close(self) -> None:

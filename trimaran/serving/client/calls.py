@@ -28,6 +28,8 @@ Options = ParamSpec("Options")
 
 # The contract allows 1,024 documents or labels in a request. With fewer, several requests share the work.
 ENTRIES_PER_REQUEST = 256
+# Others wait while one request is tokenised, so long texts go in requests of few texts.
+CHARACTERS_PER_REQUEST = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -335,12 +337,13 @@ def _text_requests(
 
 
 def _runs(texts: Sequence[Text], limit: int) -> Iterator[Sequence[Text]]:
-    begin = 0
-    for index in range(1, len(texts) + 1):
-        full = index - begin == limit
+    begin = characters = 0
+    for index, text in enumerate(texts, 1):
+        characters += len(text) if isinstance(text, str) else len(text[0]) + len(text[1])
+        full = index - begin == limit or characters > CHARACTERS_PER_REQUEST
         if index == len(texts) or full or isinstance(texts[index], str) != isinstance(texts[begin], str):
             yield texts[begin:index]
-            begin = index
+            begin, characters = index, 0
 
 
 def _cut(rows: Sequence[Answer], limit: int) -> Iterator[Sequence[Answer]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from trimaran.core.choices import Protocol
-from trimaran.core.errors import RequestFailed, UnavailableError, UsageError
+from trimaran.core.errors import RequestFailed, UnavailableError, UsageError, install_hint
 from trimaran.serving.client import given
 from trimaran.serving.client.calls import Tensors
 
@@ -71,7 +71,7 @@ def library(name: str) -> Any:
     except ImportError as error:
         raise UnavailableError(
             f"Asking a server needs tritonclient with {name}: {error}.",
-            hint="pip install 'trimaran[triton]' -c constraints.txt",
+            hint=install_hint("triton"),
         ) from error
 
 

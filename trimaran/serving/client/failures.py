@@ -14,6 +14,8 @@ _UNSENT = ("failed to connect to all addresses", "connection refused", "dns reso
 _RELOADING = ("has no available versions", "is not healthy")
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 1.0
+# A model comes back within seconds: it is asked more often, with shorter pauses.
+_WHILE_RELOADING = (4, 0.2)
 
 
 def from_exception(endpoint: Endpoint, error: Exception) -> ServerError | None:
@@ -45,7 +47,10 @@ def from_status(url: str, protocol: str, status: str, message: str, *, timeout_s
         )
     if any(words in message for words in _RELOADING):
         return NotReady(
-            f"The model at {url} is being loaded again: {reason}.", hint="Send again in a moment.", sent=False
+            f"The model at {url} is being loaded again: {reason}.",
+            hint="Send again in a moment.",
+            sent=False,
+            reloading=True,
         )
     if code in ("DEADLINE_EXCEEDED", "499", "504"):
         return timed_out(url, timeout_s)
@@ -71,6 +76,9 @@ def not_ready(url: str, protocol: str, reason: str, *, sent: bool) -> NotReady:
 
 def pause_before_retry(error: ServerError, attempt: int, *, retries: int) -> float | None:
     """Seconds to wait before sending again, or None. Only a request that was surely never sent is sent again."""
-    if attempt >= retries or not isinstance(error, NotReady) or error.sent is not False:
+    if not isinstance(error, NotReady) or error.sent is not False:
         return None
-    return float(min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2**attempt) * random.uniform(0.5, 1.5))  # noqa: S311  (jitter, not a secret)
+    times, longest_s = _WHILE_RELOADING if error.reloading else (1, _LONGEST_PAUSE_S)
+    if attempt >= times * retries:
+        return None
+    return float(min(longest_s, _FIRST_PAUSE_S * 2**attempt) * random.uniform(0.5, 1.5))  # noqa: S311  (jitter, not a secret)

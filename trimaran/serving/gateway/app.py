@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -22,7 +23,7 @@ from trimaran.core.errors import TrimaranError
 from trimaran.serving.client import AsyncClient
 from trimaran.serving.gateway import metrics, page, reading
 from trimaran.serving.gateway.access_log import AccessLog
-from trimaran.serving.gateway.admission import Admission, RateLimiter
+from trimaran.serving.gateway.admission import Admission, MemoryBudget, RateLimiter
 from trimaran.serving.gateway.border import Cors, KeyRequired, Observed, response_from_error
 from trimaran.serving.gateway.call import Call, Reply
 from trimaran.serving.gateway.catalogue import Catalogue
@@ -53,7 +54,13 @@ class Gateway:
         )
         self.catalogue = Catalogue(self.client, settings.repository, timeout_s=max(5.0, timeouts.queue_s))
         self.admission = Admission(capacity=settings.in_flight, queue=settings.queue, patience_s=timeouts.queue_s)
+        # Large requests are tokenised in threads, no more of them at a time than there are cores.
+        self.counting = Admission(
+            capacity=len(os.sched_getaffinity(0)), queue=settings.queue, patience_s=timeouts.queue_s
+        )
+        self.bodies = MemoryBudget(settings.limits.all_bodies_bytes)
         self.rates = RateLimiter(settings.rate)
+        self.text_rates = RateLimiter(settings.text_rate, "texts")
         self.metrics = metrics.Metrics(self.admission, self.catalogue)
         self.access_log = AccessLog(settings.access_log, on_lost_line=self.metrics.lost_log_lines.inc)
         self.tracer = Tracer(settings.otlp_endpoint)
@@ -122,12 +129,15 @@ class AnswerEndpoint:
     async def _reply_to_body(self, schema: type[RequestBody], call: Call, request: Request) -> Reply:
         settings = call.gateway.settings
         limit, within_s = settings.limits.body_bytes, settings.timeouts.body_s
-        body = await reading.body_of(request, call.request_headers, limit=limit, within_s=within_s)
-        call.body_was_read = True
-        within_s = settings.timeouts.answer_s
-        call.deadline = time.monotonic() + within_s
-        work = self._row.handle(call, reading.parsed(schema, body))
-        return await reading.while_connected(request, work, within_s=within_s)
+        size = reading.body_size(call.request_headers, limit=limit)
+        # The body and what is made of it are in memory until the answer is there.
+        with call.gateway.bodies.holding(size, call.account):
+            body = await reading.body_of(request, within_s=within_s)
+            call.body_was_read = True
+            within_s = settings.timeouts.answer_s
+            call.deadline = time.monotonic() + within_s
+            work = self._row.handle(call, reading.parsed(schema, body))
+            return await reading.while_connected(request, work, within_s=within_s)
 
 
 def _pages(gateway: Gateway) -> list[Route]:

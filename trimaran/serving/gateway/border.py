@@ -52,7 +52,7 @@ class Observed:
         route = scope["path"] if scope["path"] in self._paths else "unmatched"
         sent_id = headers.get(b"x-request-id", b"")
         request_id = sent_id.decode() if _REQUEST_ID.fullmatch(sent_id) else uuid.uuid4().hex
-        call = Call(gateway, request_id, headers, began + gateway.settings.timeouts.answer_s)
+        call = Call(gateway, request_id, headers, began + gateway.settings.timeouts.answer_s, address=_address(scope))
         status, size = _HUNG_UP, 0
 
         async def send_observed(message: Message) -> None:
@@ -83,7 +83,7 @@ class Observed:
             milliseconds=round(seconds * 1e3, 3),
             queue_milliseconds=round(call.queue_s * 1e3, 3),
             key=call.caller,
-            client=_address(scope),
+            client=call.address,
             model=call.model,
             texts=call.texts,
             tokens=call.tokens,
@@ -108,15 +108,17 @@ class KeyRequired:
     def _admit(self, scope: Scope) -> None:
         """Raises Refusal (401, 429)."""
         gateway = self._gateway
-        if gateway.keys is None:
-            gateway.rates.take(_address(scope))
-            return
         call: Call = scope["call"]
-        scheme, _, secret = call.request_headers.get(b"authorization", b"").partition(b" ")
+        if gateway.keys is None:
+            gateway.rates.take(call.address)
+            return
+        sent = [value for name, value in scope["headers"] if name == b"authorization"]
+        scheme, _, secret = b"".join(sent).partition(b" ")
         key = gateway.keys.find(secret.strip())
-        if key is None or scheme.lower() != b"bearer":
+        # Of two headers, a proxy may have read the other one.
+        if key is None or scheme.lower() != b"bearer" or len(sent) > 1:
             raise unauthorized()
-        call.caller = key.name
+        call.caller, call.text_rate = key.name, key.text_rate
         gateway.rates.take(key.name, key.rate)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,8 +12,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from trimaran.runtime.text import Text
 from trimaran.serving.client import AsyncClient
+from trimaran.serving.gateway.admission import Turns
 from trimaran.serving.gateway.catalogue import ServedModel
 from trimaran.serving.gateway.refusals import too_large
+from trimaran.serving.gateway.settings import RateLimit
+from trimaran.serving.gateway.vocabulary import TokenCount
 
 if TYPE_CHECKING:
     from trimaran.serving.gateway.app import Gateway
@@ -20,6 +25,9 @@ Answer = TypeVar("Answer")
 Reply = dict[str, Any]
 # Counting the tokens of more characters than this would delay other requests, so a thread does it.
 _SHORT_CHARACTERS = 8192
+# The work of one text at admission. A text with more tokens, or more characters to tokenise, counts as several.
+_TOKENS_A_TEXT = 256
+_CHARACTERS_A_TEXT = 8192
 
 
 @dataclass
@@ -34,15 +42,26 @@ class Call:
     deadline: float
     # Sent on to Triton.
     triton_headers: dict[str, str] = field(default_factory=dict)
+    # The network address of the caller.
+    address: str = ""
     # The name of the caller's key.
     caller: str = ""
+    # The limit of texts that the key has of its own.
+    text_rate: RateLimit | None = None
     model: str = ""
     texts: int = 0
     tokens: int = 0
+    # What Triton has to do, in texts of ordinary length.
+    work: int = 0
     # The number of texts of which the model reads only the beginning.
     truncated: int = 0
     queue_s: float = 0.0
     body_was_read: bool = False
+
+    @property
+    def account(self) -> str:
+        """To whom the work is counted: the key, or the address where there are no keys."""
+        return self.caller or self.address
 
     async def pick(self, name: str | None, *tasks: str) -> ServedModel:
         """The model of this name, or the only one for these tasks. Raises Refusal (404, 422, 503)."""
@@ -60,22 +79,37 @@ class Call:
     async def check_size(
         self, served: ServedModel, texts: Sequence[Text], *, whole: bool, times: int, prompt: str | None
     ) -> None:
-        """Count texts, characters and tokens. Raises Refusal (413) above a limit.
+        """Count texts, characters and tokens. Raises Refusal (413, 429) above a limit.
 
         With `whole`, long texts are read to their end. Each text is read `times` times, after the prompt.
         """
         self.check_count(len(texts) * times)
+        self.gateway.text_rates.take(self.account, self.text_rate, count=self.texts)
         limits = self.gateway.settings.limits
         sizes = [len(part) for text in texts for part in ((text,) if isinstance(text, str) else text)]
         if max(sizes) > limits.characters:
             raise too_large("The characters of a text", max(sizes), limits.characters)
+        count_tokens = functools.partial(
+            served.vocabulary.count, texts, whole=whole, prompt=prompt, most=limits.tokens // times
+        )
         if sum(sizes) > _SHORT_CHARACTERS:
-            count = await asyncio.to_thread(served.vocabulary.count, texts, whole=whole, prompt=prompt)
+            count = await self._in_thread(count_tokens)
         else:
-            count = served.vocabulary.count(texts, whole=whole, prompt=prompt)
+            count = count_tokens()
         self.tokens, self.truncated = count.tokens * times, count.truncated
+        characters = count.characters * times
+        self.work = max(self.texts, -(-self.tokens // _TOKENS_A_TEXT), -(-characters // _CHARACTERS_A_TEXT))
         if self.tokens > limits.tokens:
             raise too_large("The tokens of the request", self.tokens, limits.tokens)
+
+    async def _in_thread(self, count_tokens: Callable[..., TokenCount]) -> TokenCount:
+        """The count of a large request, in its turn. A caller that hangs up ends it early. Raises Refusal (503)."""
+        is_over = threading.Event()
+        try:
+            async with self.gateway.counting.room(1, self.account):
+                return await asyncio.to_thread(count_tokens, is_over=is_over.is_set)
+        finally:
+            is_over.set()
 
     async def ask(
         self,
@@ -87,16 +121,19 @@ class Call:
         times: int = 1,
         prompt: str | None = None,
     ) -> Answer:
-        """The model's answer. A large request is sent in parts, as many at a time as its share of the room holds."""
+        """The model's answer. A large request is sent in parts, and each waits for a turn of its own."""
         await self.check_size(served, texts, whole=whole, times=times, prompt=prompt)
-        async with self.gateway.admission.room(self.texts) as self.queue_s:
-            client = self.gateway.client.using(
-                timeout_s=max(0.001, self.deadline - time.monotonic()),
-                headers=self.triton_headers,
-                request_id=self.request_id,
-                concurrency=max(1, self.gateway.settings.in_flight // served.batch),
-            )
+        turns = Turns(self.gateway.admission, self.work, self.account)
+        client = self.gateway.client.using(
+            timeout_s=max(0.001, self.deadline - time.monotonic()),
+            headers=self.triton_headers,
+            request_id=self.request_id,
+            turns=turns,
+        )
+        try:
             answer = await question(client)
+        finally:
+            self.queue_s = turns.waited_s
         self.gateway.catalogue.note_answer(served.name)
         return answer
 

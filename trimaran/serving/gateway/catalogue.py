@@ -6,32 +6,21 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+import numpy as np
 
 from trimaran.core.errors import Overloaded, TrimaranError
 from trimaran.core.model_config import PROOF, UNPROVEN
+from trimaran.core.tasks import TASKS
+from trimaran.runtime.tasks import served_task
 from trimaran.serving.client import AsyncClient, Model
+from trimaran.serving.client.calls import Array, Ask
 from trimaran.serving.gateway.refusals import invalid, model_not_found, not_ready
 from trimaran.serving.gateway.vocabulary import Vocabulary, tokenizer_file
 
 _CANARY = "A canary sings in the mine."
-# The request that /readyz goes by, for each task.
-CANARIES: dict[str, Callable[[AsyncClient, Model], Any]] = {
-    "embedding": lambda client, model: client.embed(model.name, [_CANARY]),
-    "text-classification": lambda client, model: client.classify(model.name, [_CANARY]),
-    "zero-shot-classification": lambda client, model: client.classify(model.name, [_CANARY], labels=["song"]),
-    "token-classification": lambda client, model: client.entities(model.name, [_CANARY]),
-    "question-answering": lambda client, model: client.answer(model.name, [("Who sings?", _CANARY)]),
-    "fill-mask": lambda client, model: client.fill(model.name, [f"A {model.parameters.get('mask_token', '')} sings."]),
-    "rerank": lambda client, model: client.rerank(model.name, "Who sings?", [_CANARY]),
-    "multiple-choice": lambda client, model: client.choose(model.name, _CANARY, ["Yes.", "No."]),
-    "next-sentence": lambda client, model: client.follows(model.name, [(_CANARY, _CANARY)]),
-    "sparse-embedding": lambda client, model: client.sparse(model.name, [_CANARY]),
-    "feature-extraction": lambda client, model: client.tokens(model.name, [_CANARY]),
-}
 _REFRESH_AT_MOST_EVERY_S = 1.0
 log = logging.getLogger(__name__)
 
@@ -118,10 +107,8 @@ class Catalogue:
         for served in self.models:
             began = time.monotonic()
             try:
-                model = await self._client.model(served.name)
-                answer = await CANARIES[served.task](self._client, model)
-                if served.task == "embedding" and not _is_plausible(answer):
-                    silent[served.name] = "its vector is not made of finite numbers, or is all zero"
+                if not await self._client.ask(served.name, canary):
+                    silent[served.name] = "its numbers are not finite, or all zero"
             except TrimaranError as error:
                 busy = isinstance(error, Overloaded) or self._answered_at.get(served.name, -math.inf) > began
                 if not busy:
@@ -136,13 +123,13 @@ class Catalogue:
         if known is not None and known.version == version:
             return known
         model = await self._client.model(name)
-        if model.task not in CANARIES:
+        if model.task not in TASKS:
             return None
         folder = self._repository / name / str(version)
         try:
             vocabulary = await asyncio.to_thread(Vocabulary, folder)
             created = int(tokenizer_file(folder).stat().st_mtime)
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, ValueError, KeyError, TrimaranError) as error:
             log.warning("Model %s is not offered: its tokenizer in %s cannot be read (%s).", name, folder, error)
             return None
         unproven = model.parameters.get(PROOF) == UNPROVEN
@@ -157,6 +144,18 @@ class Catalogue:
         return (self._repository / name / "config.pbtxt").is_file()
 
 
-def _is_plausible(vectors: Any) -> bool:
-    numbers = vectors.ravel().tolist()
-    return all(math.isfinite(number) for number in numbers) and any(numbers)
+def canary(model: Model) -> Ask[bool]:
+    """One row for the inputs that the task needs. The answer says whether its numbers make sense."""
+    inputs = {
+        field.name: np.array([[_CANARY.encode()] * (2 if field.many else 1)], np.object_)
+        for field in served_task(model.task).inputs
+        if not field.optional
+    }
+    return Ask((inputs,), tuple(model.outputs), lambda parts: all(map(_makes_sense, parts[0].values())))
+
+
+def _makes_sense(output: Array) -> bool:
+    """A stub with the wrong numpy answers zeros. An empty answer is fine: a text may have no sparse weights."""
+    if not np.issubdtype(output.dtype, np.floating) or not output.size:
+        return True
+    return bool(np.isfinite(output).all() and output.any())

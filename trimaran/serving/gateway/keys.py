@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 import os
 import re
 import secrets
+import stat
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
@@ -14,14 +16,16 @@ from typing import Literal
 from pydantic import Field
 from pydantic import ValidationError as SchemaError
 
-from trimaran.core.errors import IntegrityError, UsageError
+from trimaran.core.errors import IntegrityError, TrimaranError, UsageError
 from trimaran.core.spec import Frozen
 from trimaran.core.store import default_home, locked, write_atomically
+from trimaran.serving.gateway.refusals import Refusal
 from trimaran.serving.gateway.settings import RateLimit
 
 PREFIX = "trk_"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _LONGEST_KEY = 256
+log = logging.getLogger(__name__)
 
 
 class Key(Frozen):
@@ -30,8 +34,10 @@ class Key(Frozen):
     sha256: str
     # ISO 8601, UTC.
     created: str
-    # Overrides the gateway's own limit.
+    # Overrides the gateway's own limit of requests.
     rate: RateLimit | None = None
+    # Overrides the gateway's own limit of texts.
+    text_rate: RateLimit | None = None
 
 
 class KeyFile(Frozen):
@@ -44,7 +50,8 @@ class Keys:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._read_state: tuple[int, int, int] | None = None
+        self._read_state: tuple[int, ...] | None = None
+        self._error: TrimaranError | None = None
         self._keys: tuple[Key, ...] = ()
 
     def find(self, secret: bytes) -> Key | None:
@@ -54,14 +61,21 @@ class Keys:
         return matching[-1] if matching else None
 
     def _current(self) -> tuple[Key, ...]:
+        """Raises Refusal (503) while the file is damaged or everybody may write to it."""
         try:
-            stat = self._path.stat()
+            facts = self._path.stat()
         except FileNotFoundError:
             return ()
-        state = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+        state = (facts.st_mtime_ns, facts.st_ctime_ns, facts.st_size, facts.st_ino)
         if state != self._read_state:
-            self._keys = read_keys(self._path)
-            self._read_state = state
+            self._read_state, self._error = state, None
+            try:
+                self._keys = read_keys(self._path)
+            except TrimaranError as error:
+                log.error("Every request is refused: %s", error)
+                self._error = error
+        if self._error is not None:
+            raise Refusal(503, "keys_unusable", "The gateway cannot read its keys. Its log says why.") from self._error
         return self._keys
 
 
@@ -70,8 +84,11 @@ def default_key_file() -> Path:
 
 
 def read_keys(path: Path) -> tuple[Key, ...]:
+    """Raises IntegrityError for a damaged file, UsageError for a file to which everybody could add keys."""
     if not path.is_file():
         return ()
+    if path.stat().st_mode & stat.S_IWOTH:
+        raise UsageError(f"Everybody may write to {path}, and so make keys.", hint=f"chmod 600 {path}")
     try:
         return KeyFile.model_validate_json(path.read_bytes()).keys
     except SchemaError as error:
@@ -81,7 +98,7 @@ def read_keys(path: Path) -> tuple[Key, ...]:
         ) from error
 
 
-def add_key(path: Path, name: str, *, rate: RateLimit | None = None) -> str:
+def add_key(path: Path, name: str, *, rate: RateLimit | None = None, text_rate: RateLimit | None = None) -> str:
     """Returns the new key, which is stored nowhere."""
     if not _NAME.fullmatch(name):
         raise UsageError(f"{name!r} cannot name a key: use letters, digits, '.', '_' and '-'.")
@@ -95,6 +112,7 @@ def add_key(path: Path, name: str, *, rate: RateLimit | None = None) -> str:
             sha256=hashlib.sha256(key.encode()).hexdigest(),
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             rate=rate,
+            text_rate=text_rate,
         )
         _write(path, (*keys, added))
     return key

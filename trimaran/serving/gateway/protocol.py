@@ -1,24 +1,39 @@
-"""uvicorn's HTTP protocol with limits that it lacks: time and size of a request's head, number of connections."""
+"""uvicorn's HTTP protocol with what it lacks: whole heads, limits of time and size, slow readers, no upgrades."""
 
 from __future__ import annotations
 
 import asyncio
+import math
+import re
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from trimaran.serving.gateway.settings import RequestLimits, Timeouts
 
+_END_OF_HEAD = b"\r\n\r\n"
+_UPGRADE = re.compile(rb"(?<=\r\n)upgrade(?=[ \t]*:)", re.I)
+# A reader makes progress if it takes at least this much in `write_s`.
+_SLOWEST_READ_BYTES = 4096
+
 
 def guarded(limits: RequestLimits, timeouts: Timeouts) -> type[HttpToolsProtocol]:
-    """The protocol class; uvicorn makes one instance for each connection."""
+    """The protocol class; uvicorn makes one instance for each connection.
+
+    The parser gets a head only when all of it is there, and then exactly the body that the head announces. So the limit
+    holds for every head, its request line included. The parser stops reading at a request to change the protocol, and
+    would take the body of that request for the next one: such requests are not shown to it.
+    """
 
     class GuardedProtocol(HttpToolsProtocol):
         def __init__(self, *arguments: Any, **options: Any) -> None:
             super().__init__(*arguments, **options)
-            self._head_bytes = 0
-            self._in_head = True
+            # The part of a head that has arrived.
+            self._head = b""
+            self._body_left: float = 0
             self._timer: asyncio.TimerHandle | None = None
+            self._write_timer: asyncio.TimerHandle | None = None
+            self._unsent_bytes = 0
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             if len(self.connections) >= limits.connections:
@@ -28,29 +43,50 @@ def guarded(limits: RequestLimits, timeouts: Timeouts) -> type[HttpToolsProtocol
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._disarm()
+            self._stop_watching_reader()
             super().connection_lost(exc)
 
         def data_received(self, data: bytes) -> None:
-            if self._in_head:
-                self._head_bytes += len(data)
-                self._arm()
-            super().data_received(data)
-            if self._in_head and self._head_bytes > limits.head_bytes and not self.transport.is_closing():
-                self.transport.write(
-                    b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-                )
-                self.transport.close()
+            while data and not self.transport.is_closing():
+                if self._body_left:
+                    size = int(min(self._body_left, len(data)))
+                    self._body_left -= size
+                    super().data_received(data[:size])
+                    data = data[size:]
+                    continue
+                # Empty lines before a request are allowed.
+                self._head = (self._head + data).lstrip(b"\r\n")
+                end = self._head.find(_END_OF_HEAD)
+                size = end + len(_END_OF_HEAD) if end >= 0 else len(self._head)
+                if size > limits.head_bytes:
+                    self._refuse(b"431 Request Header Fields Too Large")
+                elif self._head and not self._head[:1].isalpha():
+                    self._refuse(b"400 Bad Request")
+                elif end < 0:
+                    self._arm()
+                    return
+                else:
+                    head, data, self._head = self._head[:size], self._head[size:], b""
+                    self._take(head)
+
+        def _take(self, head: bytes) -> None:
+            self._disarm()
+            if head.startswith(b"CONNECT "):
+                self._refuse(b"405 Method Not Allowed")
+                return
+            # A name of the same length that nobody reads.
+            super().data_received(_UPGRADE.sub(b"ignored", head))
 
         def on_headers_complete(self) -> None:
-            self._in_head = False
-            self._head_bytes = 0
-            self._disarm()
+            headers = dict(self.headers)
+            # A body of unknown length is refused, and the connection ends with it.
+            unknown = b"transfer-encoding" in headers
+            self._body_left = math.inf if unknown else int(headers.get(b"content-length", b"0"))
             super().on_headers_complete()
 
-        def on_message_complete(self) -> None:
-            # The next bytes of this connection are the head of the next request.
-            self._in_head = True
-            super().on_message_complete()
+        def _refuse(self, status: bytes) -> None:
+            self.transport.write(b"HTTP/1.1 " + status + b"\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+            self.transport.close()
 
         def _arm(self) -> None:
             """Once for each head: sending more bytes of it does not give more time."""
@@ -66,5 +102,39 @@ def guarded(limits: RequestLimits, timeouts: Timeouts) -> type[HttpToolsProtocol
             self._timer = None
             if not self.transport.is_closing():
                 self.transport.close()
+            self._watch_reader()
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            self._watch_reader()
+
+        def resume_writing(self) -> None:
+            self._stop_watching_reader()
+            super().resume_writing()
+
+        def timeout_keep_alive_handler(self) -> None:
+            super().timeout_keep_alive_handler()
+            self._watch_reader()
+
+        def _watch_reader(self) -> None:
+            """An answer that nobody reads stays in memory, and a closed connection waits until it is read."""
+            if self._write_timer is None:
+                self._unsent_bytes = self.transport.get_write_buffer_size()
+                self._write_timer = self.loop.call_later(timeouts.write_s, self._drop_reader_without_progress)
+
+        def _stop_watching_reader(self) -> None:
+            if self._write_timer is not None:
+                self._write_timer.cancel()
+                self._write_timer = None
+
+        def _drop_reader_without_progress(self) -> None:
+            self._write_timer = None
+            left = self.transport.get_write_buffer_size()
+            if not left:
+                return
+            if left > self._unsent_bytes - _SLOWEST_READ_BYTES:
+                self.transport.abort()
+            else:
+                self._watch_reader()
 
     return GuardedProtocol

@@ -21,8 +21,8 @@ _LINGER_BYTES = 256 << 20
 _LINGER_S = 5.0
 
 
-async def body_of(request: Request, headers: Mapping[bytes, bytes], *, limit: int, within_s: float) -> bytes:
-    """Raises Refusal (408, 411, 413, 415), or ClientDisconnect."""
+def body_size(headers: Mapping[bytes, bytes], *, limit: int) -> int:
+    """The announced bytes of a JSON body. Raises Refusal (411, 413, 415)."""
     _require_plain_json(headers)
     length = headers.get(b"content-length", b"")
     # A body of unknown length can be a million chunks of one byte. Callers that send JSON know its length.
@@ -30,6 +30,11 @@ async def body_of(request: Request, headers: Mapping[bytes, bytes], *, limit: in
         raise Refusal(411, "length_required", "The body needs a Content-Length, and no Transfer-Encoding.")
     if len(length) > 18 or int(length) > limit:
         raise too_large("The bytes of the body", int(length[:18]), limit)
+    return int(length)
+
+
+async def body_of(request: Request, *, within_s: float) -> bytes:
+    """Raises Refusal (408) or ClientDisconnect."""
     try:
         async with asyncio.timeout(within_s):
             return await request.body()

@@ -15,6 +15,8 @@ class RequestLimits(Frozen):
     """The largest request that is accepted."""
 
     body_bytes: int = Field(default=8 << 20, ge=1)
+    # Of the bodies of all requests that are being read or answered.
+    all_bodies_bytes: int = Field(default=256 << 20, ge=1)
     texts: int = Field(default=2048, ge=1)
     # Of one text.
     characters: int = Field(default=200_000, ge=1)
@@ -36,6 +38,8 @@ class Timeouts(Frozen):
     queue_s: float = Field(default=5.0, gt=0)
     # For the whole request, from the moment its body is read.
     answer_s: float = Field(default=30.0, gt=0)
+    # For a caller to take some of an answer that waits to be sent.
+    write_s: float = Field(default=20.0, gt=0)
     # Between two requests of one connection.
     idle_s: float = Field(default=30.0, gt=0)
     # For the requests in flight when the gateway shuts down.
@@ -43,7 +47,7 @@ class Timeouts(Frozen):
 
 
 class RateLimit(Frozen):
-    """A token bucket: it fills by `per_s` a second up to `burst`, and each request takes one token."""
+    """A token bucket: it fills by `per_s` a second up to `burst`. Each request, or each text, takes one token."""
 
     per_s: float = Field(gt=0)
     burst: float = Field(ge=1)
@@ -62,8 +66,10 @@ class GatewaySettings(Frozen):
     keys: Path | None = None
     limits: RequestLimits = RequestLimits()
     timeouts: Timeouts = Timeouts()
-    # Of one caller; None means no limit.
+    # Requests of one caller; None means no limit.
     rate: RateLimit | None = None
+    # Texts of one caller; None means no limit.
+    text_rate: RateLimit | None = None
     # The number of texts that Triton has at one time.
     in_flight: int = Field(default=64, ge=1)
     # The number of requests that may wait.

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from trimaran.core.errors import UnavailableError
+from trimaran.core.errors import UnavailableError, install_hint
 
 TRACEPARENT = "traceparent"
 # A collector that does not answer must not delay the shutdown.
@@ -77,9 +77,7 @@ def _provider(endpoint: str, exporter: Any) -> Any:
 
             exporter = OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces", timeout=_EXPORT_S)
     except ImportError as error:
-        raise UnavailableError(
-            f"Sending traces needs OpenTelemetry: {error}.", hint="pip install 'trimaran[otel]' -c constraints.txt"
-        ) from error
+        raise UnavailableError(f"Sending traces needs OpenTelemetry: {error}.", hint=install_hint("otel")) from error
     provider = TracerProvider(resource=Resource.create({"service.name": "trimaran-gateway"}))
     provider.add_span_processor(BatchSpanProcessor(exporter))
     return provider

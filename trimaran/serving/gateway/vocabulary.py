@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from trimaran.core.serving_json import read_serving
+from trimaran.runtime.cutting import TextCutter, encoded_batch
 from trimaran.runtime.text import Text, prompt_words, prompted
 from trimaran.serving.gateway.refusals import invalid
 
 TOKENIZER_FILE = "tokenizer.json"
-SERVING_FILE = "serving.json"
 _PAIR_SEPARATOR = "|||"
+# Texts are tokenised in portions, so that a request far above the limit is refused early.
+_PORTION_CHARACTERS = 1 << 16
 
 
 def tokenizer_file(version: Path) -> Path:
@@ -27,11 +30,13 @@ class TokenCount(NamedTuple):
     tokens: int
     # The number of texts of which the model reads only the beginning.
     truncated: int
+    # The characters that have to be tokenised for it.
+    characters: int
 
 
 class Vocabulary:
     def __init__(self, version: Path) -> None:
-        """`version` is a model's version folder. Raises OSError or ValueError when it is not one of ours."""
+        """`version` is a model's version folder. Raises OSError, ValueError or TrimaranError when it is not ours."""
         from tokenizers import Tokenizer
 
         # Read here, so that a missing file is an OSError: the tokenizer raises a bare Exception.
@@ -39,37 +44,65 @@ class Vocabulary:
         self._tokenizer = Tokenizer.from_str(text)
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
+        self._cutter = TextCutter(self._tokenizer)
+        self._around = frozenset(self._tokenizer.encode("").ids)
         self._subword_prefix = str(json.loads(text)["model"].get("continuing_subword_prefix") or "")
-        settings = json.loads((version / SERVING_FILE).read_text(encoding="utf-8"))
-        self.longest = int(settings["profile"]["sequence"]["maximum"])
-        # The files of older models have no prompts.
-        tokenizer = settings.get("tokenizer", {})
-        self.prompts: dict[str, str] = dict(tokenizer.get("prompts", {}))
-        self._default_prompt = str(tokenizer.get("default_prompt", ""))
+        serving = read_serving(version)
+        self.longest = serving.profile.sequence.maximum
+        self.prompts = serving.tokenizer.prompts
+        self._default_prompt = serving.tokenizer.default_prompt
+        self._reads_the_end = serving.tokenizer.cut_side == "left"
 
-    def count(self, texts: Sequence[Text], *, whole: bool = False, prompt: str | None = None) -> TokenCount:
+    def count(
+        self,
+        texts: Sequence[Text],
+        *,
+        most: int,
+        whole: bool = False,
+        prompt: str | None = None,
+        is_over: Callable[[], bool] = lambda: False,
+    ) -> TokenCount:
         """Counts what the model reads, with its default prompt or the named one. With `whole`, it reads long texts to
-        their end.
+        their end. Stops where there are more than `most` tokens, or when nobody waits for the count any more.
+        Raises Refusal (422) if the tokenizer cannot read a text.
         """
-        if words := prompt_words(self.prompts, self._default_prompt, prompt):
-            texts = [prompted(text, words) for text in texts]
-        # A pair whose second part is empty is encoded as a single text.
+        words = prompt_words(self.prompts, self._default_prompt, prompt)
+        tokens = truncated = characters = 0
+        for portion in _portions([prompted(text, words) for text in texts] if words else texts):
+            try:
+                inputs = self._read_part(portion, whole=whole)
+                encodings = encoded_batch(self._tokenizer.encode_batch_fast, inputs)
+            except ValueError as error:
+                raise invalid(str(error)) from error
+            lengths = [len(encoding.ids) for encoding in encodings]
+            characters += sum(map(_characters, inputs))
+            truncated += 0 if whole else sum(length > self.longest for length in lengths)
+            tokens += sum(lengths if whole else (min(length, self.longest) for length in lengths))
+            if tokens > most or is_over():
+                break
+        return TokenCount(tokens, truncated, characters)
+
+    def _read_part(self, texts: Sequence[Text], *, whole: bool) -> list[Text]:
+        """What is tokenised of each text. A pair whose second part is empty is encoded as a single text."""
         inputs = [text[0] if isinstance(text, tuple) and not text[1] else text for text in texts]
-        lengths = [len(encoding.ids) for encoding in self._tokenizer.encode_batch_fast(inputs)]
-        if whole:
-            return TokenCount(sum(lengths), 0)
-        return TokenCount(
-            sum(min(length, self.longest) for length in lengths), sum(length > self.longest for length in lengths)
-        )
+        if whole or self._reads_the_end:
+            return inputs
+        parts = [part for text in inputs for part in ((text,) if isinstance(text, str) else text)]
+        cut = iter(self._cutter.beginnings(parts, self.longest))
+        return [next(cut) if isinstance(text, str) else (next(cut), next(cut)) for text in inputs]
 
     def text_of_ids(self, ids: Sequence[int], index: int) -> str:
         """The text that the model reads as exactly these ids, with or without its special tokens around them."""
         if max(ids) < self._tokenizer.get_vocab_size():
-            for inner in (ids, ids[1:-1], ids[:-1], ids[1:]):
+            for inner in (ids[1:-1], ids[:-1], ids[1:]):
                 text = str(self._tokenizer.decode(list(inner), skip_special_tokens=False))
-                bare = inner is ids and self._tokenizer.encode(text, add_special_tokens=False).ids == list(ids)
-                if bare or self._tokenizer.encode(text).ids == list(ids):
+                if self._tokenizer.encode(text).ids == list(ids):
                     return text
+            text = str(self._tokenizer.decode(list(ids), skip_special_tokens=False))
+            # The model puts its special tokens around a text: ids that hold some of them would be read with both.
+            is_bare = self._around.isdisjoint(ids)
+            if is_bare and self._tokenizer.encode(text, add_special_tokens=False).ids == list(ids):
+                return text
         raise invalid(
             f"The token ids at {index} are not what this model's tokenizer makes of any text. "
             "Send texts, or ids of its own vocabulary.",
@@ -79,6 +112,19 @@ class Vocabulary:
     def text_of_tokens(self, tokens: Sequence[str]) -> str:
         joined = " ".join(tokens)
         return joined.replace(f" {self._subword_prefix}", "") if self._subword_prefix else joined
+
+
+def _portions(texts: Sequence[Text]) -> Iterator[Sequence[Text]]:
+    begin = characters = 0
+    for index, text in enumerate(texts):
+        characters += _characters(text)
+        if characters > _PORTION_CHARACTERS or index == len(texts) - 1:
+            yield texts[begin : index + 1]
+            begin, characters = index + 1, 0
+
+
+def _characters(text: Text) -> int:
+    return len(text) if isinstance(text, str) else len(text[0]) + len(text[1])
 
 
 def split_pair(text: str) -> Text:

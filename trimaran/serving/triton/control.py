@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import time
+import uuid
 from typing import Any, NamedTuple
 
 from trimaran.core.errors import NotReady, RequestFailed
@@ -40,6 +41,18 @@ def load(address: Address, model: str, *, timeout_s: float = _LOAD_TIMEOUT_S) ->
     _ask(address, f"/v2/repository/models/{model}/load", {}, timeout_s=timeout_s)
 
 
+def load_beside(address: Address, model: str, *, timeout_s: float = _LOAD_TIMEOUT_S) -> None:
+    """Loads the model anew while its present instances go on answering, and switches when the new ones are ready.
+
+    Triton loads nothing again whose configuration is the same, so a note is added to it. The next plain `load` takes
+    the configuration of the repository again.
+    """
+    config = _ask(address, f"/v2/models/{model}/config", None, timeout_s=timeout_s)
+    config.setdefault("parameters", {})["loaded_again"] = {"string_value": uuid.uuid4().hex}
+    body = {"parameters": {"config": json.dumps(config)}}
+    _ask(address, f"/v2/repository/models/{model}/load", body, timeout_s=timeout_s)
+
+
 def unload(address: Address, model: str, *, timeout_s: float = 30.0) -> None:
     _ask(address, f"/v2/repository/models/{model}/unload", {}, timeout_s=timeout_s)
 
@@ -71,7 +84,7 @@ def switched(address: Address, model: str, version: int, *, timeout_s: float = 6
         time.sleep(0.02)
 
 
-def finished(address: Address, model: str, *, timeout_s: float = 5.0) -> int:
+def finished(address: Address, model: str, *, timeout_s: float = 2.0) -> int:
     """A count of the model's work since it was loaded, which grows while the model works.
 
     Failed requests do not count: when a caller gives up, its request fails although the model never saw it.

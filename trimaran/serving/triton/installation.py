@@ -13,10 +13,16 @@ from importlib import metadata
 from pathlib import Path
 
 import trimaran.runtime
-from trimaran.core.errors import UnavailableError
+from trimaran.core.errors import UnavailableError, install_hint
 
-HINT = "pip install 'trimaran[triton]' -c constraints.txt"
+HINT = install_hint("triton")
 PYTHON_BASED = ("onnxruntime", "openvino")
+# Variables that Triton and its stubs inherit. Keys and tokens of this process are none of their business.
+_PASSED = {"HOME", "USER", "LANG", "TZ", "TMPDIR", "XDG_CACHE_HOME", "LD_PRELOAD", "DO_NOT_TRACK"}
+_PASSED_PREFIXES = (
+    "LC_", "TRIMARAN_", "ONEDNN_", "DNNL_", "OMP_", "KMP_", "MKL_", "OPENBLAS_", "OV_", "OPENVINO_", "ORT_", "RAYON_",
+    "TOKENIZERS_", "MALLOC_", "CUDA_", "NVIDIA_", "OTEL_",
+)  # fmt: skip
 _RUNTIME = Path(trimaran.runtime.__file__).parent
 
 
@@ -32,7 +38,11 @@ class Installation:
         """The stub finds its packages only by the `python3` on PATH, and libpython only by LD_LIBRARY_PATH."""
         inherited = [os.environ["LD_LIBRARY_PATH"]] if os.environ.get("LD_LIBRARY_PATH") else []
         return {
-            **os.environ,
+            **{
+                name: value
+                for name, value in os.environ.items()
+                if name in _PASSED or name.startswith(_PASSED_PREFIXES)
+            },
             "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}",
             "LD_LIBRARY_PATH": ":".join([*map(str, self.libraries), *inherited]),
         }

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import os
 import select
 import shutil
@@ -27,6 +28,8 @@ _SET_PARENT_DEATH_SIGNAL = 1
 _SET_CHILD_SUBREAPER = 36
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
 HIDDEN = "@"
+# A stub needs longer than this to import its libraries, so nothing was written to its memory yet.
+_PRIVATE_EVERY_S = 0.1
 _TRACE_ME, _DETACH = 0, 17
 # Counted from the state, the third field of /proc/PID/stat: where argc is on the stack, and the environment's bounds.
 _STACK, _ENVIRONMENT_BEGIN, _ENVIRONMENT_END = 25, 47, 48
@@ -42,10 +45,16 @@ def keep(lifeline: int, *, patience_s: float, shm_prefix: str, folder: Path, com
         signal.signal(number, lambda *_: None)
     # Orphaned grandchildren become children of this process, so that they can be waited for.
     _prctl(_SET_CHILD_SUBREAPER, 1)
+    # Held until this process ends: a later server removes the folders that nobody holds.
+    held = os.open(folder, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
     process = _started(command)
     ended = os.pidfd_open(process.pid)
     try:
-        ready, _, _ = select.select([ended, lifeline, woken], [], [])
+        ready: list[int] = []
+        while not ready:
+            ready, _, _ = select.select([ended, lifeline, woken], [], [], _PRIVATE_EVERY_S)
+            make_private(shm_prefix)
         if ended not in ready:
             os.kill(process.pid, signal.SIGTERM)
             select.select([ended], [], [], patience_s)
@@ -61,6 +70,17 @@ def keep(lifeline: int, *, patience_s: float, shm_prefix: str, folder: Path, com
             path.unlink(missing_ok=True)
         shutil.rmtree(folder, ignore_errors=True)
     return 128 - code if code < 0 else code
+
+
+def make_private(shm_prefix: str) -> None:
+    """Take the shared memory of the stubs from other users: it holds the texts of callers.
+
+    The library that makes it sets its mode itself, so that no umask helps.
+    """
+    for path in SHARED_MEMORY.glob(f"{shm_prefix}*"):
+        with contextlib.suppress(OSError):
+            if path.stat().st_mode & 0o077:
+                path.chmod(0o600)
 
 
 def _started(command: list[str]) -> subprocess.Popen[bytes]:
@@ -118,6 +138,7 @@ def _prctl(option: int, value: int) -> None:
 
 if __name__ == "__main__":
     cpus, lifeline, patience_s, shm_prefix, folder, *command = sys.argv[1:]
+    os.umask(0o077)
     os.sched_setaffinity(0, {int(cpu) for cpu in cpus.split(",")})
     sys.exit(
         keep(int(lifeline), patience_s=float(patience_s), shm_prefix=shm_prefix, folder=Path(folder), command=command)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,10 +36,14 @@ def stubs_of(keeper: int) -> dict[int, Stub]:
 
 def kill_stubs(keeper: int, model: str) -> None:
     """Kills the stubs of a model, also those that are stopped."""
-    for pid, stub in stubs_of(keeper).items():
-        if stub.model == model:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+    kill(keeper, [pid for pid, stub in stubs_of(keeper).items() if stub.model == model])
+
+
+def kill(keeper: int, pids: Collection[int]) -> None:
+    """Kills those of the processes that are stubs of this server."""
+    for pid in set(pids) & set(stubs_of(keeper)):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def memory_bytes(keeper: int) -> int:

@@ -73,7 +73,7 @@ class Watchdog:
             raise ServerGone("it ended by itself")
         self._check_memory()
         for name in self._models_with_lost_stubs():
-            self._reload(name, "its python stub died")
+            self._replace(name, "its python stub died")
             self._schedule(name)
         now_s = self._server.now_s()
         due = [name for name, model in self._models.items() if now_s >= model.next_canary_s]
@@ -81,7 +81,7 @@ class Watchdog:
             self._act(name, health)
             self._schedule(name)
         if self._server.now_s() - self._answered_s > self._settings.hang_s:
-            raise ServerGone(f"it answered nothing for {self._settings.hang_s:g} s")
+            raise ServerGone(f"it answered nothing for {self._settings.hang_s:g} s", answers=False)
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -181,6 +181,20 @@ class Watchdog:
             model.progress(now_s, finished)
         return now_s - model.progressed_s > self._settings.hang_s
 
+    def _replace(self, name: str, reason: str) -> None:
+        """Loads a model beside those of its stubs that still live, and ends these when the new ones answer."""
+        left = [pid for pid, stub in self._stubs.items() if stub.model == name]
+        try:
+            self._server.load_beside(name)
+            self._server.send_canary(name, timeout_s=_RELOAD_CANARY_TIMEOUT_S)
+        except (ServerError, IntegrityError) as error:
+            log.warning("Model %s could not be loaded beside itself: %s", name, error)
+            self._reload(name, reason)
+            return
+        log.warning("Model %s was loaded again: %s.", name, reason)
+        self._server.end_stubs(left)
+        self._is_back(name, reason)
+
     def _reload(self, name: str, reason: str) -> None:
         """Unloads the model and loads it again. Its stubs are killed first: unloading would wait for one that hangs."""
         log.warning("Model %s is loaded again: %s.", name, reason)
@@ -195,6 +209,10 @@ class Watchdog:
             log.error("Model %s could not be loaded again and will be tried once more: %s", name, error)
             model.failures += 1
             return
+        self._is_back(name, reason)
+
+    def _is_back(self, name: str, reason: str) -> None:
+        model = self._models[name]
         model.missing, model.failures = False, 0
         model.progress(self._server.now_s())
         self._stubs = self._server.stubs()
@@ -204,3 +222,8 @@ class Watchdog:
 
 class ServerGone(Exception):
     """The server must be started again; the message says why."""
+
+    def __init__(self, reason: str, *, answers: bool = True) -> None:
+        super().__init__(reason)
+        # Whether it may still answer what it was asked: one that does not is not waited for.
+        self.answers = answers

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from typing import Protocol
 
 from trimaran.runtime.pulse import Sign, sign_of
 from trimaran.serving.triton import control, processes, readiness
 from trimaran.serving.triton.processes import Stub
 from trimaran.serving.triton.server import Server
-from trimaran.serving.triton.undamaged import require_loadable
+
+# How long a stub that was replaced may take for its last batch.
+_LAST_ANSWER_S = 5.0
 
 
 class WatchedServer(Protocol):
@@ -47,6 +50,12 @@ class WatchedServer(Protocol):
     def unload(self, model: str) -> None: ...
 
     def load(self, model: str) -> None: ...
+
+    def load_beside(self, model: str) -> None:
+        """Loads the model anew while what is left of it answers."""
+
+    def end_stubs(self, pids: Collection[int]) -> None:
+        """Ends stubs that get no more requests, when they have answered those that they have."""
 
 
 class LiveServer:
@@ -90,6 +99,16 @@ class LiveServer:
     def unload(self, model: str) -> None:
         control.unload(self._address, model)
 
+    def load_beside(self, model: str) -> None:
+        self._server.require_loadable(model)
+        control.load_beside(self._address, model)
+
+    def end_stubs(self, pids: Collection[int]) -> None:
+        end_s = self.now_s() + _LAST_ANSWER_S
+        while self.now_s() < end_s and any(sign.working for pid in pids if (sign := self.sign(pid))):
+            time.sleep(0.02)
+        processes.kill(self._server.keeper_pid, pids)
+
     def load(self, model: str) -> None:
-        require_loadable(self._server.repository, model)
+        self._server.require_loadable(model)
         control.load(self._address, model)

@@ -1,0 +1,34 @@
+"""What other users of the machine can see of a server's stubs, and what the stubs can see of us."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from tests.homes import home_at
+from tests.serving.worlds import shared_memory_with
+from tests.tiny import tiny_artifact
+from trimaran.model_repository.layout import lay_out
+from trimaran.serving.client import Client
+from trimaran.serving.triton.processes import stubs_of
+from trimaran.serving.triton.server import launch
+
+pytestmark = [pytest.mark.usefixtures("triton"), pytest.mark.slow]
+
+
+def test_shared_memory_is_ours_alone_and_secrets_stay_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "a-key-of-ours")
+    lay_out(tiny_artifact(tmp_path / "s"), repository=tmp_path / "r", name="m", rows="padded", threads=1)
+    already_there = set(shared_memory_with(f"trimaran-{os.getpid()}-"))
+    with home_at(tmp_path / "home"), launch(tmp_path / "r", drain=False) as server:
+        with Client(server.grpc_url) as client:
+            client.embed("m", ["the cat"])
+        regions = set(shared_memory_with(f"trimaran-{os.getpid()}-")) - already_there
+        modes = {name: stat.S_IMODE((Path("/dev/shm") / name).stat().st_mode) for name in regions}
+        assert set(modes.values()) == {0o600}, modes
+        for pid in stubs_of(server.keeper_pid):
+            variables = Path(f"/proc/{pid}/environ").read_bytes()
+            assert b"a-key-of-ours" not in variables and b"HOME=" in variables

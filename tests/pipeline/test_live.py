@@ -1,0 +1,43 @@
+"""Daily commands find the running server by themselves."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.commands import COMMAND, environment, trimaran, trimaran_json
+from tests.serving.worlds import logits_by_hand
+from tests.tiny import LABELS, tiny_artifact
+from trimaran.model_repository.layout import lay_out
+
+TEXTS = ["good dog", "the bad cat"]
+
+
+@pytest.mark.slow
+def test_query_status_and_logs_need_no_url(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    artifact = tiny_artifact(home / "store", task="text-classification")
+    lay_out(artifact, repository=tmp_path / "model_repository", name="classes", rows="alone", threads=1)
+    trimaran_json("serve", "model_repository", "--free-ports", "--detach", home=home)
+    try:
+        asked = subprocess.run(
+            [*COMMAND, "query", "classes", "--top-k", "1"],
+            input="\n".join(TEXTS),
+            cwd=tmp_path,
+            env=environment(home),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        best = [LABELS[row.argmax()] for row in logits_by_hand(TEXTS)]
+        assert [line.split("\t")[0] for line in asked.stdout.splitlines()] == TEXTS
+        assert [line.split("\t")[1].split()[0] for line in asked.stdout.splitlines()] == best
+        (server,) = trimaran_json("status", home=home)["servers"]
+        assert server["answers"] and server["memory_bytes"] > 0
+        (model,) = (row for row in server["models"] if row["name"] == "classes")
+        assert model["version"] == "1" and model["answered"] > 0 and model["failed"] == 0
+        assert "classes" in trimaran("logs", home=home).stdout
+    finally:
+        trimaran_json("stop", home=home)

@@ -1,0 +1,49 @@
+"""A stage's result as a plain folder, which is an input of the next stage and of `trimaran.load`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import trimaran
+from tests.commands import trimaran_json
+from tests.export import zoo
+from tests.tiny import tiny_artifact
+from trimaran.core.errors import UsageError
+from trimaran.core.store import Store
+from trimaran.pipeline.plain_folder import write_plain_folder
+
+
+def test_a_folder_of_something_else_is_not_replaced(tmp_path: Path) -> None:
+    artifact, store = tiny_artifact(tmp_path / "store"), Store(tmp_path / "store")
+    for _ in range(2):
+        written = write_plain_folder(artifact, tmp_path / "out", store=store)
+        assert store.open(str(written.directory)).digest == artifact.digest
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("keep me")
+    with pytest.raises(UsageError, match="no command of trimaran wrote"):
+        write_plain_folder(artifact, tmp_path / "mine", store=store)
+    assert (tmp_path / "mine" / "notes.txt").read_text() == "keep me"
+
+
+@pytest.mark.slow
+def test_each_stage_takes_the_folder_that_the_one_before_wrote(tmp_path: Path) -> None:
+    model = zoo.saved_model(tmp_path / "model", "bert", "embedding")
+    trimaran_json(
+        *("export", "-m", str(model), "-o", "graph", "--sequence", "1", "16", "32", "--batch", "1", "2", "4"),
+        home=tmp_path / "first",
+        cwd=tmp_path,
+    )
+    # Another store: nothing but the folder is known.
+    optimize = ("optimize", "graph", "-o", "fused")
+    quantize = ("quantize", "fused", "--to", "onnxruntime-int8-dynamic", "-o", "int8")
+    for arguments in (optimize, quantize):
+        trimaran_json(*arguments, home=tmp_path / "second", cwd=tmp_path)
+    for name in ("graph", "int8", "fused"):
+        files = {path.name for path in (tmp_path / name).iterdir()}
+        assert {"model.onnx", "tokenizer.json", "config.json"} <= files
+    vectors = {name: trimaran.load(tmp_path / name).encode("one text") for name in ("graph", "int8", "fused")}
+    np.testing.assert_allclose(vectors["fused"], vectors["graph"], atol=1e-5)
+    assert 0 < 1 - float(vectors["int8"] @ vectors["graph"]) < 0.1

@@ -1,0 +1,161 @@
+"""Takes an ONNX file that another tool exported as an artifact of ours: its outputs renamed, its padding proven.
+
+The graph itself is the reference. It is not compared with trained weights, and the manifest says so.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trimaran.core.artifact import Artifact, Check, Draft, Recipe
+from trimaran.core.environment import tools
+from trimaran.core.errors import UsageError
+from trimaran.core.onnx_graph import check_graph, graph_facts
+from trimaran.core.onnx_write import EXTERNAL_ABOVE_BYTES, write_model
+from trimaran.core.progress import Progress
+from trimaran.core.spec import ModelRef, Range, ShapeProfile
+from trimaran.core.store import Store
+from trimaran.core.tasks import task
+from trimaran.export.load import load_tokenizer, save_tokenizer
+from trimaran.export.locate import locate
+from trimaran.export.read_json import read_json
+from trimaran.export.reference import hidden_act_of, signature_of
+from trimaran.export.samples import sample_inputs
+from trimaran.export.validate import prove_padding
+from trimaran.runtime.onnxruntime_engine import Engine as OnnxEngine
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+ENTRY = "model.onnx"
+# The names that optimum, sentence-transformers and torch give outputs, and ours. Other outputs are dropped.
+_OUTPUTS: dict[str, dict[str, str]] = {
+    "embedding": {"sentence_embedding": "embedding"},
+    "text-classification": {"logits": "logits"},
+    "token-classification": {"logits": "token_logits"},
+    "question-answering": {"start_logits": "start_logits", "end_logits": "end_logits"},
+    "feature-extraction": {"last_hidden_state": "token_embeddings", "token_embeddings": "token_embeddings"},
+}
+# Tasks that the outputs tell by themselves, the first that fits.
+_TELLING = {"sentence_embedding": "embedding", "last_hidden_state": "feature-extraction"}
+_LONGEST_BY_DEFAULT = 512
+
+
+def adopt(path: Path, *, store: Store, progress: Progress) -> Artifact:
+    """The ONNX file with config.json and tokenizer in its folder, or in the one above, as an artifact.
+
+    Raises UsageError where its inputs or outputs are not those of its task.
+    """
+    import onnx_ir as ir
+
+    path = path.absolute()
+    folder = next((place for place in (path.parent, path.parent.parent) if (place / "config.json").is_file()), None)
+    if folder is None:
+        raise UsageError(
+            f"There is no config.json beside {path}.", hint="Keep the file in the folder that the exporter wrote."
+        )
+    model = ir.load(path)
+    ref = locate(str(folder), task_name=_task_of(model), weights=path)
+    profile = _profile(ref)
+    recipe = Recipe(
+        step="adopted",
+        parameters={"model": ref.digest, "task": ref.task, "profile": profile.model_dump(mode="json")},
+        tools=tools("onnx", "onnxruntime", "transformers"),
+    )
+
+    def make(target: Path) -> Draft:
+        _rename(model, ref, path)
+        check_graph(model)
+        external = write_model(model, target / ENTRY, external_above_bytes=EXTERNAL_ABOVE_BYTES)
+        tokenizer = load_tokenizer(ref)
+        draft = Draft(
+            name=ref.name,
+            format="onnx",
+            precision="fp32",
+            backend="onnxruntime",
+            task=ref.task,
+            family=ref.family,
+            signature=signature_of(ref),
+            profile=profile,
+            tokenizer=save_tokenizer(tokenizer, ref, target, vocabulary=ref.vocabulary),
+            labels=ref.labels,
+            entry=ENTRY,
+            details={
+                "source": str(path),
+                "reference": "the graph itself; it was not compared with trained weights",
+                "vocabulary": ref.vocabulary,
+                "layers": ref.layers,
+                "hidden": ref.hidden,
+                "heads": ref.heads,
+                "hidden_act": hidden_act_of(read_json(Path(ref.directory) / "config.json", what=ref.source)),
+                "answers": dict(task(ref.task).facts(ref, tokenizer)),
+                "external_weights": external,
+                **graph_facts(model),
+            },
+        )
+        return draft.model_copy(update={"checks": _proofs(draft, ref, target / ENTRY)})
+
+    with progress.stage("adopt") as step:
+        artifact = store.produce(recipe, make)
+        step.outcome(f"{ref.family}, {ref.task}, {artifact.checks[0]}")
+    return artifact
+
+
+def onnx_file_of(reference: str) -> Path | None:
+    """The ONNX file that a path names: itself, or `model.onnx` of a folder that an exporter wrote; None for others."""
+    path = Path(reference).expanduser()
+    if path.is_file():
+        return path if path.suffix == ".onnx" else None
+    return next((file for file in (path / ENTRY, path / "onnx" / ENTRY) if file.is_file()), None)
+
+
+def _task_of(model: ir.Model) -> str:
+    names = {value.name for value in model.graph.outputs}
+    return next((name for output, name in _TELLING.items() if output in names), "auto")
+
+
+def _profile(ref: ModelRef) -> ShapeProfile:
+    longest = min(ref.default_sequence or ref.positions, ref.positions, _LONGEST_BY_DEFAULT)
+    return ShapeProfile(
+        batch=Range(minimum=1, typical=1, maximum=32),
+        sequence=Range(minimum=1, typical=min(128, longest), maximum=longest),
+    )
+
+
+def _rename(model: ir.Model, ref: ModelRef, path: Path) -> None:
+    """Gives the outputs of the task our names, in our order, and drops the others."""
+    names = _OUTPUTS.get(ref.task)
+    if names is None:
+        raise UsageError(
+            f"An ONNX file of another exporter can be taken for {', '.join(_OUTPUTS)}, not for {ref.task}.",
+            hint="Export it from its trained weights: trimaran export -m FOLDER.",
+        )
+    found = {names[value.name]: value for value in model.graph.outputs if value.name in names}
+    wanted = [spec.name for spec in signature_of(ref).outputs]
+    inputs = [str(value.name) for value in model.graph.inputs]
+    if set(wanted) != set(found) or set(inputs) != set(ref.inputs):
+        raise UsageError(
+            f"{path} has inputs {', '.join(inputs)} and outputs {', '.join(str(v.name) for v in model.graph.outputs)}; "
+            f"{ref.task} of a {ref.family} wants {', '.join(ref.inputs)} and {' or '.join(names)}.",
+            hint="Export it from its trained weights: trimaran export -m FOLDER.",
+        )
+    model.graph.outputs[:] = [found[name] for name in wanted]
+    for name, value in found.items():
+        value.name = name
+
+
+def _proofs(draft: Draft, ref: ModelRef, path: Path) -> tuple[Check, ...]:
+    """Shapes and types of the outputs, and that a text's answer depends neither on padding nor on its batch."""
+    engine = OnnxEngine(str(path), threads=1)
+    inputs = sample_inputs(ref, draft.tokenizer, 2, draft.profile.sequence.typical, vocabulary=ref.vocabulary)
+    draft.signature.check_outputs(inputs, engine.infer(inputs))
+    checks = prove_padding(
+        engine.infer,
+        draft,
+        lambda batch, sequence, **kind: sample_inputs(
+            ref, draft.tokenizer, batch, sequence, vocabulary=ref.vocabulary, **kind
+        ),
+    )
+    engine.close()
+    return checks

@@ -1,0 +1,121 @@
+"""The servers that run now: where a model is found, and how they are."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from trimaran.core.choices import Protocol
+from trimaran.core.errors import UsageError
+from trimaran.core.spec import Frozen
+from trimaran.serving.triton.daemon import Running, running
+
+_TIMEOUT_S = 5.0
+
+
+class ModelStatus(Frozen):
+    """A model that a server has loaded."""
+
+    name: str
+    version: str
+    # Requests that were answered and refused, and rows that were computed, since the version was loaded.
+    answered: int
+    failed: int
+    rows: int
+
+
+class ServerStatus(Frozen):
+    repository: Path
+    pid: int
+    http: str
+    grpc: str
+    log: Path
+    # Whether it answers now.
+    answers: bool
+    # Of the server with all its processes.
+    memory_bytes: int
+    reloads: int
+    restarts: int
+    models: tuple[ModelStatus, ...]
+    # Models that are not served because their files are damaged, with the reason.
+    refused: dict[str, str]
+
+
+def live_url(name: str, protocol: Protocol) -> str:
+    """host:port of the running server that has the model; "" when there is none, for the client's default.
+
+    Raises UsageError when several servers have it.
+    """
+    having = [state for state in running() if name in state.models]
+    urls = [f"127.0.0.1:{state.grpc_port if protocol == 'grpc' else state.http_port}" for state in having]
+    if len(urls) > 1:
+        raise UsageError(f"{len(urls)} running servers have {name}.", hint=f"Give one as --url: {', '.join(urls)}.")
+    return next(iter(urls), "")
+
+
+def any_url(repository: Path, protocol: Protocol) -> str:
+    """host:port of the running server of the repository; "" when there is none."""
+    for state in running():
+        if state.repository == repository.absolute():
+            return f"127.0.0.1:{state.grpc_port if protocol == 'grpc' else state.http_port}"
+    return ""
+
+
+def statuses() -> tuple[ServerStatus, ...]:
+    return tuple(map(_status, running()))
+
+
+def _status(state: Running) -> ServerStatus:
+    models = _models(state.http_port)
+    return ServerStatus(
+        repository=state.repository,
+        pid=state.pid,
+        http=f"127.0.0.1:{state.http_port}",
+        grpc=f"127.0.0.1:{state.grpc_port}",
+        log=state.log,
+        answers=models is not None,
+        memory_bytes=_memory_bytes(state.pid),
+        reloads=state.reloads,
+        restarts=state.restarts,
+        models=models or (),
+        refused=state.refused,
+    )
+
+
+def _models(port: int) -> tuple[ModelStatus, ...] | None:
+    """What Triton counts of each version; None when it does not answer."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/v2/models/stats", timeout=_TIMEOUT_S) as reply:
+            listed = json.load(reply)["model_stats"]
+    except (OSError, ValueError, KeyError):
+        return None
+    return tuple(map(_model, listed))
+
+
+def _model(stats: dict[str, Any]) -> ModelStatus:
+    counts = stats.get("inference_stats", {})
+    return ModelStatus(
+        name=stats["name"],
+        version=stats["version"],
+        answered=int(counts.get("success", {}).get("count", 0)),
+        failed=int(counts.get("fail", {}).get("count", 0)),
+        rows=int(stats.get("inference_count", 0)),
+    )
+
+
+def _memory_bytes(pid: int) -> int:
+    total = 0
+    try:
+        processes = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+    except psutil.Error:
+        return 0
+    for process in processes:
+        try:
+            total += process.memory_info().rss
+        except psutil.Error:
+            continue
+    return total
