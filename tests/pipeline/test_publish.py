@@ -10,6 +10,7 @@ from tests.tiny import tiny_artifact
 from trimaran.core.artifact import Artifact, Check, Recipe
 from trimaran.core.choices import Rows
 from trimaran.core.errors import QualityError, UsageError
+from trimaran.core.metrics import METRICS_VERSION
 from trimaran.core.model_config import PROOF
 from trimaran.core.store import Store
 from trimaran.judging.judgement import Quality
@@ -22,7 +23,7 @@ def judged(store: Store, artifact: Artifact, overlap: float, *, rows: Rows = "pa
     quality = Quality(
         artifact=artifact.digest, task="embedding", metrics={"neighbour_overlap": overlap}, rows=rows, changes={},
         neighbours=1, checks=(Check(name="neighbour_overlap", observed=overlap, limit=0.97, comparison=">="),), n=1,
-        n_batched=1, texts="", peak_memory_bytes=0,
+        n_batched=1, texts="", peak_memory_bytes=0, metrics_version=METRICS_VERSION,
     )  # fmt: skip
     store.remember(Recipe(step="assess", parameters={"overlap": overlap}), Quality, lambda: quality)
 

@@ -5,13 +5,35 @@ Each row of the table runs a few bytes of machine code in its own child process.
 
 from __future__ import annotations
 
+import os
 import platform
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal, cast
 
 from trimaran.core.environment import cpu_flags
+
+# What computes products of INT8 numbers. Without VNNI two of them are added up in 16 bits, which rounds and saturates.
+ProductsBy = Literal["vnni", "without-vnni"]
+# Precisions whose answers depend on it. Of `int8-weights` only the weights are INT8, and products are float.
+INTEGER = ("int8-dynamic", "int8-static")
+# For tests: takes the place of what this CPU has.
+PRODUCTS_VARIABLE = "TRIMARAN_TEST_PRODUCTS_BY"
+_VNNI = {"avx512_vnni", "avx_vnni", "amx_int8"}
+# Limits of oneDNN below which it does not use VNNI.
+_BELOW_VNNI = {"SSE41", "AVX", "AVX2", "AVX512_CORE"}
+
+
+def products_by(environment: Mapping[str, str]) -> ProductsBy:
+    """What computes INT8 products here, for an engine that runs with these environment variables."""
+    if PRODUCTS_VARIABLE in os.environ:
+        return cast(ProductsBy, os.environ[PRODUCTS_VARIABLE])
+    limited = environment.get("ONEDNN_MAX_CPU_ISA", "") in _BELOW_VNNI
+    return "vnni" if not limited and cpu_flags() & _VNNI else "without-vnni"
+
 
 _RUNNER = """
 import ctypes, mmap, sys

@@ -10,6 +10,7 @@ from pydantic import Field
 from trimaran.core.allowed import BackendName, EngineOptions, PathInside, Threads, Variables
 from trimaran.core.choices import Rows
 from trimaran.core.errors import UsageError
+from trimaran.core.instructions import ProductsBy
 from trimaran.core.persisted import Persisted
 from trimaran.core.spec import ShapeProfile, TokenizerSpec
 from trimaran.core.store import write_atomically
@@ -47,6 +48,8 @@ class Serving(Persisted):
     rows_a_call: int = Field(default=0, ge=0)
     stretch: float = Field(default=STRETCH, ge=1.0)
     streams: int = Field(default=1, ge=1, le=4096)
+    # What INT8 products were computed with where it was proven; empty for float, and for versions made before.
+    proven_on: tuple[ProductsBy, ...] = ()
 
     def calling(self, model: str, outputs: tuple[str, ...]) -> Serving:
         """The same with the engine as another model of the server."""

@@ -10,6 +10,7 @@ from typing import cast
 from trimaran.core.artifact import Artifact
 from trimaran.core.choices import Rows
 from trimaran.core.errors import UsageError
+from trimaran.core.instructions import INTEGER, products_by
 from trimaran.core.model_config import (
     ENSEMBLE,
     ON_DEMAND,
@@ -111,6 +112,7 @@ def serving_of(artifact: Artifact, *, rows: Rows, threads: int) -> Serving:
         profile=artifact.profile,
         engine_options=artifact.engine_options,
         execution_environment=artifact.execution_environment,
+        proven_on=(products_by(artifact.execution_environment),) if artifact.precision in INTEGER else (),
     )
 
 

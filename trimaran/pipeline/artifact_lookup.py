@@ -7,14 +7,13 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import ValidationError as SchemaError
-
 from trimaran.core.artifact import MANIFEST, Artifact, load_artifact
 from trimaran.core.choices import Rows
 from trimaran.core.config_pbtxt import CONFIG_FILE, read_config
 from trimaran.core.digests import require_undamaged
 from trimaran.core.errors import IntegrityError, UsageError
 from trimaran.core.metrics import METRICS_VERSION
+from trimaran.core.proven_here import require_proof_here
 from trimaran.core.serving_json import SERVING_FILE, read_serving
 from trimaran.core.store import Store, link_or_copy, publish, temporary_sibling
 from trimaran.judging.judgement import WIDEST_FIRST, Quality
@@ -35,6 +34,7 @@ def find_artifact(reference: str, *, store: Store, repository: Path) -> KnownArt
     model = repository / reference
     if "/" not in reference and (model / CONFIG_FILE).is_file():
         version = served_version(repository, reference)
+        require_proof_here(version)
         rows = read_serving(version).rows
         return KnownArtifact(
             artifact_of_version(version, store), rows, f"as {reference} version {version.name} is served"
@@ -66,13 +66,12 @@ def served_version(repository: Path, name: str) -> Path:
 
 def certified(artifact: Artifact, store: Store) -> KnownArtifact:
     """By the judgements of this artifact in the store; of several, the most careful."""
-    proven: list[Rows] = []
-    for path in (store.root / "records").glob("assess-*.json"):
-        with contextlib.suppress(SchemaError):
-            quality = Quality.model_validate_json(path.read_bytes())
-            # A certificate from before the metric changed proves nothing any more.
-            if quality.artifact == artifact.digest and quality.metrics_version == METRICS_VERSION:
-                proven.append(quality.rows)
+    # A certificate from before the metric changed proves nothing any more.
+    proven = [
+        quality.rows
+        for quality in store.remembered("assess", Quality)
+        if quality.artifact == artifact.digest and quality.metrics_version == METRICS_VERSION
+    ]
     if proven:
         return KnownArtifact(artifact, max(proven, key=WIDEST_FIRST.index), "by its batch-invariance certificate")
     return KnownArtifact(artifact, "alone", "it has no batch-invariance certificate, and rows alone are always safe")

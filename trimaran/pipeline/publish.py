@@ -7,6 +7,7 @@ from pathlib import Path
 from trimaran.core.artifact import Artifact
 from trimaran.core.choices import Rows
 from trimaran.core.errors import QualityError, UsageError
+from trimaran.core.metrics import METRICS_VERSION
 from trimaran.core.store import Store
 from trimaran.judging.judgement import Quality
 from trimaran.model_repository.layout import Deployment, lay_out
@@ -35,7 +36,12 @@ def publish_by_hand(
 
 def require_proof(store: Store, artifact: Artifact, rows: Rows) -> Quality:
     """The judgement of this artifact that kept all its gates with these rows."""
-    judgements = [quality for quality in store.remembered("assess", Quality) if quality.artifact == artifact.digest]
+    # A judgement from before the metrics changed proves nothing any more.
+    judgements = [
+        quality
+        for quality in store.remembered("assess", Quality)
+        if quality.artifact == artifact.digest and quality.metrics_version == METRICS_VERSION
+    ]
     proofs = [quality for quality in judgements if quality.holds]
     if not judgements:
         raise QualityError(f"{artifact.directory.name} was never judged against eager PyTorch.", hint=_HINT)

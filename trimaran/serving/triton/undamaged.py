@@ -1,4 +1,4 @@
-"""Which models of a repository may be loaded: those whose files are as they were published."""
+"""Which models of a repository may be loaded: undamaged, and proven with the instructions of this CPU."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from trimaran.core.config_pbtxt import CONFIG_FILE, pbtxt_from_config, read_conf
 from trimaran.core.digests import require_undamaged
 from trimaran.core.errors import IntegrityError
 from trimaran.core.model_config import ModelConfig
+from trimaran.core.proven_here import require_proof_here
 from trimaran.core.repository import RepositoryModel, models_in, stages_of
-from trimaran.core.serving_json import SERVING_FILE, read_serving
+from trimaran.core.serving_json import SERVING_FILE
 from trimaran.core.signatures import require_signed
 
 MOST_INSTANCES = 256
@@ -19,7 +20,8 @@ _OF_A_MODEL = {CONFIG_FILE, "warmup", "promotions.json"}
 
 
 def require_loadable(repository: Path, name: str, trust_key: Path | None = None) -> None:
-    """Raises IntegrityError if a served version of the model, or of a model that it calls, is damaged.
+    """Raises IntegrityError if a served version of the model, or of a model that it calls, is damaged, or if its INT8
+    proof was made with other instructions than this CPU has.
 
     With a `trust_key`, all of it must be signed with that key. Settings that trimaran does not write are refused too:
     they may come from a stranger.
@@ -34,7 +36,7 @@ def require_loadable(repository: Path, name: str, trust_key: Path | None = None)
                 folder = model.folder / str(version)
                 require_undamaged(folder, model.config)
                 if (folder / SERVING_FILE).is_file():
-                    read_serving(folder)
+                    require_proof_here(folder)
             _require_few_instances(model.name, model.config)
 
 
