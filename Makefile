@@ -13,7 +13,7 @@ help: ## Say what can be made
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(INSTALL) torch==2.13.0
-	$(INSTALL) -e '.[bench,cpu,rtx,triton,gateway,otel,scale,demo,dev]'
+	$(INSTALL) -e '.[bench,cpu,rtx,triton,gateway,otel,scale,signing,demo,dev]'
 	@touch $@
 
 # A real fine-tuned classifier for the tests; its own dependencies are not wanted.

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +21,7 @@ from tests.tiny import tiny_serving, tiny_tokenizer
 from trimaran.runtime.cutting import TextCutter
 from trimaran.runtime.text import TextEncoder
 from trimaran.serving.client import calls
-from trimaran.serving.gateway.admission import RateLimiter
+from trimaran.serving.gateway.admission import Admission, RateLimiter
 from trimaran.serving.gateway.call import Call
 from trimaran.serving.gateway.settings import RequestLimits
 from trimaran.serving.gateway.vocabulary import Vocabulary
@@ -134,25 +138,63 @@ def test_work_is_weighed_by_tokens_and_characters_and_not_by_the_number_of_texts
     vocabulary = _vocabulary(tmp_path)
 
     def work(texts: list[str], *, whole: bool = False) -> int:
-        class Settings:
-            limits = RequestLimits()
-
-        class Gateway:
-            settings = Settings()
-            text_rates = RateLimiter(None)
-
-        class Served:
-            pass
-
-        served = Served()
-        served.vocabulary = vocabulary  # type: ignore[attr-defined]
-        call = Call(Gateway(), "id", {}, 0.0)  # type: ignore[arg-type]
+        call, served = _call(capacity=1), SimpleNamespace(vocabulary=vocabulary)
         asyncio.run(call.check_size(served, texts, whole=whole, times=1, prompt=None))  # type: ignore[arg-type]
         return call.work
 
     assert work(["the cat"] * 5) == 5
     assert work(["x" * LONG]) == -(-LONG // 8192)
     assert work(["the cat " * 1000], whole=True) == -(-2002 // 256)
+
+
+def _call(capacity: int) -> Call:
+    gateway = SimpleNamespace(
+        counting=Admission(capacity=capacity, queue=100, patience_s=60),
+        settings=SimpleNamespace(limits=RequestLimits()),
+        text_rates=RateLimiter(None),
+    )
+    return Call(gateway, "id", {}, 0.0)  # type: ignore[arg-type]
+
+
+def test_no_more_large_requests_are_tokenised_at_a_time_than_there_are_cores() -> None:
+    now = most = 0
+    lock = threading.Lock()
+
+    def count(*, is_over: Callable[[], bool]) -> Any:
+        nonlocal now, most
+        with lock:
+            now += 1
+            most = max(most, now)
+        time.sleep(0.005)
+        with lock:
+            now -= 1
+
+    async def scenario() -> None:
+        call = _call(capacity=2)
+        await asyncio.gather(*(call._in_thread(count) for _ in range(8)))
+        assert (call.gateway.counting.in_flight, call.gateway.counting.waiting) == (0, 0)
+
+    asyncio.run(scenario())
+    assert most == 2
+
+
+def test_a_large_request_is_not_tokenised_on_when_its_caller_hangs_up() -> None:
+    begun, ended = threading.Event(), threading.Event()
+
+    def count(*, is_over: Callable[[], bool]) -> Any:
+        begun.set()
+        while not is_over():
+            time.sleep(0.001)
+        ended.set()
+
+    async def scenario() -> None:
+        task = asyncio.create_task(_call(capacity=1)._in_thread(count))
+        await asyncio.to_thread(begun.wait, 30)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert await asyncio.to_thread(ended.wait, 30)
+
+    asyncio.run(scenario())
 
 
 def test_long_texts_go_to_triton_in_requests_of_few_texts() -> None:

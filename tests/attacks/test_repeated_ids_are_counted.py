@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trimaran.bulk.part_files import PartFormat, PartResults, RunShape, files_of
+from trimaran.bulk.part_files import PartResults, RunShape, files_of
 from trimaran.bulk.run_folder import PartReceipt, RunFolder, write_temporary
+from trimaran.core.choices import PartFormat
 
 PARTS: tuple[list[Any], ...] = (["a", "b", "a"], ["c"], ["b", "d", "1", "a"])
 

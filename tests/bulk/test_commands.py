@@ -15,6 +15,7 @@ from tests.bulk.worlds import sentences, table, tiny, vectors, written
 from tests.commands import COMMAND, environment, trimaran, trimaran_json
 from tests.serving.worlds import by_hand
 from trimaran.core.artifact import Artifact
+from trimaran.core.metrics import METRICS_VERSION
 from trimaran.core.store import Store
 from trimaran.judging.judgement import Quality
 from trimaran.model_repository.layout import lay_out
@@ -134,9 +135,12 @@ def test_an_artifact_runs_as_its_certificate_says(artifact: Artifact, tmp_path: 
     assert find_artifact(str(artifact.directory), store=store, repository=tmp_path).rows == "alone"
     quality = Quality(
         artifact=artifact.digest, task="embedding", metrics={}, rows="padded", changes={"padded": 0.0}, neighbours=3,
-        checks=(), n=1, n_batched=1, texts="", peak_memory_bytes=0,
+        checks=(), n=1, n_batched=1, texts="", peak_memory_bytes=0, metrics_version=METRICS_VERSION,
     )  # fmt: skip
     (store.root / "records").mkdir(parents=True)
+    outdated = quality.model_copy(update={"metrics_version": METRICS_VERSION - 1})
+    (store.root / "records" / "assess-1.json").write_text(outdated.model_dump_json())
+    assert find_artifact(str(artifact.directory), store=store, repository=tmp_path).rows == "alone"
     (store.root / "records" / "assess-1.json").write_text(quality.model_dump_json())
     assert find_artifact(str(artifact.directory), store=store, repository=tmp_path).rows == "padded"
     careful = quality.model_copy(update={"rows": "equal-length"})

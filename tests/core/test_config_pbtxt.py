@@ -55,6 +55,7 @@ configs = built(
         count=counts,
         kind=st.sampled_from(typing.get_args(InstanceKind)),
         gpus=st.lists(counts, max_size=2).map(tuple),
+        profiles=st.lists(names, max_size=2).map(tuple),
         spares=counts,
     ),
     warmups=st.lists(

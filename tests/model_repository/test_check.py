@@ -11,6 +11,7 @@ import pytest
 
 from tests.model_repository.worlds import changed, ir_artifact
 from tests.tiny import tiny_artifact
+from trimaran.core.config_pbtxt import CONFIG_FILE, read_config
 from trimaran.core.digests import list_digests
 from trimaran.core.errors import RepositoryError
 from trimaran.model_repository.check import problems, require_sound
@@ -128,7 +129,9 @@ def test_a_plan_for_another_machine_is_refused_by_name(tmp_path: Path) -> None:
         artifact, tmp_path / "s", format="tensorrt", backend="tensorrt", engine_options={"identity": identity}
     )
     made = lay_out(plan, repository=tmp_path / "r", name="m", rows="padded", threads=1)
-    assert made.models == ("m", "m_tokenizer", "m_tensorrt")
+    assert made.models == ("m", "m_tensorrt"), "the text stage packs its own batches"
+    group = read_config(tmp_path / "r" / "m" / CONFIG_FILE).instance_group
+    assert group is not None and (group.count, group.kind) == (4, "KIND_CPU"), "several processes tokenise"
     assert (tmp_path / "r" / "m_tensorrt" / "1" / "model.plan").is_file()
     found = problems(tmp_path / "r")
     assert [(problem.code, problem.place) for problem in found] == [

@@ -8,13 +8,13 @@ import pytest
 
 from tests.tiny import tiny_artifact
 from trimaran.core.artifact import Artifact, Check, Recipe
+from trimaran.core.choices import Rows
 from trimaran.core.errors import QualityError, UsageError
 from trimaran.core.model_config import PROOF
-from trimaran.core.spec import Rows
 from trimaran.core.store import Store
 from trimaran.judging.judgement import Quality
 from trimaran.model_repository.check import problems
-from trimaran.model_repository.versions import list_models, unproven_served
+from trimaran.model_repository.versions import list_models, pin, unproven_served
 from trimaran.pipeline.publish import publish_by_hand
 
 
@@ -58,6 +58,6 @@ def test_an_unproven_one_is_marked_until_a_proven_one_is_served(tmp_path: Path) 
     assert unproven_served(tmp_path / "r") == ("m version 1",)
     assert f'key: "{PROOF}"' in (tmp_path / "r" / "m" / "config.pbtxt").read_text(encoding="utf-8")
     judged(store, artifact, 0.99)
-    published(store, artifact, tmp_path)
+    pin(tmp_path / "r", "m", published(store, artifact, tmp_path))
     assert unproven_served(tmp_path / "r") == ()
     assert {model.name: model.unproven for model in list_models(tmp_path / "r")} == {"m": (1,), "m_onnxruntime": (1,)}

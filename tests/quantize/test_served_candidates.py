@@ -98,3 +98,12 @@ def test_two_artifacts_never_share_the_engines_that_onnx_runtime_caches(tmp_path
         for task in ("embedding", "text-classification")
     }
     assert len(folders) == 2
+
+
+def test_a_plan_serves_on_one_gpu_with_every_profile(tmp_path: Path) -> None:
+    facts = {"engine": {"profiles": [{}, {}]}}
+    artifact = tiny_artifact(tmp_path, backend="tensorrt").model_copy(update={"details": facts})
+    text = pbtxt_from_config(tensor_stage("m", artifact, rows="padded", threads=2))
+    group = config_from_pbtxt(text).instance_group
+    assert group is not None and (group.kind, group.gpus, group.profiles) == ("KIND_GPU", (0,), ("0", "1"))
+    assert 'profile: "0"' in text and 'profile: "1"' in text and "gpus: 0" in text

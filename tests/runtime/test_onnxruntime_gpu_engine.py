@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from trimaran.core.errors import UnavailableError
 from trimaran.quantize.candidates import candidate
 from trimaran.quantize.settings import MakerSettings
 from trimaran.quantize.stage import to_precision
-from trimaran.runtime.onnxruntime_gpu_engine import NO_FALLBACK, CudaEngine, TensorrtEngine
+from trimaran.runtime.onnxruntime_gpu_engine import RECORD_ASSIGNMENT, CudaEngine, TensorrtEngine, _heavy_on_cpu
 
 
 class FakeRuntime:
@@ -26,8 +27,8 @@ class FakeRuntime:
         def add_session_config_entry(self, key: str, value: str) -> None:
             self.entries[key] = value
 
-    def __init__(self, compiled: list[str], taken: list[str]) -> None:
-        self._compiled, self._taken = compiled, taken
+    def __init__(self, compiled: list[str], taken: list[str], on_cpu: tuple[str, ...] = ("Shape", "Gather")) -> None:
+        self._compiled, self._taken, self._on_cpu = compiled, taken, on_cpu
         self.asked: Any = None
         self.settings: Any = None
 
@@ -41,6 +42,14 @@ class FakeRuntime:
     def get_providers(self) -> list[str]:
         return self._taken
 
+    def get_provider_graph_assignment_info(self) -> list[Any]:
+        def part(provider: str, *kinds: str) -> Any:
+            return SimpleNamespace(
+                ep_name=provider, get_nodes=lambda: [SimpleNamespace(op_type=kind) for kind in kinds]
+            )
+
+        return [part(self._taken[0], "MatMul", "Softmax"), *(part(CPU, kind) for kind in self._on_cpu)]
+
     def get_outputs(self) -> list[Any]:
         return [type("Output", (), {"name": "y"})()]
 
@@ -51,12 +60,36 @@ class FakeRuntime:
 TENSORRT, CUDA, CPU = "TensorrtExecutionProvider", "CUDAExecutionProvider", "CPUExecutionProvider"
 
 
-def test_fallback_to_the_cpu_is_forbidden() -> None:
+def test_nodes_that_compute_shapes_may_run_on_the_cpu() -> None:
     runtime = FakeRuntime([TENSORRT, CUDA, CPU], [CUDA, CPU])
     engine = CudaEngine("m.onnx", threads=1, options={"device_id": 1}, onnxruntime=runtime)
-    assert runtime.settings.entries == {NO_FALLBACK: "1"}
+    assert runtime.settings.entries == {RECORD_ASSIGNMENT: "1"}
     assert runtime.asked == [(CUDA, {"device_id": "1"})]
     assert engine.infer({"x": np.float32(2)}) == {"y": 4}
+
+
+def test_a_heavy_node_on_the_cpu_is_an_error_that_counts_it() -> None:
+    runtime = FakeRuntime([CUDA, CPU], [CUDA, CPU], on_cpu=("Shape", "MatMul", "Softmax", "MatMul"))
+    with pytest.raises(RuntimeError, match="left heavy nodes to the CPU: 2 MatMul, 1 Softmax"):
+        CudaEngine("m.onnx", threads=1, onnxruntime=runtime)
+
+
+def test_the_real_session_tells_where_its_nodes_run(world: World) -> None:
+    """On the CPU package every node is there: the same account that a GPU session gives."""
+    import onnxruntime
+
+    settings = onnxruntime.SessionOptions()
+    settings.add_session_config_entry(RECORD_ASSIGNMENT, "1")
+    path = str(world.exported("bert").entry_path)
+    session = onnxruntime.InferenceSession(path, settings, providers=[CPU])
+    assert any(words.endswith(" MatMul") for words in _heavy_on_cpu(session))
+
+
+def test_both_packages_at_once_are_refused_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trimaran.core.backends.version_of", lambda name: "1.31.1")
+    row = BACKENDS["onnxruntime_cuda"]
+    assert row.available() == "onnxruntime and onnxruntime-gpu are both installed and overwrite each other's files"
+    assert row.hint().startswith("pip uninstall -y onnxruntime onnxruntime-gpu; pip install onnxruntime-gpu")
 
 
 def test_tensorrt_keeps_its_engines_and_may_leave_the_rest_to_cuda() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +71,38 @@ def test_one_context_and_one_graph_a_bucket(tmp_path: Path) -> None:
     assert (driver.enqueued, driver.launches) == (2, 3), "run once, captured once, launched ever after"
     engine.infer(batch(2, 9))
     assert len(module.engine.contexts) == 2
+
+
+def test_a_capture_that_fails_costs_no_request_and_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, driver, _ = session(tmp_path)
+
+    @contextlib.contextmanager
+    def refused(stream: int, captured: dict[str, int]) -> Iterator[None]:
+        yield
+        raise CudaError("cuStreamEndCapture: CUDA_ERROR_STREAM_CAPTURE_INVALIDATED (901)")
+
+    monkeypatch.setattr(driver, "capturing", refused)
+    inputs = batch(2, 8)
+    with pytest.warns(UserWarning, match="CUDA graphs are off") as said:
+        for _ in range(3):
+            assert (engine.infer(inputs)["doubles"] == inputs["input_ids"] * 2).all()
+        engine.infer(batch(2, 16))
+    assert driver.launches == 0 and "CAPTURE_INVALIDATED" in engine.capture_failure
+    assert len(said) == 1, "other shapes are not tried again"
+
+
+def test_with_exact_shapes_nothing_is_padded_captured_or_kept_without_end(tmp_path: Path) -> None:
+    """As Triton's own backend runs the plan: what is timed is what is served."""
+    engine, driver, module = session(tmp_path, exact_shapes=True)
+    for width in range(1, 13):
+        inputs = batch(3, width)
+        assert (engine.infer(inputs)["doubles"] == inputs["input_ids"] * 2).all()
+    assert module.engine is not None and module.engine.contexts[4].shape == (3, 5)
+    assert driver.launches == 0 and len(engine._buckets) == 8
+    engine.close()
+    assert driver.live == {}
 
 
 def test_earlier_answers_are_not_overwritten(tmp_path: Path) -> None:

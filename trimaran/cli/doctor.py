@@ -40,6 +40,8 @@ def _print(examination: Examination) -> None:
     memory = environment.memory_bytes / 2**30
     console.print(f"[bold]{environment.cpu}[/bold], {environment.cores} cores, {memory:.0f} GiB, {environment.system}")
     console.print(f"Python {environment.python}, GPU: {environment.gpu or 'none'}")
+    for warning in examination.gpu_warnings:
+        console.print(f"[yellow]GPU: {escape(warning)}[/yellow]")
     console.print("\n[bold]Backends[/bold]")
     for name, (reason, hint) in examination.backends.items():
         state = f"[yellow]✗ {escape(reason)}[/yellow]\n    → {escape(hint)}" if reason else "[green]✓ ready[/green]"

@@ -124,7 +124,6 @@ def build_engine_command(
     timing_cache: Annotated[Path | None, typer.Option("--timing-cache", help="File to read and write.")] = None,
     weight_streaming: Annotated[bool, typer.Option("--weight-streaming", help="Stream weights from host.")] = False,
     workspace_mb: Annotated[int | None, typer.Option("--workspace", help="Builder's scratch memory in MB.")] = None,
-    version_compatible: Annotated[bool, typer.Option("--version-compatible", help="For newer runtimes too.")] = False,
     hardware_compatible: Annotated[
         HardwareCompatible, typer.Option("--hardware-compatible", help="GPUs that the engine shall run on too.")
     ] = "NONE",
@@ -151,7 +150,6 @@ def build_engine_command(
             compute_capabilities=tuple(part.strip() for part in compute_capability.split(",") if part.strip()),
             weight_streaming=weight_streaming,
             workspace_bytes=workspace_mb << 20 if workspace_mb else None,
-            version_compatible=version_compatible,
             hardware_compatible=hardware_compatible,
         ),
         runtime="tensorrt" if runtime == "tensorrt" else "tensorrt_rtx",

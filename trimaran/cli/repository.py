@@ -73,10 +73,17 @@ def lay_out_command(
 
 
 @repository_app.command("seal")
-def seal_command(repository: RepositoryArgument = REPOSITORY, as_json: JsonOption = False) -> None:
-    """Write the digest lists of versions that have none, if the repository has no problem; exit 4 when it has one.
+def seal_command(
+    repository: RepositoryArgument = REPOSITORY,
+    key: Annotated[
+        Path | None, typer.Option("--key", help="Sign every version with this Ed25519 key (private, PEM).")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write the digest lists of versions that have none, and sign all lists; exit 4 when the repository has a problem.
 
     Versions that an older trimaran laid out have no list. Only files that their manifest names can be compared before.
+    A server that is started with `--trust-key` loads nothing that is not signed.
 
     Example: `trimaran repository seal model_repository`
     """
@@ -84,7 +91,7 @@ def seal_command(repository: RepositoryArgument = REPOSITORY, as_json: JsonOptio
     from trimaran.model_repository.seal import seal
 
     require_sound(repository)
-    sealed = seal(repository)
+    sealed = seal(repository, key=key)
     if as_json:
         emit({"repository": str(repository), "sealed": [str(path) for path in sealed]})
     else:
@@ -127,15 +134,15 @@ def check_command(repository: RepositoryArgument = REPOSITORY, as_json: JsonOpti
 
     found = problems(repository)
     states = () if found else prepared_states(repository)
+    unproven = () if found else unproven_served(repository)
     if as_json:
         listed = [problem.model_dump(mode="json") for problem in found]
         prepared = [state.model_dump(mode="json") for state in states]
-        unproven = [] if found else list(unproven_served(repository))
-        emit({"repository": str(repository), "problems": listed, "prepared": prepared, "unproven": unproven})
+        emit({"repository": str(repository), "problems": listed, "prepared": prepared, "unproven": list(unproven)})
     require_sound(repository)
     if not as_json:
         typer.echo(f"{repository}: no problem found.")
         for state in states:
             typer.echo(str(state))
-        for model in unproven_served(repository):
+        for model in unproven:
             typer.echo(f"{model} is unproven.")

@@ -38,6 +38,10 @@ def serve(
         float,
         typer.Option("--hang-timeout", min=1, help="Seconds without a finished request before a model is reloaded."),
     ] = 30.0,
+    trust_key: Annotated[
+        Path | None,
+        typer.Option("--trust-key", help="Load only what is signed with this Ed25519 key (public, PEM)."),
+    ] = None,
     otlp: Annotated[str, typer.Option("--otlp", help="OpenTelemetry collector, such as http://host:4318.")] = "",
     detach: Annotated[bool, typer.Option("--detach", help="Return when it is ready; `trimaran stop` ends it.")] = False,
     docker: Annotated[bool, typer.Option("--docker", help="Run the official container instead (deploy/).")] = False,
@@ -57,10 +61,13 @@ def serve(
     """
     import logging
 
+    from trimaran.core.errors import UsageError
     from trimaran.serving.triton.daemon import serve_detached, serve_forever
     from trimaran.serving.triton.watchdog import WatchdogSettings
 
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
+    if docker and trust_key is not None:
+        raise UsageError("A container compares no signatures.", hint="Serve without --docker, or without --trust-key.")
     if docker:
         ports_outside = {"http": http_port, "grpc": grpc_port, "metrics": metrics_port}
         _serve_in_container(repository, ports_outside, image=image, gpu=gpu, dry_run=dry_run, as_json=as_json)
@@ -72,6 +79,7 @@ def serve(
         "everything": tensors,
         "cpus": cpus,
         "otlp": otlp,
+        "trust_key": trust_key,
         "watchdog": WatchdogSettings(
             hang_s=hang_timeout_s, memory_limit_bytes=memory_limit << 20 if memory_limit else None
         ),
@@ -123,10 +131,10 @@ def _announce(running: Running, as_json: bool) -> None:
     if as_json:
         emit({**running.model_dump(mode="json"), "unproven": list(unproven)})
         return
-    for name, reason in running.refused.items():
-        typer.echo(f"Not served: {name}. {reason}", err=True)
     for model in unproven:
         typer.echo(f"{model} is unproven: it was laid out with --unproven.", err=True)
+    for name, reason in running.refused.items():
+        typer.echo(f"Not served: {name}. {reason}", err=True)
     typer.echo(f"Serving {', '.join(running.models)} from {running.repository}", err=True)
     typer.echo(
         f"http 127.0.0.1:{running.http_port}   grpc 127.0.0.1:{running.grpc_port}   "

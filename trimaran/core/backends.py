@@ -70,11 +70,16 @@ class Backend:
             return f"the Python module {self.module} is not installed"
         if self.distribution and version_of(self.distribution) is None:
             return f"{self.distribution} is not installed, whose {self.module} is another one"
+        if self.distribution and version_of(self.module) is not None:
+            return f"{self.module} and {self.distribution} are both installed and overwrite each other's files"
         if self.needs_driver and not driver_present():
             return "no NVIDIA driver (libcuda.so.1) on this machine"
         return None
 
     def hint(self) -> str:
+        if self.distribution and version_of(self.distribution) and version_of(self.module):
+            wheels = f"{self.module} {self.distribution}"
+            return f"pip uninstall -y {wheels}; pip install {self.distribution}: it runs on the CPU as well."
         missing = importlib.util.find_spec(self.module) is None or (
             self.distribution and version_of(self.distribution) is None
         )

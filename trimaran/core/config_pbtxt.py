@@ -108,7 +108,7 @@ def _config_from_fields(fields: dict[str, Any]) -> ModelConfig:
 
 
 def _groups(group: InstanceGroup) -> list[dict[str, Any]]:
-    first = group.model_dump(exclude={"spares"})
+    first = group.model_dump(by_alias=True, exclude={"spares"})
     if not group.spares:
         return [first]
     spare = {**first, "count": group.spares, "rate_limiter": {"priority": _SPARE_PRIORITY}}

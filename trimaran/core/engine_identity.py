@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from pydantic import ConfigDict
+
 from trimaran.core.artifact import Artifact
 from trimaran.core.environment import driver_present, version_of
 from trimaran.core.errors import IntegrityError
+from trimaran.core.gpu_release import GPU_RELEASE, TENSORRT_WHEELS
 from trimaran.core.spec import Frozen
 from trimaran.runtime.cuda_driver import CudaError, Driver, machine_facts
 from trimaran.runtime.tensorrt_engine import differences
 
-_DISTRIBUTIONS = {"tensorrt": ("tensorrt", "tensorrt-cu13", "tensorrt-cu12"), "tensorrt_rtx": ("tensorrt-rtx",)}
+_DISTRIBUTIONS = {"tensorrt": TENSORRT_WHEELS, "tensorrt_rtx": ("tensorrt-rtx",)}
 
 
 class EngineIdentity(Frozen):
-    """What a machine must have to open an engine."""
+    """What a machine must have to open an engine: the GPU model, its compute capability and the same TensorRT.
+
+    CUDA and the driver are recorded. A newer driver opens the plan as well, so only its floor is checked.
+    """
+
+    # Manifests of before have `version_compatible`, which no plan could keep: no backend was told of it.
+    model_config = ConfigDict(extra="ignore", frozen=True)
 
     runtime: str
     version: str
@@ -24,7 +33,8 @@ class EngineIdentity(Frozen):
     gpu: str | None = None
     cuda: str | None = None
     driver: str | None = None
-    version_compatible: bool = False
+    # The oldest driver that the builder's CUDA runs with.
+    oldest_driver: str | None = None
     hardware_compatible: str = "NONE"
 
 
@@ -43,11 +53,12 @@ def machine_identity(runtime: str) -> EngineIdentity:
         gpu=facts["gpu"],
         cuda=facts["cuda"],
         driver=facts["driver"],
+        oldest_driver=GPU_RELEASE.driver if runtime == "tensorrt" else None,
     )
 
 
 def refuse_foreign(artifact: Artifact, here: EngineIdentity | None = None) -> None:
-    """Raise IntegrityError if the engine's manifest names another TensorRT, GPU or CUDA than this machine has."""
+    """Raise IntegrityError if the engine's manifest names another TensorRT or GPU than this machine has."""
     recorded = artifact.engine_options.get("identity")
     if recorded is None:
         raise IntegrityError(

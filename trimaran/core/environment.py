@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import platform
 import sys
@@ -10,6 +9,7 @@ from importlib import metadata
 from pathlib import Path
 
 from trimaran.core.spec import Frozen
+from trimaran.runtime.cuda_driver import gpu_names, load_library
 
 LIBRARIES = (
     "torch", "transformers", "tokenizers", "onnx", "onnxscript", "onnxruntime", "onnxruntime-gpu",
@@ -39,7 +39,7 @@ def capture() -> Environment:
         cpu=_cpu_name(),
         cores=usable_cores(),
         memory_bytes=_memory_bytes(),
-        gpu=None,
+        gpu=", ".join(gpu_names()) or None,
         libraries={name: version for name in LIBRARIES if (version := version_of(name))},
     )
 
@@ -63,7 +63,7 @@ def usable_cores() -> int:
 def driver_present() -> bool:
     """Whether a GPU driver can be loaded. TensorRT without one returns nulls and then crashes."""
     try:
-        ctypes.CDLL("libcuda.so.1")
+        load_library()
     except OSError:
         return False
     return True

@@ -62,6 +62,8 @@ class InstanceGroup(_ConfigPart):
     count: int = 1
     kind: InstanceKind = "KIND_CPU"
     gpus: tuple[int, ...] = ()
+    # Of a TensorRT plan: the optimisation profiles that serve; without them only the first does.
+    profiles: tuple[str, ...] = Field(default=(), alias="profile")
     # Further instances, which work only while the others are busy (the server's rate limiter must be on).
     spares: int = 0
 

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import ConfigDict, Field
 from pydantic import ValidationError as SchemaError
 
-from trimaran.core.errors import IntegrityError, first_line
+from trimaran.core.errors import IntegrityError, UsageError, first_line
 from trimaran.core.spec import Frozen
 
 
@@ -44,6 +44,11 @@ class Persisted(Frozen):
         """`origin` is where the text comes from, for the error message."""
         try:
             return cls.model_validate_json(text)
+        except UsageError as error:
+            # Values that contradict each other are the person's mistake only where the person typed them.
+            raise IntegrityError(
+                f"{origin} is not a readable {cls.what}: {error.message}", hint=cls.remedy, path=str(origin)
+            ) from error
         except SchemaError as error:
             expected = cls.model_fields["schema_version"].default
             written = _schema_of(text)

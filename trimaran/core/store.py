@@ -167,11 +167,12 @@ def temporary_sibling(target: Path) -> Iterator[Path]:
     target.parent.mkdir(parents=True, exist_ok=True)
     sweep(target.parent)
     folder = target.parent / f"{_TEMPORARY}{os.getpid()}-{uuid.uuid4().hex[:8]}"
-    folder.mkdir()
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    # The lock tells other containers, which do not see this process, that the folder is in use.
+    with locked(folder):
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -208,11 +209,23 @@ def publish(folder: Path, target: Path) -> None:
 
 
 def sweep(parent: Path) -> None:
-    """Removes the temporary folders of killed runs: those whose process no longer exists."""
+    """Removes the temporary folders of killed runs: those whose process no longer exists, here or in a container."""
     for path in parent.glob(f"{_TEMPORARY}*"):
         process = path.name.removeprefix(_TEMPORARY).split("-", 1)[0]
         if process.isdigit() and not Path(f"/proc/{process}").exists():
-            shutil.rmtree(path, ignore_errors=True)
+            remove_unless_locked(path)
+
+
+def remove_unless_locked(folder: Path) -> None:
+    """Removes the folder, unless a process holds a lock on it. The kernel ends a lock with its process."""
+    # BlockingIOError: it is in use. Others: it is gone already, or belongs to another user.
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            os.close(descriptor)
 
 
 def _answers_to(artifact: Artifact, reference: str) -> bool:

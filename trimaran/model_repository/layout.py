@@ -23,6 +23,7 @@ from trimaran.core.store import NO_SPACE, link_or_copy, locked, publish, tempora
 from trimaran.judging.golden import GOLDEN_FILE, Golden
 from trimaran.model_repository.stages import (
     DEFAULT_FILE,
+    ENGINE_FILES,
     TEXT_FILES,
     TOKENIZER_FILES,
     engine_model,
@@ -118,7 +119,9 @@ def _parts(artifact: Artifact, name: str, *, rows: Rows, threads: int, separate:
     """In the order in which they are published. docs/decisions/0003 explains the layouts."""
     apart = engine_model(artifact).separate if separate is None else separate
     serving = serving_of(artifact, rows=rows, threads=threads)
-    joined = apart and finished_in_graph(artifact, rows)
+    # Triton's batcher joins requests of equal shape only, which would leave a GPU with small batches. There the text
+    # stage packs the batches by itself, in several processes.
+    joined = bool(separate) and finished_in_graph(artifact, rows)
     tensor = tensor_stage(name, artifact, rows=rows, threads=threads, on_demand=not apart or joined)
     engine = _Part(tensor, serving, weights=True)
     if joined:
@@ -149,7 +152,7 @@ def _marked(config: ModelConfig) -> ModelConfig:
 
 def stage_imports(serving: Serving) -> tuple[str, ...]:
     """The files that the text stage imports."""
-    return (*TEXT_FILES, f"{serving.backend}_engine.py")
+    return (*TEXT_FILES, *ENGINE_FILES.get(serving.backend, (f"{serving.backend}_engine.py",)))
 
 
 def _with_step_version(config: ModelConfig, version: int) -> ModelConfig:

@@ -37,6 +37,9 @@ TEXT_FILES = (
     *TOKENIZER_FILES, "answers.py", "wire.py", "pulse.py", "tasks/__init__.py",
     *(f"tasks/{name.replace('-', '_')}.py" for name in TASKS),
 )  # fmt: skip
+# What an engine in the text stage's own process imports, where that is more than one file of its name.
+_ON_GPU = ("tensorrt_engine.py", "cuda_driver.py")
+ENGINE_FILES = {"tensorrt": _ON_GPU, "tensorrt_rtx": _ON_GPU}
 _SERVED_ENTRY = {"onnx": "model.onnx", "openvino": "model.xml", "tensorrt": "model.plan"}
 
 # An idle engine starts at once. While it works the queue fills by itself, so a delay would only add latency.
@@ -45,6 +48,8 @@ _QUEUE_DELAY_US = 0
 # request that arrives while the only instance is about to finish: that request waits half a second. The second is a
 # spare, because instances that take turns push each other's copy of the weights out of the CPU cache.
 _TEXT_STAGES = InstanceGroup(count=1, spares=1)
+# Of a text stage that calls an engine on a GPU: one process tokenises too slowly to keep a GPU busy.
+_GPU_TEXT_STAGES = InstanceGroup(count=4)
 # A request beyond the queue, or older than the timeout, is refused rather than answered too late.
 _QUEUE_TIMEOUT_US = 10_000_000
 _QUEUED_BATCHES = 8
@@ -146,7 +151,7 @@ def text_stage(name: str, artifact: Artifact, *, calls: bool = False) -> ModelCo
         max_batch_size=artifact.profile.batch.maximum,
         inputs=inputs,
         outputs=outputs,
-        instance_group=_TEXT_STAGES,
+        instance_group=_GPU_TEXT_STAGES if calls and engine_model(artifact).separate else _TEXT_STAGES,
         dynamic_batching=_batching(artifact.profile),
         warmups=() if calls else text_warmups(artifact),
         parameters=text_parameters(artifact),
@@ -183,11 +188,24 @@ def tensor_stage(name: str, artifact: Artifact, *, rows: Rows, threads: int, on_
         inputs=tuple(tensor_from_spec(spec) for spec in artifact.signature.inputs),
         outputs=tuple(tensor_from_spec(spec) for spec in artifact.signature.outputs),
         default_model_filename="" if entry == row.file else entry,
-        instance_group=InstanceGroup(kind="KIND_GPU" if row.separate else "KIND_CPU"),
+        instance_group=_gpu_instance(artifact) if row.separate else InstanceGroup(),
         dynamic_batching=_batching(artifact.profile, preferred=row.separate) if rows == "padded" else None,
         warmups=tensor_warmups(artifact, corners=row.separate),
         accelerators=(_tensorrt_accelerator(artifact),) if row.accelerated else (),
         parameters={**parameters, "artifact": artifact.digest},
+    )
+
+
+def _gpu_instance(artifact: Artifact) -> InstanceGroup:
+    """One instance on one GPU: without `gpus` Triton takes every visible one, and one unlike card fails the model.
+
+    A plan with dynamic shapes is loaded once for each instance, so a second one would need its memory again.
+    """
+    profiles = artifact.details.get("engine", {}).get("profiles", [])
+    return InstanceGroup(
+        kind="KIND_GPU",
+        gpus=(int(artifact.engine_options.get("device", 0)),),
+        profiles=tuple(map(str, range(len(profiles)))) if len(profiles) > 1 else (),
     )
 
 

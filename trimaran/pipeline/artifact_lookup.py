@@ -14,6 +14,7 @@ from trimaran.core.choices import Rows
 from trimaran.core.config_pbtxt import CONFIG_FILE, read_config
 from trimaran.core.digests import require_undamaged
 from trimaran.core.errors import IntegrityError, UsageError
+from trimaran.core.metrics import METRICS_VERSION
 from trimaran.core.serving_json import SERVING_FILE, read_serving
 from trimaran.core.store import Store, link_or_copy, publish, temporary_sibling
 from trimaran.judging.judgement import WIDEST_FIRST, Quality
@@ -69,7 +70,8 @@ def certified(artifact: Artifact, store: Store) -> KnownArtifact:
     for path in (store.root / "records").glob("assess-*.json"):
         with contextlib.suppress(SchemaError):
             quality = Quality.model_validate_json(path.read_bytes())
-            if quality.artifact == artifact.digest:
+            # A certificate from before the metric changed proves nothing any more.
+            if quality.artifact == artifact.digest and quality.metrics_version == METRICS_VERSION:
                 proven.append(quality.rows)
     if proven:
         return KnownArtifact(artifact, max(proven, key=WIDEST_FIRST.index), "by its batch-invariance certificate")

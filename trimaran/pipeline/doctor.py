@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from trimaran.core.backends import BACKENDS
-from trimaran.core.environment import Environment, capture
+from trimaran.core.environment import Environment, capture, driver_present
 from trimaran.core.errors import UnavailableError
+from trimaran.core.gpu_release import installed_tensorrt, mismatches
 from trimaran.core.instructions import Probed, probe
 from trimaran.quantize.candidates import CANDIDATES
+from trimaran.runtime.cuda_driver import driver_version, gpu_names
 from trimaran.serving.triton import installation
 
 
@@ -26,6 +28,8 @@ class Examination:
     # Each backend, and Triton.
     backends: dict[str, Availability]
     instructions: tuple[Probed, ...]
+    # What a machine with a GPU lacks to serve a plan in the official container; empty without a driver.
+    gpu_warnings: tuple[str, ...] = ()
 
     def facts(self) -> dict[str, Any]:
         """What `trimaran doctor --json` prints."""
@@ -39,13 +43,22 @@ class Examination:
                 {"name": row.name, "advertised": row.advertised, "executes": row.executes, "detail": row.detail}
                 for row in self.instructions
             ],
+            "gpu_warnings": list(self.gpu_warnings),
             "candidates": {row.name: row.describe for row in CANDIDATES.values()},
         }
 
 
 def examine() -> Examination:
     backends = {row.name: Availability(row.available(), row.hint()) for row in BACKENDS.values()}
-    return Examination(capture(), {**backends, "triton": _triton()}, probe())
+    return Examination(capture(), {**backends, "triton": _triton()}, probe(), _gpu_warnings())
+
+
+def _gpu_warnings() -> tuple[str, ...]:
+    if not driver_present():
+        return ()
+    visible = gpu_names()
+    none = () if visible else ("the driver shows no GPU: see nvidia-smi and CUDA_VISIBLE_DEVICES",)
+    return (*none, *mismatches(installed_tensorrt(), driver_version()))
 
 
 def _triton() -> Availability:

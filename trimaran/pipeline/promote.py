@@ -9,6 +9,7 @@ from trimaran.core.config_pbtxt import CONFIG_FILE, read_config
 from trimaran.core.digests import require_undamaged
 from trimaran.core.errors import RepositoryError, ServerError, UnavailableError, UsageError
 from trimaran.core.progress import Progress
+from trimaran.core.signatures import require_signed
 from trimaran.core.spec import Frozen
 from trimaran.judging.golden import GOLDEN_FILE, read_golden
 from trimaran.model_repository.check import problems_of_version
@@ -73,6 +74,9 @@ def _switch(repository: Path, name: str, version: int, *, prove: bool, progress:
     proven = _proven(repository, name, version, progress) if prove and version in facts.versions else None
     servers = [server for server in running() if server.repository == repository and name in server.models]
     beside = models_beside(repository, name, version)
+    for key in {server.trust_key for server in servers if server.trust_key}:
+        for model in (*beside, name):
+            require_signed(repository / model / str(version), key)
     before: dict[Path, str] = {}
     try:
         if servers:

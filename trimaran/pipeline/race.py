@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from typing import Any
 
 import psutil
 
@@ -27,10 +28,12 @@ from trimaran.benchmarks.report.figures import decisive
 from trimaran.benchmarks.report.report import REFERENCE, CandidateRow, Report
 from trimaran.benchmarks.report.wording import metric_name
 from trimaran.core.artifact import Artifact, Recipe
-from trimaran.core.backends import Array
+from trimaran.core.backends import Array, backend
 from trimaran.core.environment import capture, tools
 from trimaran.core.errors import TrimaranError
+from trimaran.core.gpu_lock import exclusive_gpu
 from trimaran.core.pinning import cores_for
+from trimaran.core.samples import Shape
 from trimaran.core.tail import too_few_words
 from trimaran.core.tasks import TAILS, Gate
 from trimaran.judging.judgement import Quality
@@ -142,7 +145,14 @@ def measure_candidates(
     )
     with run.progress.stage("measure") as step:
         race = partial(
-            measure, entries, plan.shapes, threads=threads, cores=cores, effort=effort, step=step, deciding=deciding
+            _measured_alone,
+            entries,
+            plan.shapes,
+            threads=threads,
+            cores=cores,
+            effort=effort,
+            step=step,
+            deciding=deciding,
         )
         wait_s = WAIT_QUIET_S if plan.config.wait_quiet else 0.0
         measured, known = run.store.remember(
@@ -166,6 +176,13 @@ def _when_quiet(race: Callable[[], Measured], cores: Sequence[int], *, wait_s: f
     while measured.busy and wait_until_quiet(cores, until_s=until_s):
         measured = race()
     return measured
+
+
+def _measured_alone(entries: Sequence[RaceEntry], shapes: Sequence[Shape], **settings: Any) -> Measured:
+    """Contenders on a GPU are timed while nothing else of trimaran uses it."""
+    on_gpu = any(backend(entry.artifact.backend).needs_driver for entry in entries)
+    with exclusive_gpu() if on_gpu else contextlib.nullcontext():
+        return measure(entries, shapes, **settings)
 
 
 def make_report(

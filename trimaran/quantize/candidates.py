@@ -144,16 +144,17 @@ CANDIDATES: dict[str, Candidate] = {
         ),
         Candidate(
             "onnxruntime-cuda-fp32", "onnxruntime_cuda", "fp32", "onnx", onnx_copy,
-            describe="ONNX Runtime on a GPU, nothing on the CPU", default=False,
+            describe="ONNX Runtime on a GPU, nothing heavy on the CPU", default=False,
         ),
         Candidate(
             "onnxruntime-cuda-fp16", "onnxruntime_cuda", "fp16", "onnx", onnx_fp16,
-            calibrated=True, describe="ONNX Runtime on a GPU in FP16, nothing on the CPU", default=False,
+            calibrated=True, describe="ONNX Runtime on a GPU in FP16, nothing heavy on the CPU", default=False,
         ),
         Candidate(
             "onnxruntime-tensorrt-fp16", "onnxruntime_tensorrt", "fp16", "onnx",
             onnx_fp16,
-            calibrated=True, describe="TensorRT inside ONNX Runtime in FP16, nothing on the CPU", default=False,
+            calibrated=True, describe="TensorRT inside ONNX Runtime in FP16; in the official container only",
+            default=False,
         ),
     )
 }  # fmt: skip

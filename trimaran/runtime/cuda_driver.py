@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+# The variable names another file to load as NVIDIA's driver library.
+LIBRARY_VARIABLE = "TRIMARAN_CUDA_DRIVER"
 LIBRARY = "libcuda.so.1"
 _VERSION_FILE = Path("/proc/driver/nvidia/version")
 _COMPUTE_CAPABILITY_MAJOR, _COMPUTE_CAPABILITY_MINOR = 75, 76
@@ -19,6 +22,11 @@ class CudaError(RuntimeError):
     """The driver's own name for what went wrong."""
 
 
+def numbers(version: str) -> tuple[int, ...]:
+    """`580.65.06` as (580, 65, 6), so that versions can be compared."""
+    return tuple(int(part) for part in version.split(".") if part.isdigit())
+
+
 def driver_version() -> str | None:
     """Such as 580.65.06; None where no NVIDIA kernel module is loaded."""
     text = _VERSION_FILE.read_text(encoding="utf-8") if _VERSION_FILE.is_file() else ""
@@ -26,11 +34,35 @@ def driver_version() -> str | None:
     return found.group(1) if found else None
 
 
+def load_library() -> Any:
+    """NVIDIA's driver library. GPUs are numbered as nvidia-smi does. Raises OSError where there is none."""
+    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    return ctypes.CDLL(os.environ.get(LIBRARY_VARIABLE) or LIBRARY)
+
+
+def gpu_names(library: Any = None) -> tuple[str, ...]:
+    """The visible GPUs by number; empty without a driver or a GPU. It makes no context, so it costs no memory."""
+    try:
+        library = library if library is not None else load_library()
+    except OSError:
+        return ()
+    count = ctypes.c_int()
+    if library.cuInit(0) != 0 or library.cuDeviceGetCount(ctypes.byref(count)) != 0:
+        return ()
+    names = []
+    for number in range(count.value):
+        device, name = ctypes.c_int(), ctypes.create_string_buffer(256)
+        library.cuDeviceGet(ctypes.byref(device), number)
+        library.cuDeviceGetName(name, len(name), device)
+        names.append(name.value.decode("utf-8", "replace"))
+    return tuple(names)
+
+
 class Driver:
     """One GPU's primary context. Addresses are plain integers; whoever allocates frees."""
 
     def __init__(self, device: int = 0, library: Any = None) -> None:
-        self._library = library if library is not None else ctypes.CDLL(LIBRARY)
+        self._library = library if library is not None else load_library()
         self._call("cuInit", 0)
         self._device = ctypes.c_int()
         self._call("cuDeviceGet", ctypes.byref(self._device), device)
@@ -87,6 +119,21 @@ class Driver:
 
     def synchronize(self, stream: int) -> None:
         self._call("cuStreamSynchronize", ctypes.c_void_p(stream))
+
+    def event(self) -> int:
+        return self._address("cuEventCreate", 0)
+
+    def record(self, event: int, stream: int) -> None:
+        self._call("cuEventRecord", ctypes.c_void_p(event), ctypes.c_void_p(stream))
+
+    def elapsed_ms(self, begun: int, ended: int) -> float:
+        """GPU time between two recorded events; both must have happened."""
+        elapsed = ctypes.c_float()
+        self._call("cuEventElapsedTime", ctypes.byref(elapsed), ctypes.c_void_p(begun), ctypes.c_void_p(ended))
+        return elapsed.value
+
+    def end_event(self, event: int) -> None:
+        self._call("cuEventDestroy_v2", ctypes.c_void_p(event))
 
     @contextmanager
     def capturing(self, stream: int, captured: dict[str, int]) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""An ONNX file in ONNX Runtime on a GPU, through its CUDA or TensorRT provider, and never on the CPU instead."""
+"""An ONNX file in ONNX Runtime on a GPU, through its CUDA or TensorRT provider, with nothing heavy on the CPU."""
 
 from __future__ import annotations
 
@@ -10,8 +10,14 @@ from typing import Any
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
-# ONNX Runtime puts what a provider cannot run on the CPU and says nothing; with this it raises instead.
-NO_FALLBACK = "session.disable_cpu_ep_fallback"
+# ONNX Runtime puts what a provider cannot run on the CPU and says nothing. For small nodes that compute shapes it does
+# so on purpose: forbidding every such node would refuse every encoder. Only these must not be there.
+RECORD_ASSIGNMENT = "session.record_ep_graph_assignment_info"
+HEAVY = frozenset({
+    "Attention", "BiasGelu", "Conv", "DequantizeLinear", "EmbedLayerNormalization", "Erf", "FastGelu", "FusedMatMul",
+    "Gelu", "Gemm", "LayerNormalization", "MatMul", "MultiHeadAttention", "QuantizeLinear",
+    "SimplifiedLayerNormalization", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization", "Softmax", "Tanh",
+})  # fmt: skip
 _SESSION_PREFIX = "session."
 
 
@@ -37,7 +43,7 @@ class CudaEngine:
         settings = onnxruntime.SessionOptions()
         settings.intra_op_num_threads = threads
         settings.inter_op_num_threads = 1
-        settings.add_session_config_entry(NO_FALLBACK, "1")
+        settings.add_session_config_entry(RECORD_ASSIGNMENT, "1")
         for key, value in given.items():
             if key.startswith(_SESSION_PREFIX):
                 settings.add_session_config_entry(key, value)
@@ -47,6 +53,8 @@ class CudaEngine:
         # A provider that could not be loaded (no driver, no cuDNN) is dropped with a log line only.
         if (running := list(self._session.get_providers()))[:1] != [wanted]:
             raise RuntimeError(f"{wanted} is wanted, the session took {', '.join(running)}: see onnxruntime's log.")
+        if on_cpu := _heavy_on_cpu(self._session):
+            raise RuntimeError(f"{wanted} left heavy nodes to the CPU: {', '.join(on_cpu)}.")
         self._outputs = [output.name for output in self._session.get_outputs()]
 
     def infer(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
@@ -60,3 +68,13 @@ class TensorrtEngine(CudaEngine):
     """TensorRT for the subgraphs that it takes, CUDA for the rest; `trt_engine_cache_path` keeps built engines."""
 
     providers = ("TensorrtExecutionProvider", "CUDAExecutionProvider")
+
+
+def _heavy_on_cpu(session: Any) -> list[str]:
+    """`3 MatMul`, `1 Softmax`: the heavy nodes that run on the CPU, by the session's own account."""
+    counts: dict[str, int] = {}
+    for part in session.get_provider_graph_assignment_info():
+        for node in part.get_nodes() if part.ep_name == "CPUExecutionProvider" else ():
+            if node.op_type in HEAVY:
+                counts[node.op_type] = counts.get(node.op_type, 0) + 1
+    return [f"{count} {kind}" for kind, count in sorted(counts.items())]

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import ctypes
 import importlib
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from .cuda_driver import Driver, machine_facts
+from .cuda_driver import Driver, machine_facts, numbers
 
 Array = npt.NDArray[Any]
 Shapes = dict[str, tuple[int, ...]]
 _FROM_AMPERE = 8
+# Contexts that stay open without buckets: each has buffers of its own.
+_MOST_EXACT_SHAPES = 8
 
 
 class ForeignEngine(RuntimeError):
@@ -36,7 +39,7 @@ class Engine:
     ) -> None:
         given = dict(options or {})
         # The driver first: TensorRT without one hands out null pointers and then crashes.
-        self._driver = driver or Driver()
+        self._driver = driver or Driver(int(given.get("device", 0)))
         self._trt = trt or importlib.import_module(given.get("runtime", "tensorrt"))
         here = machine_facts(self._trt.__version__, self._driver)
         if "identity" in given and (unlike := differences(given["identity"], here)):
@@ -50,7 +53,11 @@ class Engine:
         self._padding: Mapping[str, int] = given.get("padding", {})
         self._pad_left = given.get("pad_side") == "left"
         self._axes: Mapping[str, Sequence[int]] = given.get("sequence_axes", {})
-        self._graphs = bool(given.get("cuda_graphs", True))
+        # As Triton's own backend runs a plan: at the very shape of each call, and without CUDA graphs.
+        self._exact = bool(given.get("exact_shapes", False))
+        self._graphs = bool(given.get("cuda_graphs", True)) and not self._exact
+        # Set when a capture failed: why calls run without CUDA graphs.
+        self.capture_failure = ""
         names = [self._engine.get_tensor_name(index) for index in range(self._engine.num_io_tensors)]
         mode = self._trt.TensorIOMode.INPUT
         self._inputs = [name for name in names if self._engine.get_tensor_mode(name) == mode]
@@ -66,9 +73,9 @@ class Engine:
         batch, sequence = next(iter(inputs.values())).shape[:2]
         profile, lows, highs = self._profile_for(batch, sequence)
         key = bucket_of(batch, lows[0], highs[0]), bucket_of(sequence, lows[1], highs[1])
-        if key not in self._buckets:
-            self._buckets[key] = self._bucket(profile, key)
-        bucket = self._buckets[key]
+        if self._exact:
+            key = batch, sequence
+        bucket = self._bucket_for(profile, key)
         for name in self._inputs:
             bucket.host[name][...] = padded(inputs[name], key, self._padding.get(name, 0), left=self._pad_left)
         bucket.run()
@@ -87,6 +94,20 @@ class Engine:
         # Contexts before their engine, the engine before its runtime: TensorRT asks for this order.
         self._engine = None
         self._runtime = None
+
+    def _bucket_for(self, profile: int, key: tuple[int, int]) -> Bucket:
+        if key not in self._buckets:
+            if self._exact and len(self._buckets) >= _MOST_EXACT_SHAPES:
+                oldest = next(iter(self._buckets))
+                self._buckets[oldest].close()
+                del self._buckets[oldest]
+            self._buckets[key] = self._bucket(profile, key)
+        return self._buckets[key]
+
+    def _without_graphs(self, reason: str) -> None:
+        """One failed capture turns graphs off for the whole session: the others would fail alike."""
+        self._graphs, self.capture_failure = False, reason
+        warnings.warn(f"CUDA graphs are off, calls run one kernel after another: {reason}", stacklevel=2)
 
     def _profile_for(self, batch: int, sequence: int) -> tuple[int, tuple[int, int], tuple[int, int]]:
         ranges = []
@@ -114,7 +135,7 @@ class Engine:
             self._stream,
             inputs={name: self._empty(context, name) for name in self._inputs},
             outputs={name: self._empty(context, name) for name in self._outputs},
-            graphs=self._graphs,
+            capture_failed=self._without_graphs if self._graphs else None,
         )
 
     def _empty(self, context: Any, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
@@ -133,9 +154,10 @@ class Bucket:
         *,
         inputs: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]],
         outputs: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]],
-        graphs: bool,
+        # Called with the reason when the capture of a CUDA graph fails; None runs without graphs.
+        capture_failed: Callable[[str], None] | None,
     ) -> None:
-        self._driver, self._context, self._stream, self._graphs = driver, context, stream, graphs
+        self._driver, self._context, self._stream, self._capture_failed = driver, context, stream, capture_failed
         self._inputs, self._outputs = list(inputs), list(outputs)
         self._device: dict[str, int] = {}
         self._pinned: dict[str, int] = {}
@@ -155,12 +177,22 @@ class Bucket:
         else:
             self._enqueue()
         self._driver.synchronize(self._stream)
-        if self._graphs and not self._graph:
-            # The first run has made what TensorRT makes once a shape; only then may it be captured.
-            captured: dict[str, int] = {}
+        if self._capture_failed and not self._graph:
+            self._capture(self._capture_failed)
+
+    def _capture(self, failed: Callable[[str], None]) -> None:
+        """The first run has made what TensorRT makes once a shape; only then may it be captured.
+
+        Its answers are whole already, so a capture that fails costs speed and no request.
+        """
+        captured: dict[str, int] = {}
+        try:
             with self._driver.capturing(self._stream, captured):
                 self._enqueue()
             self._graph = captured["graph"]
+        except RuntimeError as error:
+            self._capture_failed = None
+            failed(str(error))
 
     def _enqueue(self) -> None:
         for name in self._inputs:
@@ -207,22 +239,17 @@ def cut(array: Array, batch: int, sequence: int, axes: Sequence[int], *, left: b
 def differences(built: Mapping[str, Any], here: Mapping[str, Any]) -> tuple[str, ...]:
     """Why an engine of the identity `built` must not be opened `here`; empty where it may."""
     found = []
-    compatible = bool(built.get("version_compatible"))
     wanted, version = str(built["version"]), str(here["version"])
-    same = _numbers(version)[:1] == _numbers(wanted)[:1] and _numbers(version) >= _numbers(wanted)
-    if not (same if compatible else version == wanted):
+    if version != wanted:
         found.append(f"built with TensorRT {wanted}, here is {version}")
     for_these = list(built.get("compute_capabilities") or ())
     level, capability = built.get("hardware_compatible", "NONE"), here.get("compute_capability")
-    fits = capability in for_these or (level == "AMPERE_PLUS" and _numbers(str(capability or 0))[0] >= _FROM_AMPERE)
+    fits = capability in for_these or (level == "AMPERE_PLUS" and numbers(str(capability or 0))[0] >= _FROM_AMPERE)
     if for_these and not fits:
         found.append(f"built for compute capability {', '.join(for_these)}, here is {capability or 'no GPU'}")
     if built.get("gpu") and level == "NONE" and here.get("gpu") != built["gpu"]:
         found.append(f"built on {built['gpu']}, here is {here.get('gpu') or 'no GPU'}")
-    if built.get("cuda") and here.get("cuda") != built["cuda"]:
-        found.append(f"built with CUDA {built['cuda']}, here is {here.get('cuda') or 'none'}")
+    oldest, driver = built.get("oldest_driver"), here.get("driver")
+    if oldest and driver and numbers(driver) < numbers(oldest):
+        found.append(f"needs the driver {oldest} or newer, here is {driver}")
     return tuple(found)
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".") if part.isdigit())

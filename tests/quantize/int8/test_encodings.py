@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from trimaran.quantize.activations import Samples
-from trimaran.quantize.int8.encodings import LEVELS, choose_encoding, copies_of
+from trimaran.quantize.int8.encodings import LEVELS, choose_encoding, copies_of, widened_ranges
 from trimaran.quantize.linear_layers import LinearLayer, LinearProduct
 
 GENERATOR = np.random.default_rng(9)
@@ -50,6 +50,21 @@ def test_an_outlier_channel_is_made_good_by_copies() -> None:
     assert plain.copies == 0 and wide.copies > 0
     assert wide.lost < plain.lost / 2
     assert lost_by(wide, rows, matrix) < lost_by(plain, rows, matrix) / 2
+
+
+def test_narrow_channels_reach_as_far_as_most_others_and_no_wider() -> None:
+    low, high = np.full(30, -2.0), np.full(30, 2.0)
+    low[:3], high[:3] = [-0.5, 27.0, -9.0], [0.8, 29.0, 1.0]
+    lows, highs = widened_ranges(low, high)
+    assert (lows[:4].tolist(), highs[:4].tolist()) == ([-2.0, 25.0, -9.0, -2.0], [2.0, 29.0, 1.0, 2.0])
+
+
+def test_a_channel_that_calibration_hardly_heard_is_not_clipped() -> None:
+    rows = GENERATOR.standard_normal((400, 24)).astype(np.float32)
+    loud = rows[:50].copy()
+    rows[:, 5] *= 0.02
+    matrix = GENERATOR.standard_normal((24, 8)).astype(np.float32)
+    assert lost_by(choose_encoding(layer_of(hidden=False), matrix, samples_of(rows)), loud, matrix) < 5e-3
 
 
 def test_offsets_and_mean_error_are_undone_by_the_correction() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from tests.quantize.tensorrt.engines import TASKS, World
 from trimaran.core.artifact import Artifact, sha256_of
 from trimaran.core.backends import open_session
-from trimaran.core.corpus import digest_of_texts, encoder_of, shipped_texts
+from trimaran.core.corpus import digest_of_texts, encoder_of, kinds_of, shipped_texts
 from trimaran.core.distances import cosine_distances
 from trimaran.core.errors import ValidationError
 from trimaran.core.progress import SilentProgress
@@ -19,6 +20,7 @@ from trimaran.judging.sensitivity import Sensitivity
 from trimaran.quantize.candidates import candidate
 from trimaran.quantize.int8.integer_receipt import NAME, openvino_receipt, session_receipt
 from trimaran.quantize.int8.mixed import onnxruntime_static, openvino_mixed, split_texts
+from trimaran.quantize.int8.search import FEWEST_OF_KIND
 from trimaran.quantize.optimize import optimize
 from trimaran.quantize.settings import MadeCandidate, MakerSettings
 from trimaran.quantize.stage import to_precision
@@ -76,7 +78,7 @@ def test_a_gate_that_nothing_keeps_leaves_the_layers_in_float_and_says_so(world:
 
 
 @pytest.mark.parametrize(
-    ("given", "calibrate", "held"), [(16, 8, 8), (320, 160, 160), (400, 200, 200), (560, 240, 320), (5000, 240, 320)]
+    ("given", "calibrate", "held"), [(16, 8, 8), (320, 160, 160), (401, 201, 200), (5000, 280, 280)]
 )
 def test_both_parts_are_drawn_from_the_whole_file(given: int, calibrate: int, held: int) -> None:
     texts = [f"text {index}" for index in range(given)]
@@ -88,6 +90,13 @@ def test_both_parts_are_drawn_from_the_whole_file(given: int, calibrate: int, he
         assert positions == sorted(positions)
         assert max(positions) >= 0.8 * given
         assert sum(position < given / 2 for position in positions) == pytest.approx(len(part) / 2, abs=2)
+
+
+def test_every_shipped_kind_calibrates_and_is_held_out() -> None:
+    halves = [Counter(kinds_of(part)) for part in split_texts(shipped_texts("calibration"))]
+    assert halves[0].keys() == halves[1].keys() == set(kinds_of(shipped_texts("calibration")))
+    assert max(abs(halves[0][kind] - halves[1][kind]) for kind in halves[0]) <= 1
+    assert min(halves[1].values()) >= FEWEST_OF_KIND
 
 
 def test_manifest_names_the_texts_and_no_text_both_calibrates_and_is_held_out(world: World) -> None:

@@ -13,7 +13,7 @@ from tests.export.zoo import saved_model, tokenizer_of, wordpiece_vocabulary
 from tests.quantize.tensorrt.engines import CALIBRATION, CAPABILITIES, PROFILE, QUIET, TASKS, World
 from trimaran.core import backends
 from trimaran.core.artifact import Artifact, load_artifact
-from trimaran.core.errors import ToolError, UnavailableError, UsageError
+from trimaran.core.errors import UnavailableError, UsageError
 from trimaran.core.spec import Range, ShapeProfile, profile_shapes
 from trimaran.export.locate import locate
 from trimaran.export.reference import reference
@@ -146,11 +146,6 @@ def test_no_gpu_and_no_capability_is_refused(world: World, monkeypatch: pytest.M
 def test_hardware_compatibility_is_not_promised_where_it_is_not_given(world: World) -> None:
     with pytest.raises(UsageError, match="hardware compatibility is plain tensorrt's"):
         world.build(world.graph("bert", "onnx-fp16"), hardware_compatible="AMPERE_PLUS")
-
-
-def test_a_version_compatible_mode_that_the_runtime_lacks_fails_in_its_words(world: World) -> None:
-    with pytest.raises(ToolError, match="libnvinfer_lean"):
-        world.build(world.graph("bert", "onnx-fp16"), version_compatible=True)
 
 
 def test_plain_tensorrt_without_a_driver_says_what_to_install(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ import pytest
 
 import trimaran
 from tests.quantize.tensorrt.fake_gpu import FakeDriver
-from tests.quantize.tensorrt.surface import SURFACE, StandIn, names_asked, returning
+from tests.quantize.tensorrt.surface import SURFACE, Member, StandIn, names_asked, returning
 from trimaran.core.errors import ToolError, UsageError
 from trimaran.quantize.tensorrt import engine_process
 from trimaran.quantize.tensorrt.engine_process import build_plan
@@ -33,7 +33,6 @@ PYTHONS_OWN = {"append", "dtype", "shape"}
 OPTIONS = {
     "workspace_bytes": 1 << 20,
     "weight_streaming": True,
-    "version_compatible": True,
     "hardware_compatible": "AMPERE_PLUS",
     "optimization_level": 3,
 }
@@ -75,6 +74,7 @@ def tensorrt(**changes: Any) -> StandIn:
         "IOptimizationProfile.set_shape": returning(None),
         "IBuilderConfig.add_optimization_profile": returning(0),
         "IBuilderConfig.set_flag": returning(None),
+        "IBuilderConfig.clear_flag": returning(None),
         "IBuilderConfig.set_memory_pool_limit": returning(None),
         "IBuilderConfig.create_timing_cache": lambda handle, stored: module.make("ITimingCache"),
         "IBuilderConfig.set_timing_cache": returning(True),
@@ -166,6 +166,61 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         run.build(tensorrt(), compute_capabilities=["8.6"])
     assert set(run.infer(tensorrt())) == {"sums"}
     return run
+
+
+def null(*arguments: Any) -> Any:
+    raise TypeError("pybind11::init(): factory function returned nullptr")
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"Builder": null}, "builder"),
+        ({"Builder__create_network": returning(None)}, "network"),
+        ({"OnnxParser": null}, "parser"),
+        ({"Builder__create_builder_config": returning(None)}, "builder config"),
+    ],
+    ids=["builder", "network", "parser", "config"],
+)
+def test_a_null_pointer_of_tensorrt_is_an_error_that_says_what_to_look_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], what: str
+) -> None:
+    with pytest.raises(ToolError, match=f"tensorrt made no {what}") as caught:
+        Run(tmp_path, monkeypatch).build(tensorrt(**changes))
+    assert "nvidia-smi" in caught.value.hint
+
+
+def test_out_of_memory_names_the_request_and_a_workspace_that_fits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TensorRT's error does not name the cause; the warning before it does."""
+    module = tensorrt()
+
+    def build(builder: Any, network: Any, config: Any) -> None:
+        logger = builder.arguments[0]
+        logger.log(
+            module.ILogger.WARNING, "Tactic Device request: 9000MB Available: 4000MB. Device memory is insufficient"
+        )
+        logger.log(module.ILogger.ERROR, "Could not find any implementation for node {ForeignNode[a...b]}")
+
+    module.answers["Builder.build_serialized_network"] = build
+    with pytest.raises(ToolError, match=r"any implementation for node.*Tactic Device request: 9000MB") as caught:
+        Run(tmp_path, monkeypatch).build(module)
+    assert "--workspace 2000" in caught.value.hint
+
+
+def test_networks_are_strongly_typed_and_fp32_keeps_all_its_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    module = tensorrt(IBuilderConfig__clear_flag=lambda handle, flag: asked.append(flag.name))
+    module.answers["Builder.create_network"] = lambda handle, flags: (
+        asked.append(flags) or module.make("INetworkDefinition")
+    )
+    # In TensorRT 10 the flag's value is 1, and a network without it chooses types by itself.
+    monkeypatch.setattr(Member, "__int__", lambda member: 1)
+    Run(tmp_path, monkeypatch).build(module)
+    assert asked == [1 << 1, "TF32"]
 
 
 def test_our_code_runs_with_the_names_of_tensorrt_11(run: Run) -> None:

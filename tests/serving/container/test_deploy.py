@@ -130,7 +130,34 @@ def test_a_model_on_a_gpu_asks_for_one(repository: Path, tmp_path: Path) -> None
     limits = containers(rendered(tmp_path / "r"))["triton"]["resources"]["limits"]
     assert limits["nvidia.com/gpu"] == "1"
     said = trimaran_json("serve", tmp_path / "r", "--docker", "--dry-run", home=tmp_path / "home")
-    assert said["command"][said["command"].index("--gpus") + 1] == "all"
+    assert said["command"][said["command"].index("--gpus") + 1] == "device=0"
+    assert "trimaran-plans:/plans" in said["command"]
+
+
+def test_a_model_on_a_gpu_has_room_time_and_a_writable_volume_for_its_build(repository: Path, tmp_path: Path) -> None:
+    import shutil
+
+    shutil.copytree(repository, tmp_path / "r")
+    config = tmp_path / "r" / "My_Model.v2" / "config.pbtxt"
+    before = rendered(tmp_path / "r")
+    config.write_text(config.read_text() + "\ninstance_group { kind: KIND_GPU }\n")
+    after = rendered(tmp_path / "r")
+    (plans,) = [mount for mount in containers(after)["triton"]["volumeMounts"] if mount["name"] == "plans"]
+    assert plans == {"name": "plans", "mountPath": "/plans"}
+    volumes = after["Deployment"]["spec"]["template"]["spec"]["volumes"]
+    assert {"name": "plans", "persistentVolumeClaim": {"claimName": "plans"}} in volumes
+    probes = [containers(found)["triton"]["startupProbe"] for found in (before, after)]
+    assert [probe["periodSeconds"] * probe["failureThreshold"] for probe in probes] == [300, 1800]
+    memory = [containers(found)["triton"]["resources"]["limits"]["memory"] for found in (before, after)]
+    assert int(memory[1].removesuffix("Gi")) - int(memory[0].removesuffix("Gi")) == 6
+
+
+def test_compose_reserves_one_gpu_and_a_volume_that_triton_may_write_to() -> None:
+    services = yaml.safe_load((DEPLOY / "compose.gpu.yaml").read_text())["services"]
+    (device,) = services["triton"]["deploy"]["resources"]["reservations"]["devices"]
+    assert (device["count"], device["capabilities"]) == (1, ["gpu"])
+    assert services["triton"]["volumes"] == ["plans:/plans"]
+    assert "install -d -m 1777 /plans" in (DEPLOY / "Dockerfile").read_text()
 
 
 def test_stages_that_a_model_calls_are_loaded_with_it(tmp_path: Path) -> None:

@@ -83,6 +83,15 @@ def test_many_texts_come_back_in_their_order(running: Running) -> None:
     np.testing.assert_allclose(vectors_of(found.json), by_hand(texts), atol=1e-6)
 
 
+def test_many_long_texts_get_the_vectors_of_their_beginnings(running: Running) -> None:
+    texts = [f"{word} " + "the cat sat " * 16_000 for word in ("dog", "good") * 20]
+    found = running.ask("/v1/embeddings", {"model": "vectors", "input": texts})
+    assert found.status == 200, found.body
+    assert found.headers["x-truncated-texts"] == "40"
+    beginnings = [" ".join(text[:200].split()[:14]) for text in texts]
+    np.testing.assert_allclose(vectors_of(found.json), by_hand(beginnings), atol=1e-6)
+
+
 def test_classes_come_best_first(running: Running) -> None:
     found = running.ask("/classify", {"model": "classes", "inputs": [*TEXTS, ["the cat", "sat"]]})
     wanted = softmax(logits_by_hand([*TEXTS, ("the cat", "sat")]))

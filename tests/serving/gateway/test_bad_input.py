@@ -226,6 +226,13 @@ def test_a_head_without_end_is_cut_off(running: Running) -> None:
     assert running.resident_bytes() - before < 10 * MEGABYTE
 
 
+def test_a_request_that_also_asks_for_another_protocol_is_answered(running: Running) -> None:
+    headers = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAEAAEAA"}
+    found = running.ask("/v1/embeddings", {"model": "vectors", "input": "the cat"}, headers=headers)
+    assert found.status == 200, found.body
+    np.testing.assert_allclose(found.json["data"][0]["embedding"], by_hand(["the cat"])[0], atol=1e-6)
+
+
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS", "TRACE"])
 def test_another_method_is_not_allowed(running: Running, method: str) -> None:
     found = running.ask("/v1/embeddings", method=method)

@@ -36,6 +36,9 @@ STRENGTHS = (0.5, 0.65, 0.8, 0.9, 1.0)
 ANCHORS: tuple[Anchor, ...] = ("low", "middle")
 # Multiples of the range seen, which leave room for larger numbers; the methods of `ranges` only make it narrower.
 WIDER_REACHES = (1.1, 1.25)
+# Channels narrower than this share of the layer's channels are taken to be as wide as that. A few hundred texts show
+# rare channels nearly silent, and the next text has one loud: clipped, it costs far more than a finer step gains.
+LEAST_REACH_QUANTILE = 0.75
 COPIES = (32, 64)
 # Copies cost time. They are made only if they leave at most this share of the loss.
 WORTHWHILE_SHARE = 0.8
@@ -159,8 +162,9 @@ class _LayerTrial:
         self._samples = {name: samples[name] for name in layer.tensors}
         self._exact = {name: sample.rows @ self._matrix for name, sample in self._samples.items()}
         self._energies = {name: np.maximum(np.square(rows).sum(1), 1e-12) for name, rows in self._exact.items()}
-        self._low = np.min([sample.low for sample in self._samples.values()], axis=0)
-        self._high = np.max([sample.high for sample in self._samples.values()], axis=0)
+        low = np.min([sample.low for sample in self._samples.values()], axis=0)
+        high = np.max([sample.high for sample in self._samples.values()], axis=0)
+        self._low, self._high = widened_ranges(low, high)
         self._heights = np.maximum(np.abs(matrix).max(axis=1), 1e-9)
         self._known: dict[EncodingOptions, ChosenEncoding] = {}
 
@@ -241,6 +245,19 @@ class _LayerTrial:
         # The bias takes up the mean error, so what that adds to the loss is no loss.
         lost = max(0.0, lost - float(np.square(mean).sum()) * weight) / tokens
         return replace(encoding, correction=(-shift - mean).astype(np.float32), lost=lost)
+
+
+def widened_ranges(low: Array, high: Array) -> tuple[Array, Array]:
+    """Let narrow channels reach as far as most others of the layer, and never become wider than those are.
+
+    Example: most channels go from -2 to 2. One from -0.5 to 0.8 becomes -2 to 2, one from 27 to 29 becomes 25 to 29.
+    """
+    width = np.quantile(high - low, LEAST_REACH_QUANTILE)
+    lowest, highest = np.quantile(low, 1 - LEAST_REACH_QUANTILE), np.quantile(high, LEAST_REACH_QUANTILE)
+    return (
+        np.minimum(low, np.maximum(lowest, high - width)),
+        np.maximum(high, np.minimum(highest, low + width)),
+    )
 
 
 def copies_of(burdens: Array, extra: int) -> npt.NDArray[np.int64]:

@@ -24,6 +24,7 @@ import numpy as np
 from trimaran.core.distances import Answers, Column
 from trimaran.core.tasks import Gate, task
 from trimaran.judging.evidence import Evidence, evidence_for, mean_interval
+from trimaran.judging.gate_check import KIND_SLACK
 from trimaran.judging.sensitivity import LayerCost, SearchStep, Sensitivity, Stopped
 
 # The names of the layers in float.
@@ -252,12 +253,15 @@ def kind_means(rows: Column, kinds: Sequence[str]) -> dict[str, float]:
 
 
 def _with_worst_kind(gate: Evidence, question: SearchQuestion, outputs: Answers) -> Evidence:
-    """Let the worst kind count too, where a mean must stay small: `high` becomes at least that kind's mean."""
+    """Let the worst kind count too, where a mean must stay small. The judge allows a kind `KIND_SLACK` times the limit.
+
+    `high` becomes at least that kind's mean, without the slack.
+    """
     metric = task(question.task).metric(gate.metric)
     if metric is None or metric.kind != "mean" or gate.comparison != "<=":
         return gate
     means = kind_means(metric.by_text(question.reference, outputs), question.kinds)
-    worst = max(means.values(), default=gate.high)
+    worst = max(means.values(), default=0.0) / KIND_SLACK
     return gate.model_copy(update={"high": max(gate.high, worst), "holds": gate.holds and worst <= gate.limit})
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,11 @@ from trimaran.core.spec import Frozen
 
 # How a message of the builder begins that lists the fused layers of one GPU.
 LAYERS_PREFIX = "Layers:"
+_NO_BUILDER = "Is a GPU visible (nvidia-smi), and is its driver new enough for this TensorRT? `trimaran doctor` says."
 _MOST_ERRORS = 6
+_MOST_WARNINGS = 20
+# How TensorRT warns of a kernel that needs more memory than there is.
+_MEMORY_REQUEST = re.compile(r"Tactic Device request: (\d+)MB Available: (\d+)MB")
 
 
 class EngineOptions(Frozen):
@@ -29,8 +35,6 @@ class EngineOptions(Frozen):
     workspace_bytes: int | None = None
     # Keep weights in host memory and copy them to the GPU when they are needed.
     weight_streaming: bool = False
-    # The plan also runs in newer TensorRT versions.
-    version_compatible: bool = False
     # The plan also runs on other GPUs than the one that it was built on.
     hardware_compatible: HardwareCompatible = "NONE"
     # How long the builder looks for fast kernels, from 0 to 5.
@@ -54,15 +58,16 @@ def build_plan(
     trt = importlib.import_module(runtime)
     begun_s = time.monotonic()
     logger = _logger(trt)
-    builder = trt.Builder(logger)
-    # TensorRT 11 and tensorrt_rtx have only strongly typed networks: the types are those of the graph.
-    network = builder.create_network(0)
-    parser = trt.OnnxParser(network, logger)
+    builder = _made("builder", lambda: trt.Builder(logger), runtime, logger)
+    # The types are those of the graph. The flag has another value in each version: TensorRT 10 is weakly typed without.
+    typed = 1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED)
+    network = _made("network", lambda: builder.create_network(typed), runtime, logger)
+    parser = _made("parser", lambda: trt.OnnxParser(network, logger), runtime, logger)
     if not parser.parse_from_file(graph):
         errors = [parser.get_error(index) for index in range(parser.num_errors)]
         words = [f"{error.node_operator()} {error.node_name()}: {_reason(error)}" for error in errors]
         raise _refused(f"{runtime} cannot read the graph", words or logger.errors, runtime)
-    config = builder.create_builder_config()
+    config = _made("builder config", builder.create_builder_config, runtime, logger)
     config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
     _set_options(trt, config, EngineOptions.model_validate(options))
     cache = _set_timing_cache(config, timing_cache)
@@ -72,14 +77,14 @@ def build_plan(
         _add_profile(builder, config, network, shapes)
     built = builder.build_serialized_network(network, config)
     if built is None:
-        raise _refused(f"{runtime} built no engine", logger.errors, runtime)
+        raise _refused(f"{runtime} built no engine", logger.errors, runtime, warnings=logger.warnings)
     Path(plan).write_bytes(memoryview(built))
     if cache is not None and timing_cache:
         _save(Path(timing_cache), memoryview(cache.serialize()))
     return {
         "version": str(trt.__version__),
         "layers": logger.layers or _inspected(trt, logger, built),
-        "warnings": logger.warnings,
+        "warnings": list(dict.fromkeys(logger.warnings))[:_MOST_WARNINGS],
         "plan_bytes": Path(plan).stat().st_size,
         "build_s": round(time.monotonic() - begun_s, 2),
     }
@@ -94,13 +99,13 @@ def _inspected(trt: Any, logger: Any, built: Any) -> list[str]:
 
 
 def _set_options(trt: Any, config: Any, options: EngineOptions) -> None:
+    # On by default, and fp32 products would then keep ten bits of their inputs.
+    config.clear_flag(trt.BuilderFlag.TF32)
     _set_target(trt, config, options.compute_capabilities)
     if options.workspace_bytes:
         config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, options.workspace_bytes)
     if options.weight_streaming:
         config.set_flag(trt.BuilderFlag.WEIGHT_STREAMING)
-    if options.version_compatible:
-        config.set_flag(trt.BuilderFlag.VERSION_COMPATIBLE)
     if options.hardware_compatible != "NONE":
         config.hardware_compatibility_level = getattr(trt.HardwareCompatibilityLevel, options.hardware_compatible)
     if options.optimization_level is not None:
@@ -150,9 +155,26 @@ def _save(path: Path, data: memoryview) -> None:
     temporary.replace(path)
 
 
-def _refused(what: str, words: list[str], runtime: str) -> ToolError:
-    reasons = " | ".join(dict.fromkeys(" ".join(word.split()) for word in words[:_MOST_ERRORS])) or "nothing"
-    return ToolError(f"{what}. It says: {reasons}", runtime=runtime, said=reasons)
+def _made(what: str, make: Callable[[], Any], runtime: str, logger: Any) -> Any:
+    """Return what TensorRT made. Where it cannot, it gives a null pointer, which its bindings raise as TypeError."""
+    try:
+        made = make()
+    except TypeError as error:
+        raise _refused(f"{runtime} made no {what} ({error})", logger.errors, runtime, hint=_NO_BUILDER) from error
+    if made is None:
+        raise _refused(f"{runtime} made no {what}", logger.errors, runtime, hint=_NO_BUILDER)
+    return made
+
+
+def _refused(what: str, words: list[str], runtime: str, *, warnings: Sequence[str] = (), hint: str = "") -> ToolError:
+    """The cause of an out-of-memory is in the warnings: which memory a kernel asked for, and what there was."""
+    requests = [word for word in warnings if _MEMORY_REQUEST.search(word)]
+    said = [*words[:_MOST_ERRORS], *requests[-1:]]
+    reasons = " | ".join(dict.fromkeys(" ".join(word.split()) for word in said)) or "nothing"
+    if requests:
+        available = min(int(match[2]) for word in requests if (match := _MEMORY_REQUEST.search(word)))
+        hint = f"The GPU is short of memory: end what else uses it, or build with --workspace {max(1, available // 2)}."
+    return ToolError(f"{what}. It says: {reasons}", hint=hint, runtime=runtime, said=reasons)
 
 
 def _reason(error: Any) -> str:
@@ -167,14 +189,14 @@ def _logger(trt: Any) -> Any:
         def __init__(self) -> None:
             trt.ILogger.__init__(self)
             self.errors: list[str] = []
-            self.warnings = 0
+            self.warnings: list[str] = []
             self.layers: list[str] = []
 
         def log(self, severity: Any, message: str) -> None:
             if severity in (trt.ILogger.ERROR, trt.ILogger.INTERNAL_ERROR):
                 self.errors.append(message)
             elif severity == trt.ILogger.WARNING:
-                self.warnings += 1
+                self.warnings.append(message)
             elif message.startswith(LAYERS_PREFIX):
                 self.layers.append(message)
             sys.stderr.write(f"[{severity.name}] {message}\n")

@@ -13,6 +13,8 @@ from trimaran.serving.triton.flags import EXIT_TIMEOUT_S, address_flags, restric
 
 PORTS = {"http": 8000, "grpc": 8001, "metrics": 8002}
 MODELS_FOLDER = "/models"
+# A volume that lasts, for engines that are built when a model is loaded.
+PLANS_FOLDER, PLANS_VOLUME = "/plans", "trimaran-plans"
 _EVERYWHERE = "0.0.0.0"  # noqa: S104  (inside a container or pod, which decides what is published)
 
 
@@ -99,8 +101,10 @@ def docker_command(
                 )
     return [
         *("docker", "run", "--rm", "--init", "--name", f"trimaran-{ports['http']}"),
-        *(("--gpus", "all") if gpu else ()),
-        *("--user", f"{os.getuid()}:{os.getgid()}"),
+        # One GPU: with all of them, Triton would load the model on each.
+        *(("--gpus", "device=0", "--volume", f"{PLANS_VOLUME}:{PLANS_FOLDER}") if gpu else ()),
+        *("--user", f"{os.getuid()}:{os.getgid()}" if os.getuid() else "1000:1000"),
+        *("--cpus", str(min(sum(model.threads for model in models), os.cpu_count() or 1))),
         *("--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--read-only"),
         *("--tmpfs", "/tmp", "--shm-size", "1g"),  # noqa: S108  (inside the container)
         *("--stop-timeout", str(EXIT_TIMEOUT_S + 5)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trimaran.serving.container.image import MODELS_FOLDER, PORTS, ServedModel, triton_arguments
+from trimaran.serving.container.image import MODELS_FOLDER, PLANS_FOLDER, PORTS, ServedModel, triton_arguments
 from trimaran.serving.container.kubernetes_options import KubernetesOptions
 from trimaran.serving.triton.flags import EXIT_TIMEOUT_S
 
@@ -14,6 +14,9 @@ QUEUE_METRIC = "nv_inference_pending_request_count"
 _KEYS_FOLDER = "/etc/trimaran"
 _DRAIN_S = 30
 Object = dict[str, Any]
+# A server without a GPU starts in this time. On a GPU TensorRT builds first, which takes minutes, and needs memory.
+_START_S, BUILD_S = 300, 1800
+BUILD_BYTES = 6 << 30
 
 
 def objects(model: ServedModel, options: KubernetesOptions) -> list[Object]:
@@ -73,6 +76,7 @@ def _deployment(model: ServedModel, options: KubernetesOptions, name: str, label
                 ],
                 "containers": [_triton(model, options), _gateway(options)],
                 "volumes": [
+                    *([{"name": "plans", "persistentVolumeClaim": {"claimName": options.plans}}] if model.gpu else ()),
                     {"name": "models", "persistentVolumeClaim": {"claimName": options.claim, "readOnly": True}},
                     {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}},
                     {"name": "scratch", "emptyDir": {}},
@@ -90,10 +94,13 @@ def _triton(model: ServedModel, options: KubernetesOptions) -> Object:
     dead Python stub.
     """
     command, *arguments = triton_arguments(list(model.loaded), address="127.0.0.1")
-    memory = f"{max(1, -(-(3 * model.size_bytes + (512 << 20)) // (1 << 30)))}Gi"
+    # A build holds the graph, its weights in other types and the kernels that it tries.
+    needed = 3 * model.size_bytes + (512 << 20) + (BUILD_BYTES if model.gpu else 0)
+    memory = f"{max(1, -(-needed // (1 << 30)))}Gi"
     resources: Object = {
         "requests": {"cpu": str(model.threads), "memory": memory},
-        "limits": {"memory": memory},
+        # One CPU more for Triton's own threads and the tokenizer of the next batch.
+        "limits": {"cpu": str(model.threads + 1), "memory": memory},
     }
     if model.gpu:
         resources["limits"]["nvidia.com/gpu"] = "1"
@@ -108,10 +115,15 @@ def _triton(model: ServedModel, options: KubernetesOptions) -> Object:
         "securityContext": _locked_down(),
         "volumeMounts": [
             {"name": "models", "mountPath": MODELS_FOLDER, "readOnly": True},
+            *([{"name": "plans", "mountPath": PLANS_FOLDER}] if model.gpu else ()),
             {"name": "shared-memory", "mountPath": "/dev/shm"},  # noqa: S108  (inside the container)
             {"name": "scratch", "mountPath": "/tmp", "subPath": "triton"},  # noqa: S108
         ],
-        "startupProbe": {**_probe("/readyz"), "periodSeconds": 5, "failureThreshold": 60},
+        "startupProbe": {
+            **_probe("/readyz"),
+            "periodSeconds": 5,
+            "failureThreshold": (BUILD_S if model.gpu else _START_S) // 5,
+        },
         "livenessProbe": {**_probe("/readyz"), "periodSeconds": 10, "failureThreshold": 6},
         # The gateway drains first, and needs Triton until it is done.
         "lifecycle": {"preStop": {"exec": {"command": ["sleep", str(_DRAIN_S)]}}},
@@ -131,7 +143,7 @@ def _gateway(options: KubernetesOptions) -> Object:
             f"--keys={_KEYS_FOLDER}/keys.json",
         ],
         "ports": [{"name": "gateway", "containerPort": GATEWAY_PORT}],
-        "resources": {"requests": {"cpu": "250m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}},
+        "resources": {"requests": {"cpu": "250m", "memory": "256Mi"}, "limits": {"cpu": "2", "memory": "1Gi"}},
         "securityContext": _locked_down(),
         "volumeMounts": [
             {"name": "models", "mountPath": MODELS_FOLDER, "readOnly": True},

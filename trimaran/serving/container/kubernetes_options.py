@@ -14,6 +14,8 @@ class KubernetesOptions:
     namespace: str = "default"
     # The volume claim that holds the repository.
     claim: str = "models"
+    # Of a model on a GPU: the writable volume claim that keeps built engines.
+    plans: str = "plans"
     image: str = TRITON_IMAGE
     gateway_image: str = GATEWAY_IMAGE
     replicas: int = 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -53,6 +54,10 @@ class Gateway:
         )
         self.catalogue = Catalogue(self.client, settings.repository, timeout_s=max(5.0, timeouts.queue_s))
         self.admission = Admission(capacity=settings.in_flight, queue=settings.queue, patience_s=timeouts.queue_s)
+        # Large requests are tokenised in threads, no more of them at a time than there are cores.
+        self.counting = Admission(
+            capacity=len(os.sched_getaffinity(0)), queue=settings.queue, patience_s=timeouts.queue_s
+        )
         self.bodies = MemoryBudget(settings.limits.all_bodies_bytes)
         self.rates = RateLimiter(settings.rate)
         self.text_rates = RateLimiter(settings.text_rate, "texts")
@@ -126,7 +131,7 @@ class AnswerEndpoint:
         limit, within_s = settings.limits.body_bytes, settings.timeouts.body_s
         size = reading.body_size(call.request_headers, limit=limit)
         # The body and what is made of it are in memory until the answer is there.
-        with call.gateway.bodies.holding(size, call.caller or call.address):
+        with call.gateway.bodies.holding(size, call.account):
             body = await reading.body_of(request, within_s=within_s)
             call.body_was_read = True
             within_s = settings.timeouts.answer_s

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from trimaran.serving.gateway.admission import Turns
 from trimaran.serving.gateway.catalogue import ServedModel
 from trimaran.serving.gateway.refusals import too_large
 from trimaran.serving.gateway.settings import RateLimit
+from trimaran.serving.gateway.vocabulary import TokenCount
 
 if TYPE_CHECKING:
     from trimaran.serving.gateway.app import Gateway
@@ -56,6 +58,11 @@ class Call:
     queue_s: float = 0.0
     body_was_read: bool = False
 
+    @property
+    def account(self) -> str:
+        """To whom the work is counted: the key, or the address where there are no keys."""
+        return self.caller or self.address
+
     async def pick(self, name: str | None, *tasks: str) -> ServedModel:
         """The model of this name, or the only one for these tasks. Raises Refusal (404, 422, 503)."""
         served = await self.gateway.catalogue.pick(name, tasks)
@@ -77,7 +84,7 @@ class Call:
         With `whole`, long texts are read to their end. Each text is read `times` times, after the prompt.
         """
         self.check_count(len(texts) * times)
-        self.gateway.text_rates.take(self.caller or self.address, self.text_rate, count=self.texts)
+        self.gateway.text_rates.take(self.account, self.text_rate, count=self.texts)
         limits = self.gateway.settings.limits
         sizes = [len(part) for text in texts for part in ((text,) if isinstance(text, str) else text)]
         if max(sizes) > limits.characters:
@@ -85,12 +92,24 @@ class Call:
         count_tokens = functools.partial(
             served.vocabulary.count, texts, whole=whole, prompt=prompt, most=limits.tokens // times
         )
-        count = await asyncio.to_thread(count_tokens) if sum(sizes) > _SHORT_CHARACTERS else count_tokens()
+        if sum(sizes) > _SHORT_CHARACTERS:
+            count = await self._in_thread(count_tokens)
+        else:
+            count = count_tokens()
         self.tokens, self.truncated = count.tokens * times, count.truncated
         characters = count.characters * times
         self.work = max(self.texts, -(-self.tokens // _TOKENS_A_TEXT), -(-characters // _CHARACTERS_A_TEXT))
         if self.tokens > limits.tokens:
             raise too_large("The tokens of the request", self.tokens, limits.tokens)
+
+    async def _in_thread(self, count_tokens: Callable[..., TokenCount]) -> TokenCount:
+        """The count of a large request, in its turn. A caller that hangs up ends it early. Raises Refusal (503)."""
+        is_over = threading.Event()
+        try:
+            async with self.gateway.counting.room(1, self.account):
+                return await asyncio.to_thread(count_tokens, is_over=is_over.is_set)
+        finally:
+            is_over.set()
 
     async def ask(
         self,
@@ -104,7 +123,7 @@ class Call:
     ) -> Answer:
         """The model's answer. A large request is sent in parts, and each waits for a turn of its own."""
         await self.check_size(served, texts, whole=whole, times=times, prompt=prompt)
-        turns = Turns(self.gateway.admission, self.work, self.caller or self.address)
+        turns = Turns(self.gateway.admission, self.work, self.account)
         client = self.gateway.client.using(
             timeout_s=max(0.001, self.deadline - time.monotonic()),
             headers=self.triton_headers,

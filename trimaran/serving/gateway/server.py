@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import logging
+import os
 import resource
 import socket
 from collections.abc import Callable
@@ -25,6 +26,8 @@ def serve(settings: GatewaySettings, *, on_ready: Callable[[int], None] = lambda
         from trimaran.serving.gateway.protocol import guarded
     except ImportError as error:
         raise UnavailableError(f"The gateway needs its libraries: {error}.", hint=install_hint("gateway")) from error
+    # Short texts are tokenised on the event loop. A shared pool of threads would make it wait for the long ones.
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
     _require_readable_tls(settings)
     _allow_connections(settings.limits.connections)
     with _listener(settings) as listener:

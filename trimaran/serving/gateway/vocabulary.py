@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -53,9 +53,18 @@ class Vocabulary:
         self._default_prompt = serving.tokenizer.default_prompt
         self._reads_the_end = serving.tokenizer.cut_side == "left"
 
-    def count(self, texts: Sequence[Text], *, most: int, whole: bool = False, prompt: str | None = None) -> TokenCount:
+    def count(
+        self,
+        texts: Sequence[Text],
+        *,
+        most: int,
+        whole: bool = False,
+        prompt: str | None = None,
+        is_over: Callable[[], bool] = lambda: False,
+    ) -> TokenCount:
         """Counts what the model reads, with its default prompt or the named one. With `whole`, it reads long texts to
-        their end. Stops where there are more than `most` tokens. Raises Refusal (422) if the tokenizer cannot read it.
+        their end. Stops where there are more than `most` tokens, or when nobody waits for the count any more.
+        Raises Refusal (422) if the tokenizer cannot read a text.
         """
         words = prompt_words(self.prompts, self._default_prompt, prompt)
         tokens = truncated = characters = 0
@@ -69,7 +78,7 @@ class Vocabulary:
             characters += sum(map(_characters, inputs))
             truncated += 0 if whole else sum(length > self.longest for length in lengths)
             tokens += sum(lengths if whole else (min(length, self.longest) for length in lengths))
-            if tokens > most:
+            if tokens > most or is_over():
                 break
         return TokenCount(tokens, truncated, characters)
 

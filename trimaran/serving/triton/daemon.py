@@ -108,6 +108,8 @@ def serve_detached(
     """Starts a supervisor in its own session and returns when its server has answered its canaries."""
     if log_file := options.get("log_file"):
         options["log_file"] = log_file.absolute()
+    if trust_key := options.get("trust_key"):
+        options["trust_key"] = trust_key.absolute()
     request = _Request(repository=repository.absolute(), watchdog=watchdog, options=options).model_dump_json()
     supervisor_log = default_home() / "logs" / "supervisor.log"
     answers, answer = os.pipe()
@@ -148,8 +150,8 @@ def load_on_servers(repository: Path, model: str, *, unload: bool = False) -> tu
     servers = [state for state in running() if state.repository == repository.absolute()]
     if not servers:
         raise NotReady(f"No server of {repository} runs.", hint="`trimaran serve` starts one.")
-    if not unload:
-        require_loadable(repository.absolute(), model)
+    for state in () if unload else servers:
+        require_loadable(state.repository, model, state.trust_key)
     for state in servers:
         (control.unload if unload else control.load)(state.control, model)
     return tuple(state.http_port for state in servers)
@@ -168,6 +170,7 @@ def _announced(server: Server) -> Iterator[StateFile]:
         log=server.log,
         models=server.models,
         refused=server.refused,
+        trust_key=server.trust_key,
     )
     try:
         yield StateFile(state, server.control.secret)

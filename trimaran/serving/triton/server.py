@@ -22,7 +22,7 @@ from typing_extensions import TypedDict  # pydantic reads this one on Python 3.1
 
 from trimaran.core.errors import ServerError, ToolError, UsageError
 from trimaran.core.repository import model_folders, models_in
-from trimaran.core.store import sweep
+from trimaran.core.store import remove_unless_locked, sweep
 from trimaran.runtime.pulse import FOLDER
 from trimaran.serving.triton import control, installation, keeper, ports, processes, readiness
 from trimaran.serving.triton.flags import EXIT_TIMEOUT_S, address_flags, restricting_flags, server_flags, tracing_flags
@@ -33,6 +33,8 @@ from trimaran.serving.triton.undamaged import damaged, require_loadable
 DEADLINE_S = 120.0
 _PORT_ATTEMPTS = 5
 _POLL_S = 0.05
+_FOLDER_PREFIX = "trimaran-triton-"
+_LEFT_OVER_S = 600.0
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +65,8 @@ class Server:
         self.control = control.Address(ports.HOST, chosen.http, secret)
         self._drain = drain
         self.models: tuple[str, ...] = ()
+        # The public key with which everything that is loaded must be signed.
+        self.trust_key: Path | None = None
         # Models that were not loaded because their files are damaged, with the reason.
         self.refused: dict[str, str] = {}
 
@@ -97,9 +101,13 @@ class Server:
 
         Raises IntegrityError for a model whose files are damaged.
         """
-        require_loadable(self.repository, model)
+        self.require_loadable(model)
         control.load(self.control, model)
         self.models = readiness.loaded_models(self.control)
+
+    def require_loadable(self, model: str) -> None:
+        """Raises IntegrityError for a model whose files are damaged, or not signed where they must be."""
+        require_loadable(self.repository, model, self.trust_key)
 
     def close(self, *, drain: bool = True) -> None:
         """Drains, unless launched or called without, and ends the server with its processes and shared memory.
@@ -156,6 +164,8 @@ class LaunchOptions(TypedDict, total=False):
     otlp: str
     # Whether closing answers what is in flight. Without, the server is killed at once; unloading would take seconds.
     drain: bool
+    # A public key (PEM). Only versions that are signed with it are loaded.
+    trust_key: Path | None
     # Opens the control API; by default a new one for each server.
     secret: str
 
@@ -176,7 +186,8 @@ def launch(repository: Path, **options: Unpack[LaunchOptions]) -> Server:
     log_file = options.get("log_file") or new_log()
     everything = options.get("everything")
     wanted = [model.name for model in models_in(repository) if everything or not model.on_demand]
-    refused = damaged(repository, wanted)
+    trust_key = options.get("trust_key")
+    refused = damaged(repository, wanted, trust_key)
     if wanted and set(wanted) == set(refused):
         raise next(iter(refused.values()))
     for name, error in refused.items():
@@ -187,6 +198,7 @@ def launch(repository: Path, **options: Unpack[LaunchOptions]) -> Server:
         server = _start(triton, repository, ports.choose(**wanted_ports), log_file, flags, options)
         try:
             if _wait(server, options.get("deadline_s", DEADLINE_S)):
+                server.trust_key = trust_key
                 server.refused = {name: str(error) for name, error in refused.items()}
                 log.info("Triton serves %s on http %s, grpc %s", repository, server.http_url, server.grpc_url)
                 return server
@@ -216,7 +228,8 @@ def _start(
     flags: Sequence[str],
     options: LaunchOptions,
 ) -> Server:
-    folder = Path(tempfile.mkdtemp(prefix="trimaran-triton-"))
+    _remove_left_over()
+    folder = Path(tempfile.mkdtemp(prefix=_FOLDER_PREFIX))
     try:
         triton.place_backends(folder / "backends")
         pulses = folder / "pulses"
@@ -237,6 +250,14 @@ def _start(
         secret=secret,
         drain=options.get("drain", True),
     )
+
+
+def _remove_left_over() -> None:
+    """Removes the folders of servers whose keeper was killed. A new folder is locked by its keeper within seconds."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER_PREFIX}*"):
+        with contextlib.suppress(OSError):
+            if folder.stat().st_uid == os.getuid() and time.time() - folder.stat().st_mtime > _LEFT_OVER_S:
+                remove_unless_locked(folder)
 
 
 def _spawn(

@@ -31,6 +31,8 @@ class Running(Frozen):
     # How often a model was loaded again because it had stopped answering, and how often the server was restarted.
     reloads: int = 0
     restarts: int = 0
+    # The public key with which everything that is loaded must be signed.
+    trust_key: Path | None = None
     # Models that are not served because their files are damaged, with the reason.
     refused: dict[str, str] = {}
 

@@ -5,22 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from trimaran.core.config_pbtxt import CONFIG_FILE, pbtxt_from_config, read_config
 from trimaran.core.digests import require_undamaged
 from trimaran.core.errors import IntegrityError
 from trimaran.core.model_config import ModelConfig
 from trimaran.core.repository import RepositoryModel, models_in, stages_of
 from trimaran.core.serving_json import SERVING_FILE, read_serving
+from trimaran.core.signatures import require_signed
 
 MOST_INSTANCES = 256
+# What the folder of a model holds beside its versions. Warm-up files are data.
+_OF_A_MODEL = {CONFIG_FILE, "warmup", "promotions.json"}
 
 
-def require_loadable(repository: Path, name: str) -> None:
+def require_loadable(repository: Path, name: str, trust_key: Path | None = None) -> None:
     """Raises IntegrityError if a served version of the model, or of a model that it calls, is damaged.
 
-    Settings that trimaran does not write are refused too: they may come from a stranger.
+    With a `trust_key`, all of it must be signed with that key. Settings that trimaran does not write are refused too:
+    they may come from a stranger.
     """
     for model in models_in(repository):
-        if model.name in (name, *_called(repository, name)) and model.config is not None:
+        if model.name not in (name, *_called(repository, name)):
+            continue
+        if trust_key is not None:
+            _require_trusted(model, trust_key)
+        if model.config is not None:
             for version in model.served:
                 folder = model.folder / str(version)
                 require_undamaged(folder, model.config)
@@ -38,12 +47,34 @@ def _require_few_instances(name: str, config: ModelConfig) -> None:
         )
 
 
-def damaged(repository: Path, names: Iterable[str]) -> dict[str, IntegrityError]:
+def _require_trusted(model: RepositoryModel, key: Path) -> None:
+    """Everything that Triton reads of the model is signed, or follows from what is signed."""
+    strangers = [
+        path.name
+        for path in model.folder.iterdir()
+        if path.name not in _OF_A_MODEL and not path.name.isdecimal() and not path.name.startswith(".")
+    ]
+    if model.config is None or not model.served or strangers:
+        reason = f"holds {', '.join(strangers)}" if strangers else "has no configuration that can be read"
+        raise IntegrityError(f"{model.folder} {reason}, which nobody signed.", path=str(model.folder))
+    for version in model.served:
+        require_signed(model.folder / str(version), key)
+    published = read_config(model.folder / str(model.served[-1]) / CONFIG_FILE)
+    expected = published.model_copy(update={"served_versions": model.config.served_versions})
+    if pbtxt_from_config(expected) != (model.folder / CONFIG_FILE).read_text(encoding="utf-8"):
+        raise IntegrityError(
+            f"{model.folder / CONFIG_FILE} differs from the signed configuration of version {model.served[-1]}.",
+            hint="`trimaran promote` writes it anew.",
+            path=str(model.folder),
+        )
+
+
+def damaged(repository: Path, names: Iterable[str], trust_key: Path | None = None) -> dict[str, IntegrityError]:
     """The models that are not to be loaded, with the reason."""
     errors: dict[str, IntegrityError] = {}
     for name in names:
         try:
-            require_loadable(repository, name)
+            require_loadable(repository, name, trust_key)
         except IntegrityError as error:
             errors[name] = error
     return errors

@@ -10,7 +10,6 @@ from trimaran.runtime.pulse import Sign, sign_of
 from trimaran.serving.triton import control, processes, readiness
 from trimaran.serving.triton.processes import Stub
 from trimaran.serving.triton.server import Server
-from trimaran.serving.triton.undamaged import require_loadable
 
 # How long a stub that was replaced may take for its last batch.
 _LAST_ANSWER_S = 5.0
@@ -101,7 +100,7 @@ class LiveServer:
         control.unload(self._address, model)
 
     def load_beside(self, model: str) -> None:
-        require_loadable(self._server.repository, model)
+        self._server.require_loadable(model)
         control.load_beside(self._address, model)
 
     def end_stubs(self, pids: Collection[int]) -> None:
@@ -111,5 +110,5 @@ class LiveServer:
         processes.kill(self._server.keeper_pid, pids)
 
     def load(self, model: str) -> None:
-        require_loadable(self._server.repository, model)
+        self._server.require_loadable(model)
         control.load(self._address, model)

@@ -1,0 +1,66 @@
+"""Small doors: folders of other containers, folders of killed servers, numbers that cannot be, and root."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.tiny import tiny_artifact
+from trimaran.core.store import locked, sweep
+from trimaran.model_repository.check import problems
+from trimaran.model_repository.layout import lay_out
+from trimaran.serving.container.image import docker_command, served_models
+from trimaran.serving.triton import server
+
+NOBODY = 4_190_000
+
+
+def test_what_a_process_of_another_container_makes_is_not_swept(tmp_path: Path) -> None:
+    """Its process number does not exist here, but its lock does."""
+    theirs, left = tmp_path / f".making-{NOBODY}-theirs", tmp_path / f".making-{NOBODY}-left"
+    left.mkdir()
+    with locked(theirs):
+        sweep(tmp_path)
+        assert theirs.exists() and not left.exists()
+    sweep(tmp_path)
+    assert not theirs.exists()
+
+
+def test_folders_of_killed_servers_are_removed_and_those_of_living_ones_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    killed, living, new = (tmp_path / f"trimaran-triton-{name}" for name in ("killed", "living", "new"))
+    for folder in (killed, living, new):
+        folder.mkdir()
+    for folder in (killed, living):
+        os.utime(folder, (0, 0))
+    with locked(living):
+        server._remove_left_over()
+    assert (killed.exists(), living.exists(), new.exists()) == (False, True, True)
+
+
+@pytest.mark.parametrize("number", [-1, 0, 10**30, float("inf")])
+@pytest.mark.parametrize("name", ["serving.json", "manifest.json"])
+def test_numbers_that_cannot_be_are_findings(tmp_path: Path, name: str, number: float) -> None:
+    lay_out(tiny_artifact(tmp_path / "s"), repository=tmp_path / "r", name="m", rows="padded", threads=1)
+    path = tmp_path / "r" / "m" / "1" / name
+    facts = json.loads(path.read_text())
+    facts["profile"]["batch"]["minimum"] = number
+    path.write_text(json.dumps(facts))
+    assert path in {problem.place for problem in problems(tmp_path / "r")}
+
+
+def test_a_container_never_runs_as_root_and_has_a_limit_of_cpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lay_out(tiny_artifact(tmp_path / "s"), repository=tmp_path / "r", name="m", rows="padded", threads=1)
+    monkeypatch.setattr(os, "getuid", lambda: 0)
+    ports = {"http": 1, "grpc": 2, "metrics": 3}
+    command = docker_command(tmp_path / "r", served_models(tmp_path / "r"), ports=ports, image="i", gpu=False)
+    assert command[command.index("--user") + 1] == "1000:1000"
+    assert command[command.index("--cpus") + 1] == "1"

@@ -1,0 +1,48 @@
+"""Which Triton image, TensorRT, CUDA and driver belong together. A plan opens only in the TensorRT that built it.
+
+At run time a version is asked of the library that is there. This table says what to install, and what to warn of.
+"""
+
+from __future__ import annotations
+
+from trimaran.core.environment import version_of
+from trimaran.core.spec import Frozen
+from trimaran.runtime.cuda_driver import numbers
+
+TENSORRT_WHEELS = ("tensorrt", "tensorrt-cu13", "tensorrt-cu12")
+
+
+class GpuRelease(Frozen):
+    # Of the official image: nvcr.io/nvidia/tritonserver:<triton>-py3.
+    triton: str
+    # The TensorRT inside it.
+    tensorrt: str
+    cuda: str
+    # The oldest driver of its CUDA.
+    driver: str
+
+    @property
+    def wheel(self) -> str:
+        """What pip installs of the same TensorRT."""
+        return f"tensorrt=={self.tensorrt}.*"
+
+
+# The image and the wheel that `deploy/Dockerfile` and the extra `gpu` name.
+GPU_RELEASE = GpuRelease(triton="26.08", tensorrt="11.2.1", cuda="13.4.1", driver="580.65.06")
+
+
+def installed_tensorrt() -> str | None:
+    return next((version for name in TENSORRT_WHEELS if (version := version_of(name))), None)
+
+
+def mismatches(tensorrt: str | None, driver: str | None, release: GpuRelease = GPU_RELEASE) -> tuple[str, ...]:
+    """What keeps a plan built here from serving in the image of this release. None means not present."""
+    reasons = []
+    if tensorrt and numbers(tensorrt)[:3] != numbers(release.tensorrt):
+        reasons.append(
+            f"TensorRT {tensorrt} is installed, the image {release.triton} has {release.tensorrt}: a plan of one does "
+            f"not open in the other; pip install '{release.wheel}'"
+        )
+    if driver and numbers(driver) < numbers(release.driver):
+        reasons.append(f"the driver {driver} is too old for CUDA {release.cuda}: install {release.driver} or newer")
+    return tuple(reasons)
