@@ -14,6 +14,7 @@ import pytest
 import trimaran
 from tests.serving.worlds import by_hand
 from tests.tiny import tiny_artifact
+from trimaran.core.digests import list_digests
 from trimaran.core.errors import UsageError
 from trimaran.core.serving_json import read_serving, write_serving
 from trimaran.core.tasks import TASKS
@@ -115,7 +116,8 @@ def test_an_engine_that_was_imported_without_its_variables_is_refused(repository
     import onnxruntime  # noqa: F401
 
     version = repository / "vectors" / "2"
-    needed = {"TRIMARAN_TEST_PROVEN_WITH": "1"}
+    needed = {"ONEDNN_MAX_CPU_ISA": "SSE41"}
     write_serving(version, read_serving(version).model_copy(update={"execution_environment": needed}))
-    with pytest.raises(UsageError, match="TRIMARAN_TEST_PROVEN_WITH=1"):
+    list_digests(version, model="vectors", version=2)
+    with pytest.raises(UsageError, match="ONEDNN_MAX_CPU_ISA=SSE41"):
         trimaran.load(version)
