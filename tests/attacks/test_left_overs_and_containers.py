@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -34,14 +36,14 @@ def test_folders_of_killed_servers_are_removed_and_those_of_living_ones_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    killed, living, new = (tmp_path / f"trimaran-triton-{name}" for name in ("killed", "living", "new"))
-    for folder in (killed, living, new):
-        folder.mkdir()
-    for folder in (killed, living):
-        os.utime(folder, (0, 0))
-    with locked(living):
+    killed, living, older = (tmp_path / f"trimaran-triton-{name}" for name in ("killed", "living", "older"))
+    killed.mkdir()
+    older.mkdir()
+    # The folder is in the command line of a server that an older trimaran started, which locks nothing.
+    with locked(living), subprocess.Popen([sys.executable, "-c", "input()", older], stdin=subprocess.PIPE) as process:
         server._remove_left_over()
-    assert (killed.exists(), living.exists(), new.exists()) == (False, True, True)
+        assert (killed.exists(), living.exists(), older.exists()) == (False, True, True)
+        process.communicate(b"\n")
 
 
 @pytest.mark.parametrize("number", [-1, 0, 10**30, float("inf")])

@@ -123,11 +123,11 @@ def test_a_promoted_version_is_the_one_that_encodes(tmp_path: Path) -> None:
     first, second = tiny(tmp_path), tiny(tmp_path, backend="openvino")
     for version, rows in ((first, "padded"), (second, "alone")):
         lay_out(version, repository=repository, name="titles", rows=rows, threads=1)  # type: ignore[arg-type]
-    assert find_artifact("titles", store=store, repository=repository).artifact.digest == second.digest
-    pin(repository, "titles", 1)
+    assert find_artifact("titles", store=store, repository=repository).artifact.digest == first.digest
+    pin(repository, "titles", 2)
     pinned = find_artifact("titles", store=store, repository=repository)
-    assert (pinned.artifact.digest, pinned.rows) == (first.digest, "padded")
-    assert pinned.why == "as titles version 1 is served"
+    assert (pinned.artifact.digest, pinned.rows) == (second.digest, "alone")
+    assert pinned.why == "as titles version 2 is served"
 
 
 def test_an_artifact_runs_as_its_certificate_says(artifact: Artifact, tmp_path: Path) -> None:

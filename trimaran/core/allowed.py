@@ -21,6 +21,7 @@ ENGINE_OPTIONS = frozenset(
         "padding",
         "pad_side",
         "sequence_axes",
+        "exact_shapes",
         # eager PyTorch
         "attention",
         # a stage that calls its engine as another model

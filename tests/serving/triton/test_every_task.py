@@ -14,6 +14,7 @@ import pytest
 from tests.commands import trimaran, trimaran_json
 from tests.serving.triton.every_task import LABELS, QUESTIONS, Question, every_task, in_process
 from trimaran.core.artifact import Artifact
+from trimaran.core.digests import list_digests
 from trimaran.core.errors import QualityError, UsageError
 from trimaran.core.tasks import TASKS, gates_for
 from trimaran.judging.golden import GOLDEN_FILE, Golden, GoldenTensor, golden_rows, make_golden, tensors_to_json
@@ -193,6 +194,7 @@ def bundles(world: tuple[Path, dict[str, Artifact]]) -> dict[str, Golden]:
     found = {task: bundle_of(artifact) for task, artifact in world[1].items()}
     for task, golden in found.items():
         (world[0] / task / "1" / GOLDEN_FILE).write_text(golden.to_json())
+        list_digests(world[0] / task / "1", model=task, version=1)
     return found
 
 

@@ -22,6 +22,7 @@ from tests.serving.worlds import (
     slow_repository,
 )
 from tests.tiny import tiny_artifact
+from trimaran.core.digests import list_digests
 from trimaran.core.errors import Overloaded, TimedOut, ToolError, TrimaranError, UsageError
 from trimaran.model_repository.layout import lay_out
 from trimaran.model_repository.versions import pin
@@ -115,6 +116,8 @@ def test_a_corrupt_model_is_a_tool_error_with_the_reason_and_the_log(
     model = repository / "m" / "1" / "model.onnx"
     model.unlink()
     model.write_bytes(b"not a graph")
+    # Listed as if it had been published so: otherwise it is refused before Triton starts.
+    list_digests(model.parent, model="m", version=1)
     with pytest.raises(ToolError, match=r"did not start.*(?i:protobuf)") as caught:
         launch(repository)
     assert Path(caught.value.facts["log"]).is_file()

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import fcntl
 import os
 import select
 import shutil
@@ -45,9 +44,6 @@ def keep(lifeline: int, *, patience_s: float, shm_prefix: str, folder: Path, com
         signal.signal(number, lambda *_: None)
     # Orphaned grandchildren become children of this process, so that they can be waited for.
     _prctl(_SET_CHILD_SUBREAPER, 1)
-    # Held until this process ends: a later server removes the folders that nobody holds.
-    held = os.open(folder, os.O_RDONLY)
-    fcntl.flock(held, fcntl.LOCK_EX)
     process = _started(command)
     ended = os.pidfd_open(process.pid)
     try:

@@ -55,6 +55,11 @@ def memory_bytes(keeper: int) -> int:
     return total
 
 
+def command_lines() -> list[str]:
+    """Of every process of this machine."""
+    return [" ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])]
+
+
 def descendants(keeper: int) -> list[psutil.Process]:
     try:
         return list(psutil.Process(keeper).children(recursive=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import logging
 import os
 import secrets
@@ -34,7 +35,6 @@ DEADLINE_S = 120.0
 _PORT_ATTEMPTS = 5
 _POLL_S = 0.05
 _FOLDER_PREFIX = "trimaran-triton-"
-_LEFT_OVER_S = 600.0
 
 log = logging.getLogger(__name__)
 
@@ -230,16 +230,20 @@ def _start(
 ) -> Server:
     _remove_left_over()
     folder = Path(tempfile.mkdtemp(prefix=_FOLDER_PREFIX))
+    lock = os.open(folder, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
     try:
         triton.place_backends(folder / "backends")
         pulses = folder / "pulses"
         pulses.mkdir()
         secret = options.get("secret") or secrets.token_hex(16)
         hidden = _hidden(restricting_flags(secret))
-        process, lifeline = _spawn(triton, chosen, log_file, folder, flags, hidden, options.get("cpus"))
+        process, lifeline = _spawn(triton, chosen, log_file, folder, flags, hidden, lock, options.get("cpus"))
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
+    finally:
+        os.close(lock)
     return Server(
         process,
         lifeline,
@@ -253,10 +257,15 @@ def _start(
 
 
 def _remove_left_over() -> None:
-    """Removes the folders of servers whose keeper was killed. A new folder is locked by its keeper within seconds."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER_PREFIX}*"):
+    """Removes the folders of servers whose keeper was killed: nobody holds their lock any more.
+
+    A folder in the command line of a process stays too: an older trimaran locks nothing.
+    """
+    folders = list(Path(tempfile.gettempdir()).glob(f"{_FOLDER_PREFIX}*"))
+    words = "\0".join(processes.command_lines()) if folders else ""
+    for folder in folders:
         with contextlib.suppress(OSError):
-            if folder.stat().st_uid == os.getuid() and time.time() - folder.stat().st_mtime > _LEFT_OVER_S:
+            if folder.stat().st_uid == os.getuid() and str(folder) not in words:
                 remove_unless_locked(folder)
 
 
@@ -267,6 +276,7 @@ def _spawn(
     folder: Path,
     flags: Sequence[str],
     hidden: Mapping[str, str],
+    lock: int,
     cpus: int | None,
 ) -> tuple[subprocess.Popen[bytes], int]:
     """The keeper with Triton under it, and a pipe's end: both processes end when it closes."""
@@ -287,7 +297,9 @@ def _spawn(
     guard += [str(watched), str(EXIT_TIMEOUT_S + 5), shm_prefix]
     environment = {**triton.environment(), FOLDER: str(folder / "pulses"), **hidden}
     command = [*guard, str(folder), *command]
-    return spawn(command, log_file=log_file, keeps=watched, other_end=lifeline, env=environment), lifeline
+    # The keeper inherits the lock of the folder, and holds it until it ends.
+    process = spawn(command, log_file=log_file, keeps=watched, other_end=lifeline, inherits=(lock,), env=environment)
+    return process, lifeline
 
 
 def _hidden(arguments: Sequence[str]) -> dict[str, str]:

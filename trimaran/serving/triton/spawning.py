@@ -9,9 +9,18 @@ from pathlib import Path
 
 
 def spawn(
-    command: Sequence[str], *, log_file: Path, keeps: int, other_end: int, env: Mapping[str, str] | None = None
+    command: Sequence[str],
+    *,
+    log_file: Path,
+    keeps: int,
+    other_end: int,
+    inherits: tuple[int, ...] = (),
+    env: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[bytes]:
-    """The process inherits the descriptor `keeps`, which is closed here. When it cannot start, `other_end` is too."""
+    """The process inherits the descriptor `keeps`, which is closed here. When it cannot start, `other_end` is too.
+
+    What it `inherits` beside stays open here.
+    """
     log_file.parent.mkdir(parents=True, exist_ok=True)
     try:
         with log_file.open("ab") as stream:
@@ -21,7 +30,7 @@ def spawn(
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=subprocess.STDOUT,
-                pass_fds=(keeps,),
+                pass_fds=(keeps, *inherits),
                 start_new_session=True,
             )
     except BaseException:
