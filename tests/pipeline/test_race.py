@@ -1,19 +1,27 @@
 from __future__ import annotations
 
+import time
 from collections import namedtuple
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
 
 from tests.benchmarks.fakes import row
-from tests.tiny import tiny_artifact
+from tests.tiny import PROFILE, tiny_artifact
 from trimaran.benchmarks.measure.baselines import attention_of, baselines, no_compiler
-from trimaran.benchmarks.measure.runner import ContenderOutcome, Measured
+from trimaran.benchmarks.measure.runner import ContenderOutcome, Effort, Measured
 from trimaran.benchmarks.report.choice import baseline_row
+from trimaran.benchmarks.report.figures import grid
 from trimaran.core.errors import ToolError, UsageError
+from trimaran.core.progress import SilentProgress
+from trimaran.core.store import Store
 from trimaran.core.tasks import gates_for
+from trimaran.pipeline import race
 from trimaran.pipeline.outcomes import CandidateOutcome, Failed, judged
+from trimaran.pipeline.plan import DeployRun
 from trimaran.pipeline.race import race_entries, stopped_notes, too_few_texts_notes
 from trimaran.quantize.candidates import candidate
 
@@ -98,3 +106,29 @@ def test_the_report_says_when_the_judging_texts_are_too_few_for_the_tail() -> No
     assert said.startswith("There are few judging texts: 1 % tail of |Δp| is the largest change of 100 texts")
     assert too_few_texts_notes(gates, 400) == ()
     assert too_few_texts_notes(gates_for("question-answering", "strict", {}), 100) == ()
+
+
+def test_what_a_busy_machine_gave_is_not_remembered_and_what_was_asked_for_though_busy_stays_apart(
+    tmp_path: Path, outcomes: list[CandidateOutcome], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    efforts: list[Effort] = []
+
+    def measured(*_: Any, effort: Effort, **__: Any) -> Measured:
+        efforts.append(effort)
+        return Measured(measurements=(), outcomes=(), others_share=0.7, busy=effort.delay_limit is not None)
+
+    monkeypatch.setattr(race, "measure", measured)
+    monkeypatch.setattr(
+        race, "wait_until_quiet", lambda cores, *, until_s: time.monotonic() < until_s and len(efforts) < 4
+    )
+    store, reference = Store(tmp_path / "store"), tiny_artifact(tmp_path)
+
+    def raced(**flags: bool) -> Measured:
+        config = SimpleNamespace(threads=1, objective="latency", **{"busy_ok": False, "wait_quiet": False, **flags})
+        plan: Any = SimpleNamespace(config=config, profile=PROFILE, shapes=grid(PROFILE))
+        return race.measure_candidates(DeployRun(plan, store, SilentProgress()), reference, outcomes)
+
+    assert raced().busy and raced().busy and len(efforts) == 2, "it is measured again each time"
+    assert raced(wait_quiet=True).busy and len(efforts) == 4, "it is tried again while there is a quiet moment"
+    assert not raced(busy_ok=True).busy and not raced(busy_ok=True).busy and len(efforts) == 5, "it is remembered"
+    assert raced().busy and len(efforts) == 6, "but not for those that did not ask for it"

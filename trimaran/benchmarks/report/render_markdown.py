@@ -56,8 +56,7 @@ def _verdict(report: Report) -> list[str]:
         f"**{markdown_text(report.verdict.speed)}** {markdown_text(report.verdict.truth)}",
         *(["", markdown_text(report.verdict.proof)] if report.verdict.proof else []),
         "",
-        f"Speed-up over eager PyTorch at batch x tokens: {INTERVAL_WORDS}.",
-        "",
+        *([f"Speed-up over eager PyTorch at batch x tokens: {INTERVAL_WORDS}.", ""] if report.measurements else []),
         *markdown_table(heads, [_cells(report, row) for row in report.rows], left=2),
     ]
 
