@@ -38,7 +38,7 @@ def test_an_unjudged_or_rejected_candidate_is_not_published(tmp_path: Path) -> N
     with pytest.raises(QualityError, match="never judged"):
         published(store, artifact, tmp_path)
     judged(store, artifact, 0.5)
-    with pytest.raises(QualityError, match=r"judged and rejected: neighbour_overlap 0.5 ≥ 0.97"):
+    with pytest.raises(QualityError, match=r"judged and rejected\. Top-10 overlap 0\.5 is below its limit 0\.97\."):
         published(store, artifact, tmp_path)
     assert not (tmp_path / "r").exists()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from trimaran.benchmarks.report.choice import broken_sentence
 from trimaran.core.artifact import Artifact
 from trimaran.core.choices import Rows
 from trimaran.core.errors import QualityError, UsageError
@@ -46,8 +47,8 @@ def require_proof(store: Store, artifact: Artifact, rows: Rows) -> Quality:
     if not judgements:
         raise QualityError(f"{artifact.directory.name} was never judged against eager PyTorch.", hint=_HINT)
     if not proofs:
-        broken = "; ".join(map(str, judgements[0].broken))
-        raise QualityError(f"{artifact.directory.name} was judged and rejected: {broken}.", hint=_HINT)
+        broken = broken_sentence(judgements[0])
+        raise QualityError(f"{artifact.directory.name} was judged and rejected. {broken}", hint=_HINT)
     for proof in proofs:
         if rows in ("alone", proof.rows):
             return proof
