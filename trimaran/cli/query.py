@@ -81,7 +81,7 @@ def _arguments(texts: list[str]) -> list[str]:
 
 
 def _print_table(text: str, answer: Any) -> None:
-    """Entities, spans or fillings, one a row. Several masks have a table each."""
+    """The text on a line of its own, then entities, spans or fillings, one a row. Several masks have a table each."""
     from rich.console import Console
     from rich.table import Table
 
@@ -90,10 +90,12 @@ def _print_table(text: str, answer: Any) -> None:
             _print_table(text, mask)
         return
     columns = [name for name in _COLUMNS if answer and name in answer[0]]
-    table = Table(*columns, title=text, title_justify="left", box=None, header_style="dim")
+    typer.echo(text if answer else f"{text}: nothing found")
+    table = Table(*columns, box=None, header_style="dim")
     for row in answer:
         table.add_row(*(f"{row[name]:.4f}" if name == "score" else str(row[name]) for name in columns))
-    Console(highlight=False, markup=False).print(table if answer else f"{text}: nothing found")
+    if answer:
+        Console(highlight=False, markup=False).print(table)
 
 
 def _line(answer: Any, outputs: Any) -> str:
