@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import time
@@ -28,7 +29,7 @@ def run_and_kill(arguments: list[str], home: Path, cwd: Path, after: str) -> int
     )
     assert process.stderr is not None
     for line in process.stderr if after else ():
-        if line.startswith(f"{after}:"):
+        if re.match(rf"(\[\d+ of \d+\] )?{after}:", line):
             break
     time.sleep(WAITS_S.get(after, 1.0))
     assert process.poll() is None, f"the run ended before it was killed after {after or 'its start'!r}"

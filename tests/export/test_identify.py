@@ -69,7 +69,7 @@ def test_a_config_that_tells_nothing_wants_a_flag(tmp_path: Path) -> None:
 
 def test_an_unknown_family_names_the_known_ones(tmp_path: Path) -> None:
     folder = zoo.saved_model(tmp_path / "model", "bert", "embedding")
-    edit_config(folder, model_type="llama")
+    edit_config(folder, model_type="mamba")
     with pytest.raises(UsageError, match=r"no known encoder family.*modernbert"):
         locate(str(folder))
 
