@@ -120,3 +120,17 @@ def test_a_kind_breaks_a_mean_by_its_value_and_a_share_by_what_luck_does_not_exp
     assert [kind_breaks(SHARE, gate, rows, 0.05) for rows in flips] == [False, True]
     limit = Gate("mean_cosine_distance", "<=", LIMIT)
     assert [kind_breaks(MEAN, limit, np.full(60, value), 0.05) for value in (1.4e-3, 1.6e-3)] == [False, True]
+
+
+def test_pairs_that_do_not_count_neither_break_a_correlation_nor_take_its_bound() -> None:
+    """NaN marks a text beside itself, which has no neighbour to be ranked with."""
+    correlation = EMBEDDING.metric("rank_correlation")
+    assert correlation
+    pairs = np.repeat(GENERATOR.normal(size=(60, 5, 1)), 2, axis=2)
+    pairs[:, 0] = np.nan
+    gate = Gate("rank_correlation", ">=", 0.9)
+    check = gate_check(correlation, gate, pairs, alpha=0.05)
+    assert check.holds and check.bound is not None
+    assert not kind_breaks(correlation, gate, pairs, 0.05)
+    pairs[:, 1:, 1] *= -1
+    assert kind_breaks(correlation, gate, pairs, 0.05)

@@ -41,7 +41,13 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> PrepareResult:
             "target": "8.9, 9.0",
             "candidates": "onnx-fp16,onnx-int8-qdq",
             # Random weights round badly: the gates of this test are loose on purpose, the line is the same.
-            "gates": {"mean_cosine_distance": 0.2, "neighbour_overlap": 0.0, "rank_correlation": 0.0},
+            "gates": {
+                "mean_cosine_distance": 0.2,
+                "tail_cosine_distance": 1.0,
+                "tail_similarity_change": 1.0,
+                "epsilon_recall": 0.0,
+                "rank_correlation": 0.0,
+            },  # fmt: skip
             "sequence": (1, 16, 48),
             "batch": (1, 2, 4),
             "output": str(root / "repository"),
@@ -106,7 +112,7 @@ def test_a_changed_file_of_a_prepared_version_is_found(result: PrepareResult, tm
     shutil.copytree(result.deployment.repository, repository)
     answers = repository / "tiny" / "1" / PREPARED_FOLDER / "eager.npz"
     answers.write_bytes(answers.read_bytes()[:-1])
-    assert [problem.code for problem in problems(repository)] == ["prepared-damaged"]
+    assert [problem.code for problem in problems(repository)] == ["prepared-damaged", "digest-mismatch"]
 
 
 def test_the_official_container_builds_once_at_load_into_a_folder_of_this_artifact(result: PrepareResult) -> None:

@@ -87,7 +87,7 @@ def gate_check(metric: Metric, gate: Gate, rows: Column, *, alpha: float | None)
     """`alpha` None: the candidate equals the reference up to float noise, and values decide."""
     value, n = metric.statistic(rows), len(rows)
     check = point_check(gate, value, texts=n).model_copy(update={"n": n, "texts": metric.texts})
-    if alpha is None or metric.kind == "worst" or not (math.isfinite(value) and np.isfinite(rows).all()):
+    if alpha is None or metric.kind == "worst" or not (math.isfinite(value) and _finite(metric, rows)):
         return check
     bound = _BOUNDS[metric.kind](metric, gate, rows, alpha)
     proves = n > 0 and kept(bound.value, gate.comparison, gate.limit)
@@ -108,14 +108,20 @@ def kind_breaks(metric: Metric, gate: Gate, rows: Column, alpha: float) -> bool:
     """
     from scipy.stats import binom
 
-    if not np.isfinite(rows).all():
+    if not _finite(metric, rows):
         return True
     if metric.kind in ("mean", "pooled"):
         perfect = 1.0 if metric.at_least else 0.0
         slack = KIND_SLACK * abs(gate.limit - perfect)
+        # A correlation within one kind may not exist: all its texts may have the same similarities.
         return len(rows) > 0 and abs(metric.statistic(rows) - perfect) > slack
     misses, share = _misses(metric, gate, rows)
     return bool(misses) and float(binom.sf(misses - 1, len(rows), share)) <= alpha
+
+
+def _finite(metric: Metric, rows: Column) -> bool:
+    """Whether every text has a number. Of the pairs of a pooled metric, NaN marks those that do not count."""
+    return metric.kind == "pooled" or bool(np.isfinite(rows).all())
 
 
 def _misses(metric: Metric, gate: Gate, rows: Column) -> tuple[int, float]:

@@ -19,6 +19,7 @@ from typing import Any
 import trimaran
 from trimaran.benchmarks.measure.products import MatrixProduct, products_of
 from trimaran.benchmarks.measure.roofline import GPUS, KernelReceipt, expect
+from trimaran.benchmarks.report.choice import broken_sentence
 from trimaran.benchmarks.report.figures import decisive
 from trimaran.benchmarks.report.render_prepared import prepared_json, prepared_markdown
 from trimaran.core.artifact import Artifact, file_entries
@@ -232,12 +233,11 @@ def _row(outcome: CandidateOutcome, built: _Built | None, winner: _Built | None)
         case Stopped(reason=reason):
             return PreparedCandidate(name=name, precision=precision, verdict="failed", reason=reason)
         case Rejected(quality=quality, artifact=artifact):
-            broken = "; ".join(map(str, quality.broken))
             return PreparedCandidate(
                 name=name,
                 precision=precision,
                 verdict="rejected",
-                reason=f"On the CPU it breaks {broken}.",
+                reason=f"Judged on the CPU: {broken_sentence(quality)}",
                 quality=quality,
                 size_bytes=artifact.size_bytes,
             )
