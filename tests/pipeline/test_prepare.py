@@ -47,7 +47,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> PrepareResult:
                 "tail_similarity_change": 1.0,
                 "epsilon_recall": 0.0,
                 "rank_correlation": 0.0,
-            },  # fmt: skip
+            },
             "sequence": (1, 16, 48),
             "batch": (1, 2, 4),
             "output": str(root / "repository"),
