@@ -23,7 +23,7 @@ from trimaran.core.spec import Frozen
 from trimaran.judging.probe_process import ProbeProcess
 from trimaran.judging.stats import FEWEST_ROUNDS, median
 
-# A turn is void if its threads waited for a CPU for more than this share of it. Undisturbed ones stay below 1 %.
+# A turn is void if its threads waited for a CPU for more than this share of it. Undisturbed short ones stay below 1 %.
 DELAY_LIMIT = 0.05
 # A turn is repeated where the fixed computation beside it took longer than its quiet value by this share.
 YARDSTICK_MARGIN = 0.05
