@@ -27,6 +27,7 @@ TOGETHER = (
     ("tests/end_to_end/test_callers.py", "tests/end_to_end/test_minilm.py"),
     ("tests/serving/gateway/",),
     ("tests/bulk/test_ray",),
+    ("tests/rehearsal/",),
 )
 LONGEST_FIRST = tuple(f"tests/{name}/" for name in ("end_to_end", "export", "serving", "quantize", "pipeline", "bulk"))
 

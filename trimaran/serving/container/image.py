@@ -6,15 +6,19 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from trimaran.core.backends import BACKENDS
 from trimaran.core.errors import UsageError
 from trimaran.core.repository import RepositoryModel, models_in, stages_of
-from trimaran.core.serving_json import SERVING_FILE, read_serving
+from trimaran.core.serving_json import SERVING_FILE, Serving, read_serving
+from trimaran.judging.prepared import PREPARED_FILE
 from trimaran.serving.triton.flags import EXIT_TIMEOUT_S, address_flags, restricting_flags, server_flags
 
 PORTS = {"http": 8000, "grpc": 8001, "metrics": 8002}
 MODELS_FOLDER = "/models"
 # A volume that lasts, for engines that are built when a model is loaded.
 PLANS_FOLDER, PLANS_VOLUME = "/plans", "trimaran-plans"
+# Where `trimaran finish --into` puts the repository that is served.
+FINISHED_FOLDER = f"{PLANS_FOLDER}/models"
 _EVERYWHERE = "0.0.0.0"  # noqa: S104  (inside a container or pod, which decides what is published)
 
 
@@ -29,6 +33,8 @@ class ServedModel:
     threads: int
     # Environment variables that its engine was proven with.
     variables: dict[str, str]
+    # Whether a GPU machine must finish it before it serves.
+    prepared: bool
     # Of all its files, where files that stages share count once.
     size_bytes: int
 
@@ -48,17 +54,25 @@ def served_model(repository: Path, name: str) -> ServedModel:
         known = ", ".join(model.name for model in models_in(repository) if model.task)
         raise UsageError(f"{repository} holds no model {name!r} to serve.", hint=f"There: {known or 'none'}.")
     serving = read_serving(version)
+    prepared = (version / PREPARED_FILE).is_file()
     stages = stages_of(repository, name)
     parts = [*(model for model in models_in(repository) if model.name == name), *stages]
     return ServedModel(
         name=name,
         # Triton itself loads the steps of an ensemble, which are "on demand".
-        loaded=(*(stage.name for stage in stages if not stage.on_demand), name),
-        gpu=any(part.config is not None and part.config.on_gpu for part in parts),
+        # A finished model runs its plan in the text stage, and calls none.
+        loaded=(*(stage.name for stage in stages if not stage.on_demand and not prepared), name),
+        gpu=_opens_gpu(serving) or any(part.config is not None and part.config.on_gpu for part in parts),
         threads=serving.threads,
         variables=serving.execution_environment,
+        prepared=prepared,
         size_bytes=_size_bytes(parts),
     )
+
+
+def _opens_gpu(serving: Serving) -> bool:
+    """Whether the text stage itself opens a GPU, which its configuration does not tell Triton."""
+    return serving.backend in BACKENDS and BACKENDS[serving.backend].needs_driver
 
 
 def _size_bytes(parts: list[RepositoryModel]) -> int:
@@ -72,9 +86,9 @@ def _served(model: RepositoryModel) -> Path | None:
     return model.folder / str(model.served[-1]) if model.served else None
 
 
-def triton_arguments(models: list[str], *, address: str) -> list[str]:
+def triton_arguments(models: list[str], *, address: str, folder: str = MODELS_FOLDER) -> list[str]:
     """The command of the container. HTTP and gRPC listen at `address`; metrics are read from outside."""
-    return closed(server_flags(MODELS_FOLDER, models) + address_flags(address, metrics_address=_EVERYWHERE))
+    return closed(server_flags(folder, models) + address_flags(address, metrics_address=_EVERYWHERE))
 
 
 def closed(flags: list[str]) -> list[str]:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from trimaran.serving.container.image import MODELS_FOLDER, PLANS_FOLDER, PORTS, ServedModel, triton_arguments
+from trimaran.serving.container.image import (
+    FINISHED_FOLDER,
+    MODELS_FOLDER,
+    PLANS_FOLDER,
+    PORTS,
+    ServedModel,
+    triton_arguments,
+)
 from trimaran.serving.container.kubernetes_options import KubernetesOptions
 from trimaran.serving.triton.flags import EXIT_TIMEOUT_S
 
@@ -74,6 +81,7 @@ def _deployment(model: ServedModel, options: KubernetesOptions, name: str, label
                         "labelSelector": {"matchLabels": chosen},
                     }
                 ],
+                **({"initContainers": [_finish(model, options)]} if model.prepared else {}),
                 "containers": [_triton(model, options), _gateway(options)],
                 "volumes": [
                     *([{"name": "plans", "persistentVolumeClaim": {"claimName": options.plans}}] if model.gpu else ()),
@@ -87,31 +95,61 @@ def _deployment(model: ServedModel, options: KubernetesOptions, name: str, label
     }
 
 
+def _finish(model: ServedModel, options: KubernetesOptions) -> Object:
+    """Builds and proves the plans of a prepared model on the node's GPU, before Triton starts.
+
+    The repository is mounted read-only, so the finished copy lies on the volume of the plans. A second start on such a
+    node finds it there and does nothing.
+    """
+    return {
+        "name": "finish",
+        "image": options.gpu_image,
+        "command": ["trimaran"],
+        "args": ["finish", MODELS_FOLDER, model.name, f"--into={FINISHED_FOLDER}"],
+        # The artifacts of the store last as well, so that a build that was cut off is not repeated.
+        "env": [{"name": "TRIMARAN_HOME", "value": f"{PLANS_FOLDER}/home"}],
+        "resources": _resources(model),
+        "securityContext": _locked_down(),
+        "volumeMounts": [
+            {"name": "models", "mountPath": MODELS_FOLDER, "readOnly": True},
+            {"name": "plans", "mountPath": PLANS_FOLDER},
+            {"name": "scratch", "mountPath": "/tmp", "subPath": "finish"},  # noqa: S108  (inside the container)
+        ],
+    }
+
+
+def _resources(model: ServedModel) -> Object:
+    # A build holds the graph, its weights in other types and the kernels that it tries.
+    needed = 3 * model.size_bytes + (512 << 20) + (BUILD_BYTES if model.gpu else 0)
+    memory = f"{max(1, -(-needed // (1 << 30)))}Gi"
+    return {
+        "requests": {"cpu": str(model.threads), "memory": memory},
+        # One CPU more for Triton's own threads and the tokenizer of the next batch.
+        "limits": {
+            "cpu": str(model.threads + 1),
+            "memory": memory,
+            **({"nvidia.com/gpu": "1"} if model.gpu else {}),
+        },
+    }
+
+
 def _triton(model: ServedModel, options: KubernetesOptions) -> Object:
     """Triton listens on the loopback, except for its metrics.
 
     Its probes ask the gateway, whose readiness is a canary through the model. Triton's own readiness stays true over a
     dead Python stub.
     """
-    command, *arguments = triton_arguments(list(model.loaded), address="127.0.0.1")
-    # A build holds the graph, its weights in other types and the kernels that it tries.
-    needed = 3 * model.size_bytes + (512 << 20) + (BUILD_BYTES if model.gpu else 0)
-    memory = f"{max(1, -(-needed // (1 << 30)))}Gi"
-    resources: Object = {
-        "requests": {"cpu": str(model.threads), "memory": memory},
-        # One CPU more for Triton's own threads and the tokenizer of the next batch.
-        "limits": {"cpu": str(model.threads + 1), "memory": memory},
-    }
-    if model.gpu:
-        resources["limits"]["nvidia.com/gpu"] = "1"
+    folder = FINISHED_FOLDER if model.prepared else MODELS_FOLDER
+    command, *arguments = triton_arguments(list(model.loaded), address="127.0.0.1", folder=folder)
     return {
         "name": "triton",
-        "image": options.image,
+        # The image with TensorRT's Python module serves plans in the text stage.
+        "image": options.gpu_image if model.gpu else options.image,
         "command": [command],
         "args": arguments,
         "env": [{"name": key, "value": value} for key, value in sorted(model.variables.items())],
         "ports": [{"name": "metrics", "containerPort": PORTS["metrics"]}],
-        "resources": resources,
+        "resources": _resources(model),
         "securityContext": _locked_down(),
         "volumeMounts": [
             {"name": "models", "mountPath": MODELS_FOLDER, "readOnly": True},
