@@ -61,6 +61,10 @@ PEERS := $(patsubst benchmarks/peers/%.txt,%,$(wildcard benchmarks/peers/*.txt))
 peers: $(VENV)/.installed $(PEERS:%=.envs/%/.installed) ## Run every peer beside trimaran and write docs/compare.md; DATA=folder of public texts
 	$(BIN)/python benchmarks/peers/run.py $(if $(DATA),--data $(DATA)) $(if $(RESUME),--resume)
 
+gpu-check: $(VENV)/.tested ## On a machine with a GPU: run its tests, deploy two models, keep the results
+	$(INSTALL) 'tensorrt==11.2.1.*'
+	$(BIN)/python benchmarks/gpu_check.py
+
 schemas: $(VENV)/.installed ## Write the generated pages: JSON schemas, table of families
 	$(BIN)/python -m trimaran.pipeline.schemas docs/schemas
 	$(BIN)/python -m trimaran.export.families_page
@@ -68,4 +72,4 @@ schemas: $(VENV)/.installed ## Write the generated pages: JSON schemas, table of
 clean: ## Remove what was made, but not .venv
 	rm -rf .trimaran reports build *.egg-info
 
-.PHONY: help install demo test check bench growth peers schemas clean
+.PHONY: help install demo test check bench growth peers gpu-check schemas clean

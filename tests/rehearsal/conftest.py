@@ -57,7 +57,7 @@ class Rehearsal:
             cwd=self.home.parent,
             capture_output=True,
             text=True,
-            timeout=280,
+            timeout=600,
             check=False,
         )
 

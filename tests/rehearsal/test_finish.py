@@ -11,7 +11,7 @@ import pytest
 
 from tests.rehearsal.conftest import Rehearsal
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from trimaran.core.artifact import Artifact
 from trimaran.core.backends import Array
@@ -37,13 +37,14 @@ class GoldenRequests(NamedTuple):
 
 def eager_answers(run: DeployRun, reference: Artifact, *, threads: int | None = None) -> EagerAnswers:
     plan, threads = run.plan, threads or run.plan.config.threads
+    opened: dict[str, Any] = {"deadline_s": ASSESS_DEADLINE_S, "options": plan.eager_options}
     with run.progress.stage("eager answers") as step:
-        judging = reference_answers(reference, plan.judging, threads=threads, deadline_s=ASSESS_DEADLINE_S)
+        judging = reference_answers(reference, plan.judging, threads=threads, **opened)
         step.outcome(f"{len(plan.judging)} judging texts")
     if plan.data is None:
         return EagerAnswers(judging, None)
     with run.progress.stage("labelled data") as step:
-        on_data = reference_answers(reference, plan.data.texts, threads=threads, deadline_s=ASSESS_DEADLINE_S)
+        on_data = reference_answers(reference, plan.data.texts, threads=threads, **opened)
         step.outcome(f"{plan.data.metric} over {len(plan.data.gold)} items")
     return EagerAnswers(judging, OnData(plan.data, on_data))
 

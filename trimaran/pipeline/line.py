@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trimaran.benchmarks.measure.baselines import GPU_BASELINES
 from trimaran.benchmarks.report.report import Report
 from trimaran.benchmarks.report.report_files import read_report, write_reports
 from trimaran.benchmarks.report.summary import summary_json
@@ -78,6 +79,7 @@ def deploy(config: DeployConfig, *, store: Store, progress: Progress, command: S
         paths = record.paths(plan.report)
         return DeployResult(record.deployment, read_report(plan.report), paths, record.served, unchanged=True)
     run = DeployRun(plan, store, NumberedProgress(progress, plan.stages))
+    progress.note(f"Device: {plan.device}.")
     for note in plan.notes:
         progress.note(note)
     with EagerInBackground(run) as eager:
@@ -85,8 +87,10 @@ def deploy(config: DeployConfig, *, store: Store, progress: Progress, command: S
         outcomes = make_and_prove_candidates(run, graph, eager.answers)
     run = run.with_note(eager.library())
     plan = run.plan
-    measured = measure_candidates(run, reference, outcomes, effort=QUICK if config.quick else None)
-    report = make_report(plan, reference, outcomes, measured, command)
+    effort = QUICK if config.quick else None
+    baselines = GPU_BASELINES if plan.eager_options else ()
+    measured = measure_candidates(run, reference, outcomes, effort=effort, baselines=baselines)
+    report = make_report(plan, reference, outcomes, measured, command, baselines=baselines)
     paths = write_reports(report, plan.report)
     winner = chosen(outcomes, report, paths)
     golden = make_golden_bundle(run, reference, winner, eager.requests())
@@ -139,6 +143,7 @@ def check_served(run: DeployRun, winner: Proven, golden: Golden) -> Mapping[str,
             name=plan.name,
             rows=winner.quality.rows,
             threads=plan.config.threads,
+            separate=False,
         )
         try:
             verified = serve_and_verify(repository, plan.name, golden)
@@ -160,6 +165,8 @@ def lay_out_winner(run: DeployRun, winner: Proven, golden: Golden, paths: Mappin
             threads=plan.config.threads,
             report=paths["json"],
             golden=golden,
+            # The loopback server has no GPU backends. A plan runs in the text stage, which opens the GPU itself.
+            separate=False,
         )
         step.outcome(f"{deployment.name} version {deployment.version} in {deployment.repository}")
     return deployment

@@ -249,6 +249,9 @@ def _session(graph):
 class _OpenVino:
     def __init__(self, path):
         import onnx
+
+        # oneDNN would take instructions that some machines advertise and do not execute.
+        os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX2"
         import openvino
 
         graph = onnx.load(path).graph
