@@ -116,6 +116,7 @@ def test_what_was_proven_travels_and_nothing_runs_as_root(repository: Path) -> N
     assert found["triton"]["resources"]["requests"]["cpu"] == "3"
     assert "nvidia.com/gpu" not in json.dumps(found)
     for container in found.values():
+        assert int(container["resources"]["limits"]["cpu"]) >= 1
         assert container["securityContext"]["readOnlyRootFilesystem"] is True
         assert container["securityContext"]["allowPrivilegeEscalation"] is False
 
