@@ -31,7 +31,10 @@ TOGETHER = (
 )
 # Files that share the exported models of a family: the tests of one family stay together, whichever file they are in.
 BY_FAMILY = ("tests/export/test_every_family.py", "tests/export/test_answers.py")
-LONGEST_FIRST = tuple(f"tests/{name}/" for name in ("end_to_end", "export", "serving", "quantize", "pipeline", "bulk"))
+# Folders with long groups go first. The exports are many short groups, which fill the processes evenly in the end.
+LONGEST_FIRST = tuple(
+    f"tests/{name}/" for name in ("end_to_end", "pipeline", "serving", "quantize", "attacks", "bulk", "export")
+)
 
 
 @pytest.fixture(scope="session")
