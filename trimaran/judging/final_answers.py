@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,16 +49,8 @@ def answer_rows(directory: str, rows_path: str, result_path: str, threads: int, 
     artifact = load_artifact(Path(directory))
     rows = json.loads(Path(rows_path).read_text(encoding="utf-8"))
     served_task = task(artifact.task).served
-    with open_session(artifact, threads=threads) as session:
-        served = Answering(
-            infer=session.infer,
-            encoder=encoder_of(artifact),
-            reader=Reader(str(artifact.directory / "tokenizer.json")),
-            labels=artifact.labels,
-            facts=artifact.details.get("answers", {}),
-            policy=policy,
-        )
-        answers = [_answer(served_task, served, row) for row in rows]
+    with open_answering(artifact, threads=threads, policy=policy) as served:
+        answers = [answer_row(served_task, served, row) for row in rows]
     for answer in answers:
         # What a caller asks for only now and then, and too large to travel.
         for extra in ("hidden_states", "attentions"):
@@ -67,6 +60,21 @@ def answer_rows(directory: str, rows_path: str, result_path: str, threads: int, 
     return len(rows)
 
 
-def _answer(served_task: ServedTask, served: Answering, row: RequestRow) -> Any:
+@contextlib.contextmanager
+def open_answering(artifact: Artifact, *, threads: int, policy: str = "alone") -> Iterator[Answering]:
+    """The artifact's engine in this process, with all that a task needs to answer texts with it."""
+    with open_session(artifact, threads=threads) as session:
+        yield Answering(
+            infer=session.infer,
+            encoder=encoder_of(artifact),
+            reader=Reader(str(artifact.directory / "tokenizer.json")),
+            labels=artifact.labels,
+            facts=artifact.details.get("answers", {}),
+            policy=policy,
+        )
+
+
+def answer_row(served_task: ServedTask, served: Answering, row: RequestRow) -> Any:
+    """The final answer to one request."""
     item, keywords = served_task.question(row)
     return served_task.answer(served, [item], **keywords)[0]
