@@ -93,10 +93,10 @@ def gate_check(metric: Metric, gate: Gate, rows: Column, *, alpha: float | None)
     proves = n > 0 and kept(bound.value, gate.comparison, gate.limit)
     # With too few texts the bound of a tail is its largest change, which proves less than 1 %.
     proves = proves and (metric.kind != "tail" or tail_rank(n, alpha) > 0)
+    proves = proves and n >= metric.fewest
     verdict: Verdict = "broken" if bound.broken else "proven" if proves else "not proven"
-    return check.model_copy(
-        update={"bound": bound.value, "verdict": verdict, "needs": bound.needs if verdict == "not proven" else None}
-    )
+    needs = None if verdict != "not proven" or bound.needs is None else max(bound.needs, metric.fewest)
+    return check.model_copy(update={"bound": bound.value, "verdict": verdict, "needs": needs})
 
 
 def kind_breaks(metric: Metric, gate: Gate, rows: Column, alpha: float, *, slack: float = KIND_SLACK) -> bool:
