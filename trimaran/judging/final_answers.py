@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from trimaran.core.artifact import Artifact, load_artifact
 from trimaran.core.backends import open_session
 from trimaran.core.choices import Rows
-from trimaran.core.corpus import encoder_of
+from trimaran.core.corpus import answering_of
 from trimaran.core.isolation import Worker
 from trimaran.core.tasks import task
 from trimaran.core.tasks.task import RequestRow, WireTensors
 from trimaran.judging.golden import tensors_from_json, tensors_to_json
-from trimaran.runtime.answers import Answering, Reader
+from trimaran.runtime.answers import Answering
 from trimaran.runtime.wire import ServedTask
 
 _DEADLINE_S = 600.0
@@ -49,7 +48,8 @@ def answer_rows(directory: str, rows_path: str, result_path: str, threads: int, 
     artifact = load_artifact(Path(directory))
     rows = json.loads(Path(rows_path).read_text(encoding="utf-8"))
     served_task = task(artifact.task).served
-    with open_answering(artifact, threads=threads, policy=policy) as served:
+    with open_session(artifact, threads=threads) as session:
+        served = answering_of(artifact, session.infer, policy=policy)
         answers = [answer_row(served_task, served, row) for row in rows]
     for answer in answers:
         # What a caller asks for only now and then, and too large to travel.
@@ -58,20 +58,6 @@ def answer_rows(directory: str, rows_path: str, result_path: str, threads: int, 
                 answer.pop(extra, None)
     Path(result_path).write_text(tensors_to_json(served_task.tensors(answers)), encoding="utf-8")
     return len(rows)
-
-
-@contextlib.contextmanager
-def open_answering(artifact: Artifact, *, threads: int, policy: str = "alone") -> Iterator[Answering]:
-    """The artifact's engine in this process, with all that a task needs to answer texts with it."""
-    with open_session(artifact, threads=threads) as session:
-        yield Answering(
-            infer=session.infer,
-            encoder=encoder_of(artifact),
-            reader=Reader(str(artifact.directory / "tokenizer.json")),
-            labels=artifact.labels,
-            facts=artifact.details.get("answers", {}),
-            policy=policy,
-        )
 
 
 def answer_row(served_task: ServedTask, served: Answering, row: RequestRow) -> Any:

@@ -20,11 +20,13 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError as SchemaError
 
 from trimaran.core.artifact import MANIFEST, Artifact
+from trimaran.core.backends import open_session
+from trimaran.core.corpus import answering_of
 from trimaran.core.errors import TrimaranError, UsageError
 from trimaran.core.shadow_graph import shadow_graph
 from trimaran.core.store import Store, default_home, write_atomically
 from trimaran.core.tasks import task
-from trimaran.judging.final_answers import answer_row, open_answering
+from trimaran.judging.final_answers import answer_row
 from trimaran.judging.golden import GOLDEN_FILE, Golden, read_golden
 from trimaran.judging.shadow_evidence import ALARM_AT, ShadowEvidence, ShadowGate, ShadowState, shadow_gate
 from trimaran.runtime.answers import Answering
@@ -119,11 +121,11 @@ class Shadow:
         folder = self._repository / model / version
         try:
             found = checked(folder, self._store)
-            answering = self._sessions.enter_context(open_answering(found.graph, threads=1))
+            session = self._sessions.enter_context(open_session(found.graph, threads=1))
         except TrimaranError as error:
             log.warning("Shadow check: %s version %s is not checked: %s", model, version, error)
             return known.model_copy(update={"problem": str(error)})
-        self._opened[_key(model, version)] = found, answering
+        self._opened[_key(model, version)] = found, answering_of(found.graph, session.infer)
         gate = found.gate
         return known.model_copy(update={"metric": gate.metric.name, "limit": gate.limit, "may_move": gate.may_move})
 
