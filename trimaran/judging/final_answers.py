@@ -59,7 +59,7 @@ def answer_rows(directory: str, rows_path: str, result_path: str, threads: int, 
     served_task = task(artifact.task).served
     with open_session(artifact, threads=threads) as session:
         served = answering_of(artifact, session.infer, policy=policy)
-        answers = [_answer(served_task, served, row) for row in rows]
+        answers = [answer_row(served_task, served, row) for row in rows]
     for answer in answers:
         # What a caller asks for only now and then, and too large to travel.
         for extra in ("hidden_states", "attentions"):
@@ -69,6 +69,7 @@ def answer_rows(directory: str, rows_path: str, result_path: str, threads: int, 
     return len(rows)
 
 
-def _answer(served_task: ServedTask, served: Answering, row: RequestRow) -> Any:
+def answer_row(served_task: ServedTask, served: Answering, row: RequestRow) -> Any:
+    """The final answer to one request."""
     item, keywords = served_task.question(row)
     return served_task.answer(served, [item], **keywords)[0]
