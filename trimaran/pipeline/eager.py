@@ -118,7 +118,7 @@ def _kept(run: DeployRun, reference: Artifact, asked: str, threads: int, compute
 
 def _base64_from_arrays(arrays: Mapping[str, Array]) -> str:
     buffer = io.BytesIO()
-    np.savez(buffer, **arrays)  # type: ignore[arg-type]
+    np.savez(buffer, **arrays)
     return base64.b64encode(buffer.getvalue()).decode()
 
 
