@@ -90,6 +90,7 @@ def test_no_request_is_lost_and_the_model_can_be_promoted_afterwards(running: da
     promote(running.repository, "m", 2, prove=False, progress=SilentProgress())
     with Client(f"127.0.0.1:{running.grpc_port}") as client:
         assert client.versions() == {"m": 2}
+    assert {stub.version for stub in stubs_of(running.pid).values()} == {"2"}, "the old version holds no memory"
 
 
 def test_a_stopped_server_is_ended_and_started_again(running: daemon.Running) -> None:
