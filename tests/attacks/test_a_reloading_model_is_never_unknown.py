@@ -20,7 +20,7 @@ from trimaran.serving.triton import control
 from trimaran.serving.triton.server import Server, launch
 
 pytestmark = [pytest.mark.usefixtures("triton"), pytest.mark.slow]
-RELOADS = 4
+RELOADS = 2
 
 
 @pytest.fixture

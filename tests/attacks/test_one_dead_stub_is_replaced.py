@@ -34,7 +34,7 @@ def running(tmp_path: Path) -> Iterator[daemon.Running]:
         lay_out(artifact, repository=tmp_path / "r", name="m", rows="padded", threads=1)
     with home_at(tmp_path / "home"):
         settings = WatchdogSettings(canary_s=0.5, canary_timeout_s=0.5, hang_s=3.0)
-        yield daemon.serve_detached(tmp_path / "r", watchdog=settings)
+        yield daemon.serve_detached(tmp_path / "r", watchdog=settings, drain=False)
         daemon.stop()
 
 
