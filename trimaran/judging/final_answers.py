@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import tempfile
 from collections.abc import Sequence
@@ -23,15 +24,23 @@ _DEADLINE_S = 600.0
 
 
 def final_answers(
-    artifact: Artifact, rows: Sequence[RequestRow], *, threads: int, policy: Rows = "alone"
+    artifact: Artifact,
+    rows: Sequence[RequestRow],
+    *,
+    threads: int,
+    policy: Rows = "alone",
+    worker: Worker | None = None,
 ) -> WireTensors:
-    """Each row answered alone, padded as a rows policy says. Raises the child's error, or ChildError when it died."""
+    """Each row answered alone, padded as a rows policy says. Raises the child's error, or ChildError when it died.
+
+    `worker` is a child that others use as well; without one, a child is started for these rows.
+    """
     with tempfile.TemporaryDirectory(prefix="trimaran-answers-") as folder:
         asked, told = Path(folder) / "rows.json", Path(folder) / "answers.json"
         asked.write_text(json.dumps([dict(row) for row in rows]), encoding="utf-8")
         environment = {**artifact.execution_environment, "OMP_NUM_THREADS": str(threads)}
-        with Worker(environment=environment) as worker:
-            worker.call(
+        with contextlib.nullcontext(worker) if worker else Worker(environment=environment) as child:
+            child.call(
                 answer_rows,
                 _DEADLINE_S,
                 directory=str(artifact.directory.absolute()),

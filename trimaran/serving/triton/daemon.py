@@ -84,7 +84,7 @@ def _watch(server: Server, settings: WatchdogSettings, state: StateFile, signals
                 with signals.deferred():
                     watchdog.tick()
                     shadow.tick()
-                time.sleep(_WATCH_S)
+                watchdog.wait(_WATCH_S)
         except ServerGone as gone:
             if not gone.answers:
                 server.close(drain=False)
