@@ -29,6 +29,7 @@ PAGE = ROOT / "docs" / "performance.md"
 _SHOWN_SHARE = 0.01
 # Wanted speed-ups over eager PyTorch at the three shapes.
 MINILM_GOALS, BASE_GOALS = ("4.7", "3.2", "3"), ("7", "3.5", "3")
+_INSTRUCTIONS = {"vnni": "with VNNI", "without-vnni": "without VNNI (AVX2, 7-bit weights)"}
 _EXPECTED = {
     "length": "linear layers grow with the tokens, attention with their square",
     "batch": "all grows with the rows",
@@ -164,6 +165,30 @@ def _levers(result: dict[str, Any]) -> str:
     return "\n".join([table(heads, rows), "", *told])
 
 
+def public_sets_block() -> str:
+    """How true the INT8 candidate is on public sets, for each instruction set that was tried."""
+    results = read_results("text-kinds*", RESULTS)
+    if not results:
+        return "Not measured yet: `python benchmarks/text_kinds.py --data FOLDER`."
+    return "\n\n".join(map(_public_sets, results))
+
+
+def _public_sets(result: dict[str, Any]) -> str:
+    heads = [f"`{result['candidate']}` at `{result['fidelity']}`, {_INSTRUCTIONS[result['products_by']]}", "texts"]
+    rows = [["wanted", "", "≤ 0.0012", "≤ 0.006", "", "≥ 0.995"]]
+    for name, row in result["public_sets"].items():
+        values = [number(row[key]) for key in ("mean", "tail", "worst")]
+        rows.append([name, f"{row['n']:,}", *values, number(row["epsilon_recall"], digits=4)])
+    unusual = result["shipped_kinds"]["unusual"]
+    rows.append(
+        ["unusual texts (shipped)", f"{unusual['n']}", number(unusual["mean"]), "–", number(unusual["worst"]), "–"]
+    )
+    broken = [claim for claim, holds in result["claims"].items() if not holds]
+    words = f"Not kept: {'; '.join(broken)}." if broken else "All of it is kept, and no unusual text is above 0.02."
+    shown = table([*heads, "mean 1−cos", "1 % tail", "worst", "ε-recall@10"], rows)
+    return f"{shown}\n\n{words} {result['environment']['cpu']}, {count(result['threads'], 'thread')}."
+
+
 def operation_block() -> str:
     """What starting, deploying and serving take, from every result of theirs that is there."""
     rows = [row for name, rows_of in OPERATION.items() for result in read_results(name) for row in rows_of(result)]
@@ -259,6 +284,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "base-size": base_block,
     "growth": growth_block,
     "levers": levers_block,
+    "public-sets": public_sets_block,
 }
 
 
