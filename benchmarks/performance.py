@@ -134,12 +134,15 @@ def _served(served: Sequence[ServedModels]) -> str:
     return f"{expected}\n\n{table(heads, rows, left=0)}"
 
 
+def _each_result(pattern: str, shown: Callable[[dict[str, Any]], str], command: str) -> str:
+    results = read_results(pattern, RESULTS)
+    return "\n\n".join(map(shown, results)) if results else f"Not measured yet: `{command}`."
+
+
 def levers_block() -> str:
     """What single settings of an engine do to its speed and its answers, for each artifact that was tried."""
-    results = read_results("levers*", RESULTS)
-    if not results:
-        return "Not measured yet: `python benchmarks/levers.py ARTIFACT -o benchmarks/results/levers-NAME.json`."
-    return "\n\n".join(map(_levers, results))
+    command = "python benchmarks/levers.py ARTIFACT -o benchmarks/results/levers-NAME.json"
+    return _each_result("levers*", _levers, command)
 
 
 def _levers(result: dict[str, Any]) -> str:
@@ -167,10 +170,7 @@ def _levers(result: dict[str, Any]) -> str:
 
 def public_sets_block() -> str:
     """How true the INT8 candidate is on public sets, for each instruction set that was tried."""
-    results = read_results("text-kinds*", RESULTS)
-    if not results:
-        return "Not measured yet: `python benchmarks/text_kinds.py --data FOLDER`."
-    return "\n\n".join(map(_public_sets, results))
+    return _each_result("text-kinds*", _public_sets, "python benchmarks/text_kinds.py --data FOLDER")
 
 
 def _public_sets(result: dict[str, Any]) -> str:
