@@ -15,10 +15,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Unpack
 
-from trimaran.core.errors import NotReady, ToolError, TrimaranError, error_from_json
+from trimaran.core.errors import NotReady, ServerError, ToolError, TrimaranError, error_from_json
 from trimaran.core.spec import Frozen
 from trimaran.core.store import default_home
-from trimaran.serving.triton import control
+from trimaran.serving.triton import control, readiness
 from trimaran.serving.triton.flags import EXIT_TIMEOUT_S
 from trimaran.serving.triton.server import DEADLINE_S, LaunchOptions, Server, launch
 from trimaran.serving.triton.spawning import spawn
@@ -29,6 +29,8 @@ from trimaran.serving.triton.watched_server import LiveServer
 
 _ENDING = (signal.SIGINT, signal.SIGTERM)
 _WATCH_S = 0.25
+# How often to look for models that were loaded meanwhile.
+_LOOK_S = 1.0
 _PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 _STOP_DEADLINE_S = EXIT_TIMEOUT_S + 30.0
 
@@ -78,10 +80,15 @@ def _watch(server: Server, settings: WatchdogSettings, state: StateFile, signals
     """Looks after a server until it must be started again; returns the reason. The server is closed in any case."""
     with server:
         watchdog = Watchdog(LiveServer(server), settings, on_reload=lambda model, reason: state.count("reloads"))
+        next_look_s = time.monotonic() + _LOOK_S
         try:
             while True:
                 with signals.deferred():
                     watchdog.tick()
+                    if time.monotonic() >= next_look_s:
+                        if loaded := _loaded_since(server, state):
+                            watchdog.watch(loaded)
+                        next_look_s = time.monotonic() + _LOOK_S
                 time.sleep(_WATCH_S)
         except ServerGone as gone:
             if not gone.answers:
@@ -89,6 +96,18 @@ def _watch(server: Server, settings: WatchdogSettings, state: StateFile, signals
             return str(gone)
         finally:
             watchdog.close()
+
+
+def _loaded_since(server: Server, state: StateFile) -> tuple[str, ...]:
+    """Models that a command loaded into the running server; the state file names them from now on."""
+    try:
+        models = readiness.loaded_models(server.control)
+    except ServerError:
+        return ()
+    new = tuple(model for model in models if model not in state.running.models)
+    if new:
+        state.add(new)
+    return new
 
 
 def _start_again(start: Callable[[], Server]) -> Server:
