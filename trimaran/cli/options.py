@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -179,6 +179,13 @@ CandidatesOption = Annotated[
 FolderOption = Annotated[
     Path | None,
     typer.Option("-o", "--output", help="Also write a plain folder: model, tokenizer, config, manifest with proofs."),
+]
+LayoutOption = Annotated[
+    Literal["plain", "optimum"],
+    typer.Option(
+        "--layout",
+        help="Of the folder -o: trimaran's own, or one that optimum's ORTModelFor… or OVModelFor… opens.",
+    ),
 ]
 NameOption = Annotated[str | None, typer.Option("--name", help="What callers will call; by default the model's name.")]
 NameArgument = Annotated[str, typer.Argument(help="The model.")]
