@@ -16,13 +16,14 @@ from tests.commands import trimaran_json
 from tests.tiny import tiny_artifact
 from trimaran.core.tasks import TASKS
 from trimaran.model_repository.layout import lay_out
-from trimaran.pipeline.up import ROUTES
-from trimaran.serving.gateway.routes import ROUTES as GATEWAY_ROUTES
+from trimaran.serving.gateway.routes import ROUTES, route_of_task
 
 
 def test_the_routes_that_are_shown_are_the_gateways() -> None:
-    assert set(ROUTES) < set(TASKS)
-    assert set(ROUTES.values()) < set(GATEWAY_ROUTES)
+    answered = {task for route in ROUTES.values() for task in route.tasks}
+    assert answered < set(TASKS)
+    assert {task for task in TASKS if route_of_task(task)} == answered
+    assert {route_of_task("embedding"), route_of_task("rerank")} == {ROUTES["/v1/embeddings"], ROUTES["/rerank"]}
 
 
 @pytest.mark.slow

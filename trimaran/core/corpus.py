@@ -14,8 +14,8 @@ from trimaran.core.artifact import Artifact, digest_of
 from trimaran.core.errors import UsageError
 from trimaran.core.tables import SECOND, TEXT, read_table
 from trimaran.core.tasks.task import AnswerContext
-from trimaran.runtime.answers import Reader
-from trimaran.runtime.text import Text, TextEncoder
+from trimaran.runtime.answers import Answering, Reader
+from trimaran.runtime.text import Infer, Text, TextEncoder
 
 Part = Literal["calibration", "judging"]
 Given = TypeVar("Given", bound=Text)
@@ -157,6 +157,19 @@ def encoder_of(artifact: Artifact) -> TextEncoder:
         prompts=spec.prompts,
         default_prompt=spec.default_prompt,
         refused_ids=spec.refused_ids,
+    )
+
+
+def answering_of(artifact: Artifact, infer: Infer, *, policy: str = "alone", maximum_batch: int = 1) -> Answering:
+    """All that the task of this artifact needs to answer texts with an engine."""
+    return Answering(
+        infer=infer,
+        encoder=encoder_of(artifact),
+        reader=Reader(str(artifact.directory / "tokenizer.json")),
+        labels=artifact.labels,
+        facts=artifact.details.get("answers", {}),
+        policy=policy,
+        maximum_batch=maximum_batch,
     )
 
 

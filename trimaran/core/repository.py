@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,11 +44,16 @@ def models_in(repository: Path) -> tuple[RepositoryModel, ...]:
 
 
 def stages_of(repository: Path, name: str) -> tuple[RepositoryModel, ...]:
-    """The models that were made for `name`: named after it, and not called with text.
+    """The models that were made for `name`: named after it, and not called with text."""
+    return stages_among(models_in(repository), name)
+
+
+def stages_among(models: Sequence[RepositoryModel], name: str) -> tuple[RepositoryModel, ...]:
+    """Those of `models` that were made for `name`.
 
     Where `m` and `m_other` are both models, `m_other_onnxruntime` is a stage of `m_other`, not of `m`.
     """
-    named_after = [model for model in models_in(repository) if model.name.startswith(f"{name}_")]
+    named_after = [model for model in models if model.name.startswith(f"{name}_")]
     others = tuple(f"{model.name}_" for model in named_after if model.task or model.config is None)
     stages = (model for model in named_after if model.config is not None and not model.task)
     return tuple(model for model in stages if not model.name.startswith(others))

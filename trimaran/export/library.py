@@ -16,7 +16,7 @@ import numpy as np
 
 from trimaran.core.artifact import Artifact, load_artifact
 from trimaran.core.backends import open_session
-from trimaran.core.corpus import encoder_of
+from trimaran.core.corpus import answering_of
 from trimaran.core.environment import version_of
 from trimaran.core.errors import first_line
 from trimaran.core.families import family
@@ -28,7 +28,7 @@ from trimaran.export.library_causes import Difference, FedRow, Sides, first_diff
 from trimaran.export.quiet import quiet
 from trimaran.export.reference import model_ref_of
 from trimaran.export.sentence import MODES_BY_NAME, pooling_of, sentence_modules
-from trimaran.runtime.answers import Answering, Reader
+from trimaran.runtime.answers import Reader
 from trimaran.runtime.text import Array
 
 # Letters of a text that an error shows.
@@ -140,16 +140,9 @@ def _ours(artifact: Artifact, infer: Callable[[Mapping[str, Array]], Mapping[str
         recorded.fed.extend(_rows_of(inputs))
         return infer(inputs)
 
-    reader = Reader(str(artifact.directory / "tokenizer.json"))
-    answering = Answering(
-        infer=fed_and_answered,
-        encoder=encoder_of(artifact),
-        reader=reader,
-        labels=artifact.labels,
-        facts=artifact.details.get("answers", {}),
-    )
+    answering = answering_of(artifact, fed_and_answered)
     recorded = Recorded(lambda item, options: served.answer(answering, [item], **options)[0])
-    return recorded, reader, artifact.profile.sequence.maximum
+    return recorded, answering.reader, artifact.profile.sequence.maximum
 
 
 def load_library(ref: ModelRef, row: Library, maximum: int) -> Any:

@@ -11,12 +11,12 @@ from typing import Any
 from trimaran.core.artifact import Artifact, load_artifact
 from trimaran.core.backends import open_session
 from trimaran.core.choices import Rows
-from trimaran.core.corpus import encoder_of
+from trimaran.core.corpus import answering_of
 from trimaran.core.isolation import Worker
 from trimaran.core.tasks import task
 from trimaran.core.tasks.task import RequestRow, WireTensors
 from trimaran.judging.golden import tensors_from_json, tensors_to_json
-from trimaran.runtime.answers import Answering, Reader
+from trimaran.runtime.answers import Answering
 from trimaran.runtime.wire import ServedTask
 
 _DEADLINE_S = 600.0
@@ -49,14 +49,7 @@ def answer_rows(directory: str, rows_path: str, result_path: str, threads: int, 
     rows = json.loads(Path(rows_path).read_text(encoding="utf-8"))
     served_task = task(artifact.task).served
     with open_session(artifact, threads=threads) as session:
-        served = Answering(
-            infer=session.infer,
-            encoder=encoder_of(artifact),
-            reader=Reader(str(artifact.directory / "tokenizer.json")),
-            labels=artifact.labels,
-            facts=artifact.details.get("answers", {}),
-            policy=policy,
-        )
+        served = answering_of(artifact, session.infer, policy=policy)
         answers = [_answer(served_task, served, row) for row in rows]
     for answer in answers:
         # What a caller asks for only now and then, and too large to travel.

@@ -19,7 +19,7 @@ import numpy as np
 
 from trimaran.core.artifact import Check, FileEntry, sha256_of
 from trimaran.core.backends import Array
-from trimaran.core.choices import Level
+from trimaran.core.choices import Level, Objective
 from trimaran.core.environment import Environment
 from trimaran.core.errors import IntegrityError
 from trimaran.core.persisted import Persisted
@@ -92,7 +92,7 @@ class Prepared(Persisted):
     family: str
     level: Level
     gates: tuple[Gate, ...]
-    objective: Literal["latency", "throughput"]
+    objective: Objective
     profile: ShapeProfile
     environment: Environment
     command: tuple[str, ...]

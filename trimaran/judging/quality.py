@@ -14,6 +14,7 @@ from trimaran.core.corpus import answer_context, digest_of_texts
 from trimaran.core.distances import Outputs
 from trimaran.core.environment import cpu_flags
 from trimaran.core.errors import UsageError
+from trimaran.core.instructions import products_by
 from trimaran.core.metrics import METRICS_VERSION
 from trimaran.core.progress import Step
 from trimaran.core.tasks import Gate, Task, task
@@ -30,7 +31,6 @@ from trimaran.runtime.text import Text
 LABELS = "label_agreement"
 FLIPS = "batch_label_flips"
 _SEED = 20
-_VNNI = {"avx512_vnni", "avx_vnni"}
 
 
 class Answering(Protocol):
@@ -151,7 +151,7 @@ def assess(
         kinds=proof.kinds,
         losses=proof.losses,
         metrics_version=METRICS_VERSION,
-        vnni=bool(flags & _VNNI) if (flags := cpu_flags()) else None,
+        vnni=products_by({**artifact.execution_environment, **(environment or {})}) == "vnni" if cpu_flags() else None,
     )
 
 

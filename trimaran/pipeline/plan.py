@@ -5,9 +5,11 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import trimaran
 from trimaran.benchmarks.report.figures import grid
 from trimaran.core.config import DeployConfig
 from trimaran.core.corpus import (
@@ -21,6 +23,7 @@ from trimaran.core.corpus import (
     shipped_pairs,
     shipped_texts,
 )
+from trimaran.core.environment import capture
 from trimaran.core.errors import UsageError
 from trimaran.core.progress import Progress
 from trimaran.core.samples import Shape
@@ -79,6 +82,22 @@ class DeployPlan:
     def lane_threads(self) -> int:
         """Threads of each lane, while candidates are made and judged."""
         return max(1, self.config.threads // LANES)
+
+    def run_facts(self, command: Sequence[str]) -> dict[str, Any]:
+        """What a report and a prepared version both say of the run: when, with what, and what was asked."""
+        return {
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "trimaran": trimaran.__version__,
+            "model": self.ref.name,
+            "task": self.ref.task,
+            "family": self.ref.family,
+            "level": self.config.fidelity,
+            "gates": self.gates,
+            "objective": self.config.objective,
+            "profile": self.profile,
+            "environment": capture(),
+            "command": tuple(command),
+        }
 
     def facts(self) -> dict[str, Any]:
         """What `--dry-run` prints."""

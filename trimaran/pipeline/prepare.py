@@ -12,11 +12,9 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import trimaran
 from trimaran.benchmarks.measure.products import MatrixProduct, products_of
 from trimaran.benchmarks.measure.roofline import GPUS, KernelReceipt, expect
 from trimaran.benchmarks.report.choice import broken_sentence
@@ -26,7 +24,6 @@ from trimaran.core.artifact import Artifact, file_entries
 from trimaran.core.backends import backend
 from trimaran.core.config import DeployConfig
 from trimaran.core.engine_identity import installed_version
-from trimaran.core.environment import capture
 from trimaran.core.errors import QualityError, TrimaranError, UnavailableError, UsageError
 from trimaran.core.progress import Progress
 from trimaran.core.samples import Shape
@@ -206,17 +203,7 @@ def _facts(
     by_name = {row.name: row for row in built}
     rows = tuple(_row(outcome, by_name.get(outcome.candidate.name), winner) for outcome in outcomes)
     return Prepared(
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        trimaran=trimaran.__version__,
-        model=plan.ref.name,
-        task=plan.ref.task,
-        family=plan.ref.family,
-        level=plan.config.fidelity,
-        gates=plan.gates,
-        objective=plan.config.objective,
-        profile=plan.profile,
-        environment=capture(),
-        command=tuple(command),
+        **plan.run_facts(command),
         targets=plan.config.target,
         candidates=rows,
         chosen=winner.name if winner else "",

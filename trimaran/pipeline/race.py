@@ -5,13 +5,11 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
 import psutil
 
-import trimaran
 from trimaran.benchmarks.measure.baselines import Baseline, baseline_entries, environment_for, runs_as
 from trimaran.benchmarks.measure.quiet import busy_words, noticed, wait_until_quiet
 from trimaran.benchmarks.measure.runner import DELAY_LIMIT, Effort, Measured, RaceEntry, measure
@@ -214,18 +212,8 @@ def make_report(
         )
     )
     return Report(
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        trimaran=trimaran.__version__,
-        model=plan.ref.name,
-        task=plan.ref.task,
-        family=plan.ref.family,
-        level=plan.config.fidelity,
-        gates=plan.gates,
-        objective=plan.config.objective,
+        **plan.run_facts(command),
         threads=plan.config.threads,
-        profile=plan.profile,
-        environment=capture(),
-        command=tuple(command),
         reference=base,
         baselines=tuple(
             baseline_row(reference, row, timings.get(row.name), (baseline_qualities or {}).get(row.name))

@@ -15,53 +15,40 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import ValidationError as SchemaError
-
 from trimaran.core.artifact import load_artifact
 from trimaran.core.config import DeployConfig
 from trimaran.core.config_pbtxt import CONFIG_FILE, read_config
 from trimaran.core.progress import Progress
-from trimaran.core.spec import Frozen, ModelRef
+from trimaran.core.spec import ModelRef
 from trimaran.core.store import Store, default_home, write_atomically
 from trimaran.export.reference import model_ref_of
 from trimaran.pipeline.artifact_lookup import served_version
 from trimaran.pipeline.line import deploy
 from trimaran.pipeline.plan import find_model
+from trimaran.serving.gateway.routes import route_of_task
 from trimaran.serving.gateway.server import serve as serve_gateway
 from trimaran.serving.gateway.settings import GatewaySettings
 from trimaran.serving.triton.daemon import Running, load_on_servers, running, serve_detached, stop
-from trimaran.serving.triton.states import start_ticks
+from trimaran.serving.triton.states import ProcessState, live_states, start_ticks
 
 _DOWN_DEADLINE_S = 90.0
 _READY_DEADLINE_S = 60.0
 log = logging.getLogger(__name__)
-# The route of the gateway that answers a task. Tasks without one are asked with `trimaran query` or the client.
-ROUTES = {
-    "embedding": "/v1/embeddings",
-    "text-classification": "/classify",
-    "zero-shot-classification": "/classify",
-    "token-classification": "/entities",
-    "question-answering": "/answer",
-    "fill-mask": "/fill",
-    "rerank": "/rerank",
-    "multiple-choice": "/choose",
-    "next-sentence": "/follows",
-}
 
 
-class UpState(Frozen):
+class UpState(ProcessState):
     """A process that runs `trimaran up`."""
 
-    pid: int
-    # Tells it from a later process with the same number.
-    started_ticks: int
     url: str
     repository: Path
     name: str
 
     @property
-    def alive(self) -> bool:
-        return start_ticks(self.pid) == self.started_ticks
+    def path(self) -> Path:
+        return default_home() / "up" / f"{self.pid}.json"
+
+    def remove(self) -> None:
+        self.path.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)
@@ -76,15 +63,12 @@ class Ready:
     @property
     def curl(self) -> str:
         """A line for a shell; empty for a task that the gateway has no route for."""
-        if self.task not in ROUTES:
+        route = route_of_task(self.task)
+        if route is None or route.request is None:
             return ""
-        from trimaran.serving.gateway.routes import ROUTES as GATEWAY_ROUTES
-
-        request = GATEWAY_ROUTES[ROUTES[self.task]].request
-        assert request is not None
         labels = {"labels": ["weather", "money"]} if self.task == "zero-shot-classification" else {}
-        body = json.dumps({**request.example, "model": self.name, **labels})
-        url = f"{self.url}{ROUTES[self.task]}"
+        body = json.dumps({**route.request.example, "model": self.name, **labels})
+        url = f"{self.url}{route.path}"
         return shlex.join(["curl", "-s", url, "-H", "content-type: application/json", "-d", body])
 
     @property
@@ -119,30 +103,23 @@ def up(
 
         def ready(chosen: int) -> None:
             url = f"http://{host}:{chosen}"
-            state = UpState(
-                pid=os.getpid(),
-                started_ticks=start_ticks(os.getpid()) or 0,
-                url=url,
-                repository=repository,
-                name=name,
-            )
-            write_atomically(_state_path(), state.model_dump_json() + "\n")
+            pid = os.getpid()
+            state = UpState(pid=pid, started_ticks=start_ticks(pid) or 0, url=url, repository=repository, name=name)
+            write_atomically(state.path, state.model_dump_json() + "\n")
+            ended.callback(state.remove)
             answering = Ready(url, name, read_config(repository / name / CONFIG_FILE).task, triton)
             # In a thread: the gateway's own loop must go on, so that it can become ready.
             threading.Thread(target=lambda: _when_ready(url, lambda: on_ready(answering)), daemon=True).start()
 
-        try:
+        with contextlib.ExitStack() as ended:
             serve_gateway(settings, on_ready=ready)
-        finally:
-            _state_path().unlink(missing_ok=True)
 
 
 def down() -> tuple[UpState, ...]:
     """Ends every `trimaran up` of this user; returns them when they are gone."""
     states = ups()
     for state in states:
-        if state.alive:
-            os.kill(state.pid, signal.SIGTERM)
+        state.send(signal.SIGTERM)
     end = time.monotonic() + _DOWN_DEADLINE_S
     while any(state.alive for state in states) and time.monotonic() < end:
         time.sleep(0.05)
@@ -151,17 +128,7 @@ def down() -> tuple[UpState, ...]:
 
 def ups() -> tuple[UpState, ...]:
     """The live ones. State files of dead ones are removed."""
-    live = []
-    for path in sorted(_folder().glob("*.json")):
-        try:
-            state = UpState.model_validate_json(path.read_bytes())
-        except (OSError, SchemaError):
-            continue
-        if state.alive:
-            live.append(state)
-        else:
-            path.unlink(missing_ok=True)
-    return tuple(live)
+    return live_states(default_home() / "up", UpState, UpState.remove)
 
 
 def deployed_name(config: DeployConfig, store: Store, progress: Progress) -> str:
@@ -222,11 +189,3 @@ def _sigterm_as_interrupt() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _state_path() -> Path:
-    return _folder() / f"{os.getpid()}.json"
-
-
-def _folder() -> Path:
-    return default_home() / "up"

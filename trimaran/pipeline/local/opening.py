@@ -13,14 +13,14 @@ from trimaran.core.artifact import MANIFEST, Artifact, load_artifact
 from trimaran.core.backends import backend, open_session
 from trimaran.core.choices import Rows
 from trimaran.core.config_pbtxt import CONFIG_FILE
-from trimaran.core.corpus import encoder_of
+from trimaran.core.corpus import answering_of
 from trimaran.core.digests import require_undamaged
 from trimaran.core.environment import usable_cores
 from trimaran.core.errors import UnavailableError, UsageError
 from trimaran.core.serving_json import BLS, SERVING_FILE, read_serving
 from trimaran.core.store import Store, default_home
 from trimaran.pipeline.artifact_lookup import artifact_of_version, certified, find_artifact, served_version
-from trimaran.runtime.answers import Answering, Reader
+from trimaran.runtime.answers import Answering
 from trimaran.runtime.text import TextEncoder
 from trimaran.runtime.triton_text_model import opened
 
@@ -111,15 +111,7 @@ def _open_artifact(artifact: Artifact, rows: Rows, *, threads: int) -> OpenModel
     os.environ.update(artifact.execution_environment)
     stack = contextlib.ExitStack()
     session = stack.enter_context(open_session(artifact, threads=threads))
-    answering = Answering(
-        infer=session.infer,
-        encoder=encoder_of(artifact),
-        reader=Reader(str(artifact.directory / "tokenizer.json")),
-        labels=artifact.labels,
-        facts=artifact.details.get("answers", {}),
-        policy=rows,
-        maximum_batch=artifact.profile.batch.maximum,
-    )
+    answering = answering_of(artifact, session.infer, policy=rows, maximum_batch=artifact.profile.batch.maximum)
     return _open_model(answering, stack.close)
 
 

@@ -118,6 +118,7 @@ class AnswerEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         call: Call = scope["call"]
+        call.tasks = self._row.tasks
         if self._row.request is None:
             reply = await self._row.handle(call, None)
         else:

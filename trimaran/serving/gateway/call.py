@@ -48,6 +48,8 @@ class Call:
     caller: str = ""
     # The limit of texts that the key has of its own.
     text_rate: RateLimit | None = None
+    # The tasks of the models that answer the path.
+    tasks: tuple[str, ...] = ()
     model: str = ""
     texts: int = 0
     tokens: int = 0
@@ -63,9 +65,9 @@ class Call:
         """To whom the work is counted: the key, or the address where there are no keys."""
         return self.caller or self.address
 
-    async def pick(self, name: str | None, *tasks: str) -> ServedModel:
-        """The model of this name, or the only one for these tasks. Raises Refusal (404, 422, 503)."""
-        served = await self.gateway.catalogue.pick(name, tasks)
+    async def pick(self, name: str | None) -> ServedModel:
+        """The model of this name, or the only one for the tasks of the path. Raises Refusal (404, 422, 503)."""
+        served = await self.gateway.catalogue.pick(name, self.tasks)
         self.model = served.name
         return served
 

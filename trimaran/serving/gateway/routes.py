@@ -35,6 +35,8 @@ class GatewayRoute:
     is_open: bool
     # Its docstring is the summary in the OpenAPI description.
     handle: Handler
+    # The tasks of the models that answer it; none for a path that asks no model.
+    tasks: tuple[str, ...] = ()
 
     @property
     def method(self) -> str:
@@ -45,19 +47,29 @@ ROUTES: dict[str, GatewayRoute] = {}
 
 
 def _route(
-    path: str, request: type[messages.RequestBody] | None, response: type[BaseModel], *, is_open: bool = False
+    path: str,
+    request: type[messages.RequestBody] | None,
+    response: type[BaseModel],
+    *,
+    is_open: bool = False,
+    tasks: tuple[str, ...] = (),
 ) -> Callable[[Handler], Handler]:
     def register(handle: Handler) -> Handler:
-        ROUTES[path] = GatewayRoute(path, request, response, is_open, handle)
+        ROUTES[path] = GatewayRoute(path, request, response, is_open, handle, tasks)
         return handle
 
     return register
 
 
-@_route("/v1/embeddings", messages.EmbeddingsRequest, messages.EmbeddingsResponse)
+def route_of_task(task: str) -> GatewayRoute | None:
+    """The first path that answers models of this task; None for a task that only Triton's clients can ask."""
+    return next((route for route in ROUTES.values() if task in route.tasks), None)
+
+
+@_route("/v1/embeddings", messages.EmbeddingsRequest, messages.EmbeddingsResponse, tasks=("embedding",))
 async def embeddings(call: Call, body: messages.EmbeddingsRequest) -> Reply:
     """Vectors of texts, as in OpenAI's API."""
-    served = await call.pick(body.model, "embedding")
+    served = await call.pick(body.model)
     prompt = _known_prompt(served, body.prompt_name)
     texts = await _embedding_texts(call, served, body.input)
     vectors = await call.ask(
@@ -87,10 +99,10 @@ async def models(call: Call, body: None) -> Reply:
     return {"object": "list", "data": data}
 
 
-@_route("/rerank", messages.RerankRequest, messages.RerankResponse)
+@_route("/rerank", messages.RerankRequest, messages.RerankResponse, tasks=("rerank",))
 async def rerank(call: Call, body: messages.RerankRequest) -> Reply:
     """Documents, ranked by how well they fit a query."""
-    served = await call.pick(body.model, "rerank")
+    served = await call.pick(body.model)
     ranking = await call.ask(
         served,
         [(body.query, document) for document in body.documents],
@@ -103,10 +115,10 @@ async def rerank(call: Call, body: messages.RerankRequest) -> Reply:
     return call.reply(results=results)
 
 
-@_route("/choose", messages.ChooseRequest, messages.ChooseResponse)
+@_route("/choose", messages.ChooseRequest, messages.ChooseResponse, tasks=("multiple-choice",))
 async def choose(call: Call, body: messages.ChooseRequest) -> Reply:
     """Choices for a text with their probabilities, best first."""
-    served = await call.pick(body.model, "multiple-choice")
+    served = await call.pick(body.model)
     ranking = await call.ask(
         served,
         [(body.text, choice) for choice in body.choices],
@@ -115,18 +127,23 @@ async def choose(call: Call, body: messages.ChooseRequest) -> Reply:
     return call.reply(results=[{"index": index, "score": score} for index, score in ranking])
 
 
-@_route("/follows", messages.FollowsRequest, messages.FollowsResponse)
+@_route("/follows", messages.FollowsRequest, messages.FollowsResponse, tasks=("next-sentence",))
 async def follows(call: Call, body: messages.FollowsRequest) -> Reply:
     """The probability that a second text follows a first one."""
-    served = await call.pick(body.model, "next-sentence")
+    served = await call.pick(body.model)
     pairs = [(first, second) for first, second in body.pairs]
     return call.reply(results=await call.ask(served, pairs, lambda client: client.follows(served.name, pairs)))
 
 
-@_route("/classify", messages.ClassifyRequest, messages.ClassifyResponse)
+@_route(
+    "/classify",
+    messages.ClassifyRequest,
+    messages.ClassifyResponse,
+    tasks=("text-classification", "zero-shot-classification"),
+)
 async def classify(call: Call, body: messages.ClassifyRequest) -> Reply:
     """Labels with scores, best first."""
-    served = await call.pick(body.model, "text-classification", "zero-shot-classification")
+    served = await call.pick(body.model)
     zero_shot = served.task == "zero-shot-classification"
     if zero_shot and not body.labels:
         raise invalid("This model needs the labels to choose from.", param="labels")
@@ -144,10 +161,10 @@ async def classify(call: Call, body: messages.ClassifyRequest) -> Reply:
     )
 
 
-@_route("/entities", messages.EntitiesRequest, messages.EntitiesResponse)
+@_route("/entities", messages.EntitiesRequest, messages.EntitiesResponse, tasks=("token-classification",))
 async def entities(call: Call, body: messages.EntitiesRequest) -> Reply:
     """Names in texts, with character offsets."""
-    served = await call.pick(body.model, "token-classification")
+    served = await call.pick(body.model)
     texts = _listed(body.inputs)
     results = await call.ask(
         served,
@@ -158,10 +175,10 @@ async def entities(call: Call, body: messages.EntitiesRequest) -> Reply:
     return call.reply(results=results)
 
 
-@_route("/answer", messages.AnswerRequest, messages.AnswerResponse)
+@_route("/answer", messages.AnswerRequest, messages.AnswerResponse, tasks=("question-answering",))
 async def answer(call: Call, body: messages.AnswerRequest) -> Reply:
     """The part of a context that answers a question."""
-    served = await call.pick(body.model, "question-answering")
+    served = await call.pick(body.model)
     pairs = [(body.question, body.context)]
     results = await call.ask(
         served,
@@ -174,19 +191,19 @@ async def answer(call: Call, body: messages.AnswerRequest) -> Reply:
     return call.reply(answers=results[0])
 
 
-@_route("/fill", messages.FillRequest, messages.FillResponse)
+@_route("/fill", messages.FillRequest, messages.FillResponse, tasks=("fill-mask",))
 async def fill(call: Call, body: messages.FillRequest) -> Reply:
     """The most probable words for each mask."""
-    served = await call.pick(body.model, "fill-mask")
+    served = await call.pick(body.model)
     texts = _listed(body.inputs)
     results = await call.ask(served, texts, lambda client: client.fill(served.name, texts, top_k=body.top_k))
     return call.reply(results=results)
 
 
-@_route("/encode", messages.EncodeRequest, messages.EncodeResponse)
+@_route("/encode", messages.EncodeRequest, messages.EncodeResponse, tasks=("embedding",))
 async def encode(call: Call, body: messages.EncodeRequest) -> Reply:
     """Vectors of texts, as in bert-as-service."""
-    served = await call.pick(None, "embedding")
+    served = await call.pick(None)
     call.check_count(len(body.texts))
     if any(isinstance(text, str) == body.is_tokenized for text in body.texts):
         raise invalid("With is_tokenized every text is a list of tokens, without it a string.", param="texts")

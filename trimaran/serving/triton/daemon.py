@@ -22,7 +22,7 @@ from trimaran.serving.triton import control, readiness
 from trimaran.serving.triton.flags import EXIT_TIMEOUT_S
 from trimaran.serving.triton.server import DEADLINE_S, LaunchOptions, Server, launch
 from trimaran.serving.triton.spawning import spawn
-from trimaran.serving.triton.states import Running, StateFile, running, send, start_ticks
+from trimaran.serving.triton.states import Running, StateFile, running, start_ticks
 from trimaran.serving.triton.undamaged import require_loadable
 from trimaran.serving.triton.watchdog import DEFAULT_SETTINGS, ServerGone, Watchdog, WatchdogSettings
 from trimaran.serving.triton.watched_server import LiveServer
@@ -153,12 +153,12 @@ def stop(repository: Path | None = None) -> tuple[Running, ...]:
     """Ends the servers of a repository, or all servers; returns them when they are gone."""
     chosen = [state for state in running() if repository is None or state.repository == repository.absolute()]
     for state in chosen:
-        send(state, signal.SIGTERM)
+        state.send(signal.SIGTERM)
     end = time.monotonic() + _STOP_DEADLINE_S
     for state in chosen:
         while state.alive:
             if time.monotonic() > end:
-                send(state, signal.SIGKILL)
+                state.send(signal.SIGKILL)
             time.sleep(0.05)
         state.remove()
     return tuple(chosen)

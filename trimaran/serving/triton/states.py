@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from pydantic import ValidationError as SchemaError
 
@@ -16,12 +17,26 @@ from trimaran.serving.triton.control import Address
 from trimaran.serving.triton.ports import HOST
 
 
-class Running(Frozen):
-    """A live server."""
+class ProcessState(Frozen):
+    """A process that wrote a state file."""
 
-    # The supervisor's process. Its start time tells it from a later process with the same number.
     pid: int
+    # Tells it from a later process with the same number.
     started_ticks: int
+
+    @property
+    def alive(self) -> bool:
+        return start_ticks(self.pid) == self.started_ticks
+
+    def send(self, number: signal.Signals) -> None:
+        if self.alive:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+
+class Running(ProcessState):
+    """A live server. Its process is the supervisor's."""
+
     repository: Path
     http_port: int
     grpc_port: int
@@ -60,9 +75,8 @@ class Running(Frozen):
         self.path.unlink(missing_ok=True)
         self._secret_path.unlink(missing_ok=True)
 
-    @property
-    def alive(self) -> bool:
-        return start_ticks(self.pid) == self.started_ticks
+
+State = TypeVar("State", bound=ProcessState)
 
 
 class StateFile:
@@ -90,23 +104,22 @@ class StateFile:
 
 def running() -> tuple[Running, ...]:
     """The live servers of this user. State files of dead servers are removed."""
+    return live_states(_folder(), Running, Running.remove)
+
+
+def live_states(folder: Path, kind: type[State], remove: Callable[[State], None]) -> tuple[State, ...]:
+    """The state files of `folder` whose process lives. The others are removed."""
     live = []
-    for path in sorted(_folder().glob("*.json")):
+    for path in sorted(folder.glob("*.json")):
         try:
-            state = Running.model_validate_json(path.read_bytes())
+            state = kind.model_validate_json(path.read_bytes())
         except (OSError, SchemaError):
             continue
         if state.alive:
             live.append(state)
         else:
-            state.remove()
+            remove(state)
     return tuple(live)
-
-
-def send(state: Running, number: signal.Signals) -> None:
-    if state.alive:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(state.pid, number)
 
 
 def start_ticks(pid: int) -> int | None:

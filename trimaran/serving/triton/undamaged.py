@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from trimaran.core.config_pbtxt import CONFIG_FILE, pbtxt_from_config, read_config
@@ -10,7 +10,7 @@ from trimaran.core.digests import require_undamaged
 from trimaran.core.errors import IntegrityError
 from trimaran.core.model_config import ModelConfig
 from trimaran.core.proven_here import require_proof_here
-from trimaran.core.repository import RepositoryModel, models_in, stages_of
+from trimaran.core.repository import RepositoryModel, models_in, stages_among
 from trimaran.core.serving_json import SERVING_FILE
 from trimaran.core.signatures import require_signed
 
@@ -26,8 +26,12 @@ def require_loadable(repository: Path, name: str, trust_key: Path | None = None)
     With a `trust_key`, all of it must be signed with that key. Settings that trimaran does not write are refused too:
     they may come from a stranger.
     """
-    for model in models_in(repository):
-        if model.name not in (name, *_called(repository, name)):
+    _require_loadable(models_in(repository), name, trust_key)
+
+
+def _require_loadable(models: Sequence[RepositoryModel], name: str, trust_key: Path | None) -> None:
+    for model in models:
+        if model.name not in (name, *_called(models, name)):
             continue
         if trust_key is not None:
             _require_trusted(model, trust_key)
@@ -74,19 +78,20 @@ def _require_trusted(model: RepositoryModel, key: Path) -> None:
 def damaged(repository: Path, names: Iterable[str], trust_key: Path | None = None) -> dict[str, IntegrityError]:
     """The models that are not to be loaded, with the reason."""
     errors: dict[str, IntegrityError] = {}
+    models = models_in(repository)
     for name in names:
         try:
-            require_loadable(repository, name, trust_key)
+            _require_loadable(models, name, trust_key)
         except IntegrityError as error:
             errors[name] = error
     return errors
 
 
-def _called(repository: Path, name: str) -> tuple[str, ...]:
+def _called(models: Sequence[RepositoryModel], name: str) -> tuple[str, ...]:
     """The steps of an ensemble, and the engine that a stage calls; not the engine that is loaded only by hand."""
-    own = next((model.config for model in models_in(repository) if model.name == name), None)
+    own = next((model.config for model in models if model.name == name), None)
     steps = {step.model for step in own.steps} if own else set()
-    return tuple(stage.name for stage in stages_of(repository, name) if _is_called(stage, steps))
+    return tuple(stage.name for stage in stages_among(models, name) if _is_called(stage, steps))
 
 
 def _is_called(stage: RepositoryModel, steps: set[str]) -> bool:
