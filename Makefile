@@ -78,7 +78,15 @@ schemas: $(VENV)/.installed ## Write the generated pages: JSON schemas, table of
 	$(BIN)/python -m trimaran.pipeline.schemas docs/schemas
 	$(BIN)/python -m trimaran.export.families_page
 
+.envs/docs/.installed: docs/site/requirements.txt
+	$(PYTHON) -m venv .envs/docs
+	.envs/docs/bin/pip install -q --disable-pip-version-check -r $<
+	@touch $@
+
+docs: .envs/docs/.installed ## Build the documentation site into site/, with every link checked
+	NO_MKDOCS_2_WARNING=1 .envs/docs/bin/mkdocs build --strict -q
+
 clean: ## Remove what was made, but not .venv
 	rm -rf .trimaran reports build *.egg-info
 
-.PHONY: help install demo test check bench growth peers wheel environments schemas clean
+.PHONY: help install demo test check bench growth peers wheel environments docs schemas clean
