@@ -86,7 +86,10 @@ schemas: $(VENV)/.installed ## Write the generated pages: JSON schemas, table of
 docs: .envs/docs/.installed ## Build the documentation site into site/, with every link checked
 	NO_MKDOCS_2_WARNING=1 .envs/docs/bin/mkdocs build --strict -q
 
+lock: $(VENV)/.installed ## Write the requirements of the images, with hashes
+	$(BIN)/python deploy/lock.py
+
 clean: ## Remove what was made, but not .venv
 	rm -rf .trimaran reports build *.egg-info
 
-.PHONY: help install demo test check bench growth peers wheel environments docs schemas clean
+.PHONY: help install demo test check bench growth peers wheel environments docs schemas lock clean

@@ -12,6 +12,7 @@ import psutil
 from trimaran.core.choices import Protocol
 from trimaran.core.errors import TrimaranError, UsageError
 from trimaran.core.spec import Frozen
+from trimaran.judging.shadow_evidence import ShadowEvidence
 from trimaran.model_repository.layout import Deployment
 from trimaran.model_repository.versions import list_models, model_versions
 from trimaran.serving.triton.daemon import Running, load_on_servers, running
@@ -47,6 +48,10 @@ class ServerStatus(Frozen):
     refused: dict[str, str]
     # What the repository names as served, and this server has not loaded: `NAME version 2`.
     not_loaded: tuple[str, ...] = ()
+    # The share of rows that the shadow checks, how often its process was started again, and what it has seen.
+    shadow: float = 0.0
+    shadow_restarts: int = 0
+    shadowed: tuple[ShadowEvidence, ...] = ()
 
 
 def live_url(name: str, protocol: Protocol) -> str:
@@ -106,6 +111,9 @@ def _status(state: Running) -> ServerStatus:
         models=models or (),
         refused=state.refused,
         not_loaded=_not_loaded(state.repository, models or ()),
+        shadow=state.shadow,
+        shadow_restarts=state.shadow_restarts,
+        shadowed=state.shadow_state().versions,
     )
 
 
