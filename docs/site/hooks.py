@@ -13,6 +13,14 @@ ROOT = Path(__file__).parents[2]
 _OUTSIDE = re.compile(r"(!?)\[([^\]]*)\]\((?:\.\./)+([^)#]+)\)")
 
 
+def on_config(config: Any) -> Any:
+    """A page that nobody put into the navigation stands at its end, so that none is lost."""
+    named = str(config.nav)
+    if others := [path.name for path in sorted((ROOT / "docs").glob("*.md")) if path.name not in named]:
+        config.nav.append({"More": others})
+    return config
+
+
 def on_files(files: Files, config: Any) -> Files:
     for page in list(files.documentation_pages()):
         for _, _, path in _OUTSIDE.findall(page.content_string):
