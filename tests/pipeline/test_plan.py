@@ -75,3 +75,12 @@ def test_a_duration_is_expected_of_every_stage_and_less_of_a_quick_deployment() 
         assert len(expected) == plan.stages
         seconds[quick] = sum(stage.share_s for stage in expected.values())
     assert seconds[True] < seconds[False]
+
+
+def test_a_folder_with_weights_and_a_graph_is_deployed_from_its_weights(tmp_path: Path) -> None:
+    model = saved_model(tmp_path / "model", "bert", "text-classification")
+    plain = plan_deployment(DeployConfig(model=str(model)))
+    (model / "model.onnx").write_bytes(b"not read")
+    plan = plan_deployment(DeployConfig(model=str(model)))
+    assert plan.graph is None and plan.ref.digest == plain.ref.digest
+    assert any("the trained weights beside it are exported" in note for note in plan.notes)
