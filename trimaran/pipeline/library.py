@@ -25,7 +25,7 @@ from trimaran.runtime.wire import OPTIONS, PROMPT
 _DEADLINE_S = 900.0
 GRAPH_IS_REFERENCE = (
     "There are no trained weights beside the ONNX file: the given graph, in fp32 on ONNX Runtime, is the reference. It "
-    "was compared neither with eager PyTorch nor with the model's own library. `eager` names it in this report."
+    "was compared neither with trained weights nor with the model's own library. `eager` names it in this report."
 )
 # Raised when a comparison made before no longer counts.
 _VERSION = 1
