@@ -96,6 +96,9 @@ def test_what_was_not_measured_keeps_to_no_limit(tmp_path: Path) -> None:
     toml = '[speedup]\n"7x7" = 0.1\n[latency_ms]\n"7x7 p50" = 9e9\n[quality]\nlabel_agreement = 0.1\n'
     rows = held(tmp_path, toml).values()
     assert [(one.holds, one.observed) for one in rows] == [(False, "not measured")] * 3
+    accepted = held(tmp_path, f'unmeasured = "accepted"\n{toml}')
+    assert [(one.holds, one.observed) for one in accepted.values()] == [(True, "not measured, accepted")] * 3
+    assert not held(tmp_path, 'unmeasured = "accepted"\n[speedup]\n"1x8" = 99\n')["quick: speed-up at 1x8"].holds
 
 
 def test_every_servable_candidate_can_be_gated_at_once(tmp_path: Path) -> None:

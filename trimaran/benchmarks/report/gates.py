@@ -65,6 +65,8 @@ class GatesFile(Frozen):
     candidate: str = "chosen"
     # `bound` checks the worse end of the interval against the limit, `median` its middle.
     judge_by: Literal["bound", "median"] = "bound"
+    # Whether a gate on a figure that the report does not have is broken, or only says so.
+    unmeasured: Literal["broken", "accepted"] = "broken"
     # By shape: 1x128.
     speedup: dict[str, float] = {}
     # By shape and percentile: 1x128 p99.
@@ -121,6 +123,11 @@ def hold(reports: Report | Sequence[Report], gates: GatesFile, *, folder: Path) 
         for check in (_speedup_rows, _latency_rows, _quality_rows, _footprint_rows, _scenario_rows)
         for gate_row in check(report, gates, row)
     )
+    if gates.unmeasured == "accepted":
+        rows = tuple(
+            row._replace(observed=f"{NOT_MEASURED}, accepted", holds=True) if row.observed == NOT_MEASURED else row
+            for row in rows
+        )
     if gates.regression:
         rows += tuple(_regression_rows(runs, gates, gates.regression, folder))
     if not rows:
