@@ -15,6 +15,7 @@ from trimaran.core.distances import Outputs
 from trimaran.core.environment import cpu_flags
 from trimaran.core.errors import UsageError
 from trimaran.core.instructions import products_by
+from trimaran.core.isolation import Worker
 from trimaran.core.metrics import METRICS_VERSION
 from trimaran.core.progress import Step
 from trimaran.core.tasks import Gate, Task, task
@@ -52,8 +53,9 @@ def reference_answers(
     environment: Mapping[str, str] | None = None,
     deadline_s: float = 300.0,
     options: Mapping[str, str] | None = None,
+    worker: Worker | None = None,
 ) -> dict[str, Array]:
-    """What eager PyTorch answers to each text alone, computed in a process of its own.
+    """What eager PyTorch answers to each text alone, computed in a process of its own, or in `worker`.
 
     Its rows of one length go together: without padding that changes only float noise. Other engines run them alone.
     `options` open it in another way, such as on a GPU.
@@ -61,7 +63,7 @@ def reference_answers(
     eager = artifact.format == "torch"
     _refuse_none(texts)
     with ProbeProcess(
-        artifact, threads=threads, environment=environment, deadline_s=deadline_s, options=options
+        artifact, threads=threads, environment=environment, deadline_s=deadline_s, options=options, worker=worker
     ) as probe:
         asked = asked_texts(artifact, texts)
         return probe.answers(asked, "equal-length" if eager else "alone", alone=not eager)

@@ -10,6 +10,7 @@ from trimaran.core.artifact import Artifact, Recipe, digest_of
 from trimaran.core.corpus import shipped_pairs, shipped_texts
 from trimaran.core.environment import tools
 from trimaran.core.errors import QualityError
+from trimaran.core.isolation import Worker
 from trimaran.core.isolation import run as run_in_child
 from trimaran.core.spec import ModelRef
 from trimaran.core.tasks import task
@@ -22,6 +23,10 @@ from trimaran.runtime.text import Text
 from trimaran.runtime.wire import OPTIONS, PROMPT
 
 _DEADLINE_S = 900.0
+GRAPH_IS_REFERENCE = (
+    "There are no trained weights beside the ONNX file: the given graph, in fp32 on ONNX Runtime, is the reference. It "
+    "was compared neither with trained weights nor with the model's own library. `eager` names it in this report."
+)
 # Raised when a comparison made before no longer counts.
 _VERSION = 1
 _ODD = (
@@ -46,9 +51,10 @@ _HINTS = {
 }
 
 
-def compare_library(run: DeployRun, reference: Artifact) -> str:
+def compare_library(run: DeployRun, reference: Artifact, *, worker: Worker | None = None) -> str:
     """Asks the library once for a model and its versions. Returns what was compared, in a sentence for the report.
 
+    `worker` is a child that others use as well; without one, a child is started for the comparison.
     Raises QualityError at the first difference: a model that answers unlike its own library must not be deployed.
     """
     plan = run.plan
@@ -57,6 +63,9 @@ def compare_library(run: DeployRun, reference: Artifact) -> str:
             said = "The model is a PyTorch module of its own, which no library answers for: eager is the reference."
             step.outcome("no library: eager is the reference")
             return said
+        if plan.graph:
+            step.outcome("no trained weights: the given graph is the reference")
+            return GRAPH_IS_REFERENCE
         rows = requests_of(plan.ref, reference)
         maximum = library_maximum(plan.ref, reference)
         recipe = Recipe(
@@ -67,7 +76,8 @@ def compare_library(run: DeployRun, reference: Artifact) -> str:
         )
 
         def compute() -> LibraryCheck:
-            answer = run_in_child(
+            call = worker.call if worker else run_in_child
+            answer = call(
                 compare_with_library,
                 _DEADLINE_S,
                 directory=str(reference.directory.absolute()),

@@ -18,6 +18,7 @@ from trimaran.core.serving_json import Serving
 from trimaran.judging.finished import Finished
 from trimaran.judging.golden import Golden
 from trimaran.judging.prepared import Prepared
+from trimaran.pipeline.shrink import VocabularyReport
 from trimaran.pipeline.tune.record import Tuning
 
 PERSISTED: dict[str, type[BaseModel]] = {
@@ -32,6 +33,7 @@ PERSISTED: dict[str, type[BaseModel]] = {
     "tuning": Tuning,
     "bulk": BulkManifest,
     "index": IndexFacts,
+    "shrink": VocabularyReport,
 }
 
 

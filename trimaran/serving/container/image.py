@@ -54,18 +54,16 @@ def served_model(repository: Path, name: str) -> ServedModel:
         known = ", ".join(model.name for model in models_in(repository) if model.task)
         raise UsageError(f"{repository} holds no model {name!r} to serve.", hint=f"There: {known or 'none'}.")
     serving = read_serving(version)
-    prepared = (version / PREPARED_FILE).is_file()
     stages = stages_of(repository, name)
     parts = [*(model for model in models_in(repository) if model.name == name), *stages]
     return ServedModel(
         name=name,
         # Triton itself loads the steps of an ensemble, which are "on demand".
-        # A finished model runs its plan in the text stage, and calls none.
-        loaded=(*(stage.name for stage in stages if not stage.on_demand and not prepared), name),
+        loaded=(*(stage.name for stage in stages if not stage.on_demand), name),
         gpu=_opens_gpu(serving) or any(part.config is not None and part.config.on_gpu for part in parts),
         threads=serving.threads,
         variables=serving.execution_environment,
-        prepared=prepared,
+        prepared=(version / PREPARED_FILE).is_file(),
         size_bytes=_size_bytes(parts),
     )
 

@@ -27,7 +27,7 @@ BUILD_BYTES = 6 << 30
 
 
 def objects(model: ServedModel, options: KubernetesOptions) -> list[Object]:
-    name = _label(model.name)
+    name = label_of(model.name)
     labels = {"app.kubernetes.io/name": name, "app.kubernetes.io/part-of": "trimaran"}
     chosen = {"app.kubernetes.io/name": name}
     meta = {"name": name, "namespace": options.namespace, "labels": labels}
@@ -108,7 +108,7 @@ def _finish(model: ServedModel, options: KubernetesOptions) -> Object:
         "args": ["finish", MODELS_FOLDER, model.name, f"--into={FINISHED_FOLDER}"],
         # The artifacts of the store last as well, so that a build that was cut off is not repeated.
         "env": [{"name": "TRIMARAN_HOME", "value": f"{PLANS_FOLDER}/home"}],
-        "resources": _resources(model),
+        "resources": resources_of(model),
         "securityContext": _locked_down(),
         "volumeMounts": [
             {"name": "models", "mountPath": MODELS_FOLDER, "readOnly": True},
@@ -118,29 +118,15 @@ def _finish(model: ServedModel, options: KubernetesOptions) -> Object:
     }
 
 
-def _resources(model: ServedModel) -> Object:
-    # A build holds the graph, its weights in other types and the kernels that it tries.
-    needed = 3 * model.size_bytes + (512 << 20) + (BUILD_BYTES if model.gpu else 0)
-    memory = f"{max(1, -(-needed // (1 << 30)))}Gi"
-    return {
-        "requests": {"cpu": str(model.threads), "memory": memory},
-        # One CPU more for Triton's own threads and the tokenizer of the next batch.
-        "limits": {
-            "cpu": str(model.threads + 1),
-            "memory": memory,
-            **({"nvidia.com/gpu": "1"} if model.gpu else {}),
-        },
-    }
-
-
 def _triton(model: ServedModel, options: KubernetesOptions) -> Object:
     """Triton listens on the loopback, except for its metrics.
 
     Its probes ask the gateway, whose readiness is a canary through the model. Triton's own readiness stays true over a
     dead Python stub.
     """
-    folder = FINISHED_FOLDER if model.prepared else MODELS_FOLDER
-    command, *arguments = triton_arguments(list(model.loaded), address="127.0.0.1", folder=folder)
+    # A finished model runs its plan in the text stage, and calls no other.
+    names, folder = ([model.name], FINISHED_FOLDER) if model.prepared else (list(model.loaded), MODELS_FOLDER)
+    command, *arguments = triton_arguments(names, address="127.0.0.1", folder=folder)
     return {
         "name": "triton",
         # The image with TensorRT's Python module serves plans in the text stage.
@@ -149,7 +135,7 @@ def _triton(model: ServedModel, options: KubernetesOptions) -> Object:
         "args": arguments,
         "env": [{"name": key, "value": value} for key, value in sorted(model.variables.items())],
         "ports": [{"name": "metrics", "containerPort": PORTS["metrics"]}],
-        "resources": _resources(model),
+        "resources": resources_of(model),
         "securityContext": _locked_down(),
         "volumeMounts": [
             {"name": "models", "mountPath": MODELS_FOLDER, "readOnly": True},
@@ -166,6 +152,20 @@ def _triton(model: ServedModel, options: KubernetesOptions) -> Object:
         # The gateway drains first, and needs Triton until it is done.
         "lifecycle": {"preStop": {"exec": {"command": ["sleep", str(_DRAIN_S)]}}},
     }
+
+
+def resources_of(model: ServedModel) -> Object:
+    # A build holds the graph, its weights in other types and the kernels that it tries.
+    needed = 3 * model.size_bytes + (512 << 20) + (BUILD_BYTES if model.gpu else 0)
+    memory = f"{max(1, -(-needed // (1 << 30)))}Gi"
+    resources: Object = {
+        "requests": {"cpu": str(model.threads), "memory": memory},
+        # One CPU more for Triton's own threads and the tokenizer of the next batch.
+        "limits": {"cpu": str(model.threads + 1), "memory": memory},
+    }
+    if model.gpu:
+        resources["limits"]["nvidia.com/gpu"] = "1"
+    return resources
 
 
 def _gateway(options: KubernetesOptions) -> Object:
@@ -242,7 +242,7 @@ def _namespace(name: str) -> Object:
     return {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}}}
 
 
-def _label(name: str) -> str:
+def label_of(name: str) -> str:
     """A name that Kubernetes allows: lower-case letters, digits and '-', at most 50 characters."""
     plain = "".join(character if character.isalnum() and character.isascii() else "-" for character in name.lower())
     return f"trimaran-{plain.strip('-')}"[:50].strip("-")

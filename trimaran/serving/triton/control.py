@@ -6,12 +6,16 @@ import http.client
 import json
 import time
 import uuid
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from trimaran.core.errors import NotReady, RequestFailed
 from trimaran.serving.triton.flags import SECRET_HEADER
 
 _LOAD_TIMEOUT_S = 300.0
+_ASK_TIMEOUT_S = 5.0
+# In Triton's queue; configurations that trimaran writes say the same.
+LONGEST_WAIT_S = 10.0
 
 
 class Address(NamedTuple):
@@ -41,14 +45,22 @@ def load(address: Address, model: str, *, timeout_s: float = _LOAD_TIMEOUT_S) ->
     _ask(address, f"/v2/repository/models/{model}/load", {}, timeout_s=timeout_s)
 
 
-def load_beside(address: Address, model: str, *, timeout_s: float = _LOAD_TIMEOUT_S) -> None:
-    """Loads the model anew while its present instances go on answering, and switches when the new ones are ready.
+def replace_instances(
+    address: Address, model: str, living: Collection[str], *, timeout_s: float = _LOAD_TIMEOUT_S
+) -> None:
+    """Starts the instances of a model that are not among `living`, by their names, while the others go on answering.
 
-    Triton loads nothing again whose configuration is the same, so a note is added to it. The next plain `load` takes
-    the configuration of the repository again.
+    Triton starts only those instance groups anew whose settings have changed. So the priority of a group that lacks an
+    instance is moved by one. If none does, or the folder of the model has changed, Triton loads the whole model beside
+    itself. The next plain `load` takes the configuration of the repository again.
     """
-    config = _ask(address, f"/v2/models/{model}/config", None, timeout_s=timeout_s)
-    config.setdefault("parameters", {})["loaded_again"] = {"string_value": uuid.uuid4().hex}
+    config = _ask(address, f"/v2/models/{model}/config", None, timeout_s=_ASK_TIMEOUT_S)
+    lacking = [group for group in config.get("instance_group", ()) if not set(_instance_names(group)) <= set(living)]
+    for group in lacking:
+        limiter = group.get("rate_limiter") or {}
+        group["rate_limiter"] = {**limiter, "priority": int(limiter.get("priority", 0)) + 1}
+    if not lacking:
+        config.setdefault("parameters", {})["loaded_again"] = {"string_value": uuid.uuid4().hex}
     body = {"parameters": {"config": json.dumps(config)}}
     _ask(address, f"/v2/repository/models/{model}/load", body, timeout_s=timeout_s)
 
@@ -66,19 +78,25 @@ def ready_versions(address: Address, model: str) -> set[str]:
     return {entry.version for entry in index(address) if entry.name == model and entry.state == "READY"}
 
 
-def switched(address: Address, model: str, version: int, *, timeout_s: float = 60.0) -> None:
+def switched(
+    address: Address, model: str, version: int, *, timeout_s: float = 60.0, drain_s: float = LONGEST_WAIT_S
+) -> None:
     """Returns when only this version is loaded.
 
     Until the other versions are gone, the newest of them is the default. Until they have answered what they were
-    asked, they still call other models.
+    asked, they still call other models. After the time that a request may wait they have: Triton unloads a version for
+    ever whose stub died with a request in it.
     """
     end = time.monotonic() + timeout_s
+    answered: float | None = None
     while True:
         states = {entry.version: entry.state for entry in index(address) if entry.name == model}
         ready = {number for number, state in states.items() if state == "READY"}
-        if ready == {str(version)} and not {"LOADING", "UNLOADING"} & set(states.values()):
-            return
-        if time.monotonic() > end:
+        if ready == {str(version)} and "LOADING" not in states.values():
+            answered = answered or time.monotonic() + drain_s
+            if "UNLOADING" not in states.values() or time.monotonic() > answered:
+                return
+        elif time.monotonic() > end:
             others = ", ".join(sorted(ready)) or "none"
             raise NotReady(f"Wanted version {version} of {model} to be ready after {timeout_s:g} s, found {others}.")
         time.sleep(0.02)
@@ -96,10 +114,15 @@ def finished(address: Address, model: str, *, timeout_s: float = 2.0) -> int:
     )
 
 
-def instances(address: Address, model: str, *, timeout_s: float = 5.0) -> int:
+def instances(address: Address, model: str, *, timeout_s: float = _ASK_TIMEOUT_S) -> int:
     """How many instances of each version the configuration asks for."""
     config = _ask(address, f"/v2/models/{model}/config", None, timeout_s=timeout_s)
     return sum(int(group.get("count", 1)) for group in config.get("instance_group", ())) or 1
+
+
+def _instance_names(group: Mapping[str, Any]) -> list[str]:
+    """As Triton names them: NAME_0, NAME_1, …"""
+    return [f"{group.get('name', '')}_{index}" for index in range(int(group.get("count", 1)))]
 
 
 def _ask(address: Address, path: str, body: Any, *, timeout_s: float) -> Any:

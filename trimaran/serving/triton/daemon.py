@@ -15,12 +15,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Unpack
 
-from trimaran.core.errors import NotReady, ToolError, TrimaranError, error_from_json
+from trimaran.core.errors import NotReady, ServerError, ToolError, TrimaranError, error_from_json
 from trimaran.core.spec import Frozen
 from trimaran.core.store import default_home
-from trimaran.serving.triton import control
+from trimaran.serving.triton import control, readiness
 from trimaran.serving.triton.flags import EXIT_TIMEOUT_S
 from trimaran.serving.triton.server import DEADLINE_S, LaunchOptions, Server, launch
+from trimaran.serving.triton.shadow import ShadowKeeper
 from trimaran.serving.triton.spawning import spawn
 from trimaran.serving.triton.states import Running, StateFile, running, start_ticks
 from trimaran.serving.triton.undamaged import require_loadable
@@ -29,6 +30,8 @@ from trimaran.serving.triton.watched_server import LiveServer
 
 _ENDING = (signal.SIGINT, signal.SIGTERM)
 _WATCH_S = 0.25
+# How often to look for models that were loaded meanwhile.
+_LOOK_S = 1.0
 _PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 _STOP_DEADLINE_S = EXIT_TIMEOUT_S + 30.0
 
@@ -65,7 +68,7 @@ def serve_forever(
         http, grpc, metrics = server.ports
         again: LaunchOptions = {**options, "http_port": http, "grpc_port": grpc, "metrics_port": metrics}
         again["secret"] = server.control.secret
-        with _announced(server) as state:
+        with _announced(server, options.get("shadow", 0.0)) as state:
             on_ready(state.running)
             while True:
                 reason = _watch(server, watchdog, state, signals)
@@ -76,19 +79,47 @@ def serve_forever(
 
 def _watch(server: Server, settings: WatchdogSettings, state: StateFile, signals: _Signals) -> str:
     """Looks after a server until it must be started again; returns the reason. The server is closed in any case."""
-    with server:
+    with server, _shadow_of(server, state) as shadow:
         watchdog = Watchdog(LiveServer(server), settings, on_reload=lambda model, reason: state.count("reloads"))
+        next_look_s = time.monotonic() + _LOOK_S
         try:
             while True:
                 with signals.deferred():
                     watchdog.tick()
-                time.sleep(_WATCH_S)
+                    if time.monotonic() >= next_look_s:
+                        if loaded := _loaded_since(server, state):
+                            watchdog.watch(loaded)
+                        next_look_s = time.monotonic() + _LOOK_S
+                    shadow.tick()
+                watchdog.wait(_WATCH_S)
         except ServerGone as gone:
             if not gone.answers:
                 server.close(drain=False)
             return str(gone)
         finally:
             watchdog.close()
+
+
+def _loaded_since(server: Server, state: StateFile) -> tuple[str, ...]:
+    """Models that a command loaded into the running server; the state file names them from now on."""
+    try:
+        models = readiness.loaded_models(server.control)
+    except ServerError:
+        return ()
+    new = tuple(model for model in models if model not in state.running.models)
+    if new:
+        state.add(new)
+    return new
+
+
+def _shadow_of(server: Server, state: StateFile) -> ShadowKeeper:
+    return ShadowKeeper(
+        share=state.running.shadow,
+        folder=server.shadow,
+        repository=server.repository,
+        state_path=state.running.shadow_path,
+        on_restart=lambda: state.count("shadow_restarts"),
+    )
 
 
 def _start_again(start: Callable[[], Server]) -> Server:
@@ -158,7 +189,7 @@ def load_on_servers(repository: Path, model: str, *, unload: bool = False) -> tu
 
 
 @contextlib.contextmanager
-def _announced(server: Server) -> Iterator[StateFile]:
+def _announced(server: Server, shadow: float) -> Iterator[StateFile]:
     """The state file, for as long as the supervisor lives. If it cannot be written, the server ends too."""
     state = Running(
         pid=os.getpid(),
@@ -171,6 +202,7 @@ def _announced(server: Server) -> Iterator[StateFile]:
         models=server.models,
         refused=server.refused,
         trust_key=server.trust_key,
+        shadow=shadow,
     )
     try:
         yield StateFile(state, server.control.secret)
