@@ -179,7 +179,8 @@ def plan_deployment(config: DeployConfig) -> DeployPlan:
         repository=Path(config.output),
         report=Path(config.report) if config.report else Path("reports") / name,
         device=device,
-        eager_device="cpu" if lacking else device.name,
+        # A given graph is its own reference, which ONNX Runtime runs on the CPU.
+        eager_device="cpu" if lacking or graph_of(config) else device.name,
         data=labelled_data(config, ref),
         graph=graph_of(config),
         notes=(*assumptions(config, ref, profile), *filter(None, [left_out]), *_device_notes(device, lacking)),
