@@ -20,6 +20,7 @@ from trimaran.core.tasks import task
 from trimaran.export.checkpoint import PICKLES, SAFETENSORS
 from trimaran.export.load import load_tokenizer, save_tokenizer
 from trimaran.export.locate import locate
+from trimaran.export.optimum_layout import OUTPUTS
 from trimaran.export.pooled_graph import append_pooling
 from trimaran.export.read_json import read_json
 from trimaran.export.reference import hidden_act_of, signature_of
@@ -31,14 +32,9 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 ENTRY = "model.onnx"
-# The names that optimum, sentence-transformers and torch give outputs, and ours. Other outputs are dropped.
-_OUTPUTS: dict[str, dict[str, str]] = {
-    "embedding": {"sentence_embedding": "embedding"},
-    "text-classification": {"logits": "logits"},
-    "zero-shot-classification": {"logits": "logits"},
-    "rerank": {"logits": "score"},
-    "token-classification": {"logits": "token_logits"},
-    "question-answering": {"start_logits": "start_logits", "end_logits": "end_logits"},
+# The names that optimum and sentence-transformers give outputs, and ours. Other outputs are dropped.
+_OUTPUTS = {
+    **{name: {theirs: ours for ours, theirs in names.items()} for name, names in OUTPUTS.items()},
     "feature-extraction": {"last_hidden_state": "token_embeddings", "token_embeddings": "token_embeddings"},
 }
 # Tasks that the outputs tell by themselves, the first that fits.
