@@ -81,13 +81,18 @@ def serve(repository: str | Path = "model_repository", **options: Unpack[LaunchO
 
     Free ports are picked unless they are given (`http_port`, `grpc_port`, `metrics_port`).
 
-    Raises UnavailableError where there is no Triton, ToolError when it did not start.
+    Raises UnavailableError where there is no Triton, ToolError when it did not start, UsageError for `shadow`, which
+    only the command has.
 
     Examples:
         >>> with trimaran.serve("model_repository") as server, trimaran.Client(server.grpc_url) as client:
         ...     client.embed("minilm", "some text").shape
         (384,)
     """
+    if options.get("shadow"):
+        raise UsageError(
+            "A shadow process needs the supervisor of the command.", hint="trimaran serve --shadow 0.001 --detach"
+        )
     return launch(Path(repository), **options)
 
 
