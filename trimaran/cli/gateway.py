@@ -38,7 +38,10 @@ def gateway(
     repository: Annotated[
         Path, typer.Option("--repository", help="What Triton serves; tokenizers are read there.")
     ] = REPOSITORY,
-    url: Annotated[str, typer.Option("--url", help="Triton's host:port; by default the running `serve`'s.")] = "",
+    url: Annotated[
+        list[str] | None,
+        typer.Option("--url", help="Triton's host:port, again for more. A name may have many addresses."),
+    ] = None,
     protocol: Annotated[Protocol, typer.Option("--protocol", help="How to talk to Triton.")] = "grpc",
     host: Annotated[str, typer.Option("--host", help="Where to listen; 0.0.0.0 for everywhere.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 picks a free one.")] = 8080,
@@ -50,7 +53,7 @@ def gateway(
         float | None, typer.Option("--text-rate", min=0.001, help="Texts a second of one caller.")
     ] = None,
     text_burst: Annotated[float, typer.Option("--text-burst", min=1, help="Texts at once of one caller.")] = 2048,
-    in_flight: Annotated[int, typer.Option("--in-flight", min=1, help="Texts that Triton has at a time.")] = 64,
+    in_flight: Annotated[int, typer.Option("--in-flight", min=1, help="Texts that each Triton has at a time.")] = 64,
     queue: Annotated[int, typer.Option("--queue", min=0, help="Requests that may wait; more are refused.")] = 512,
     queue_timeout: Annotated[float, typer.Option("--queue-timeout", min=0.001, help="Seconds to wait at most.")] = 5.0,
     timeout: Annotated[float, typer.Option("--timeout", min=0.001, help="Seconds for one answer.")] = 30.0,
@@ -81,7 +84,7 @@ def gateway(
 
     settings = GatewaySettings(
         repository=repository.absolute(),
-        triton_url=url or _running_url(repository, protocol),
+        triton_url=",".join(url or ()) or _running_url(repository, protocol),
         triton_protocol=protocol,
         host=host,
         port=port,
