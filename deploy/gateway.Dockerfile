@@ -1,12 +1,21 @@
 # The gateway alone: no torch, no engines.
 #   docker build -t trimaran-gateway -f deploy/gateway.Dockerfile .
-FROM python:3.12-slim
-COPY deploy/requirements-gateway.txt /opt/trimaran/
-RUN pip install --no-cache-dir -r /opt/trimaran/requirements-gateway.txt
+ARG BASE=python:3.12-slim
+FROM ${BASE} AS build
+RUN python3 -m venv /opt/trimaran
+ENV PATH=/opt/trimaran/bin:$PATH
+COPY constraints.txt deploy/requirements-gateway.txt /src/
+RUN pip install --no-cache-dir -c /src/constraints.txt -r /src/requirements-gateway.txt
 COPY pyproject.toml README.md LICENSE /src/
 COPY trimaran /src/trimaran
 RUN pip install --no-cache-dir --no-deps /src
-ENV TRIMARAN_HOME=/tmp/trimaran
+RUN cd /opt/trimaran/lib/python3*/site-packages && rm -rf pip pip-*.dist-info hf_xet gevent
+
+FROM ${BASE}
+COPY --from=build /opt/trimaran /opt/trimaran
+ENV PATH=/opt/trimaran/bin:$PATH TRIMARAN_HOME=/tmp/trimaran PYTHONDONTWRITEBYTECODE=1
 USER 1000:1000
 EXPOSE 8080
+HEALTHCHECK --interval=10s --timeout=5s --start-period=60s \
+    CMD ["python", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:8080/readyz', timeout=3)"]
 ENTRYPOINT ["trimaran"]

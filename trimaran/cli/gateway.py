@@ -47,6 +47,7 @@ def gateway(
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 picks a free one.")] = 8080,
     keys: KeysOption = None,
     no_auth: Annotated[bool, typer.Option("--no-auth", help="Let everybody call. It must be said.")] = False,
+    open_metrics: Annotated[bool, typer.Option("--open-metrics", help="Show /metrics without a key.")] = False,
     rate: Annotated[float | None, typer.Option("--rate", min=0.001, help="Requests a second of one caller.")] = None,
     burst: Annotated[float, typer.Option("--burst", min=1, help="Requests at once of one caller.")] = 50,
     text_rate: Annotated[
@@ -89,6 +90,7 @@ def gateway(
         host=host,
         port=port,
         keys=None if no_auth else _key_file(keys),
+        open_metrics=open_metrics,
         limits=RequestLimits(
             body_bytes=max_body,
             all_bodies_bytes=max_bodies,

@@ -95,6 +95,8 @@ def application(gateway: Gateway) -> ASGIApp:
     routes = [_route(row.path, row.method, AnswerEndpoint(row)) for row in ROUTES.values()]
     routes += _pages(gateway)
     open_paths = frozenset({*_OPEN_PAGES, *(row.path for row in ROUTES.values() if row.is_open)})
+    if gateway.settings.open_metrics:
+        open_paths |= {"/metrics"}
     app: ASGIApp = Router(
         routes,
         redirect_slashes=False,

@@ -64,6 +64,8 @@ class GatewaySettings(Frozen):
     port: int = Field(default=8080, ge=0, le=65535)
     # The key file, or None when callers need no key.
     keys: Path | None = None
+    # Whether /metrics needs no key, for a Prometheus that a network policy lets in.
+    open_metrics: bool = False
     limits: RequestLimits = RequestLimits()
     timeouts: Timeouts = Timeouts()
     # Requests of one caller; None means no limit.
