@@ -4,11 +4,12 @@ ARG BASE=python:3.12-slim
 FROM ${BASE} AS build
 RUN python3 -m venv /opt/trimaran
 ENV PATH=/opt/trimaran/bin:$PATH
-COPY constraints.txt deploy/requirements-gateway.txt /src/
-RUN pip install --no-cache-dir -c /src/constraints.txt -r /src/requirements-gateway.txt
-COPY pyproject.toml README.md LICENSE /src/
+COPY deploy/requirements-gateway.txt /src/
+RUN pip install --no-cache-dir --require-hashes -r /src/requirements-gateway.txt
+COPY pyproject.toml README.md LICENSE constraints.txt /src/
 COPY trimaran /src/trimaran
-RUN pip install --no-cache-dir --no-deps /src
+# Built by the setuptools of the requirements: a build of its own would fetch one without a hash.
+RUN pip install --no-cache-dir --no-deps --no-build-isolation --no-index /src
 RUN cd /opt/trimaran/lib/python3*/site-packages && rm -rf pip pip-*.dist-info hf_xet gevent
 
 FROM ${BASE}

@@ -117,7 +117,9 @@ def test_classes_are_written_the_same_way(tmp_path: Path) -> None:
     assert [line["answer"][0]["label"] for line in lines] == [answer[0]["label"] for answer in answers]
 
 
-def test_long_texts_are_cut_and_counted_or_rejected_when_asked(artifact: Artifact, tmp_path: Path) -> None:
+@pytest.mark.parametrize("task", ["embedding", "text-classification"])
+def test_long_texts_are_cut_and_counted_or_rejected_when_asked(task: str, tmp_path: Path) -> None:
+    artifact = tiny(tmp_path / "tiny", task=task)
     source = written(tmp_path / "a.txt", ["the cat", "dog " * 40, "sat"])
     cut = run(artifact, [source], tmp_path / "cut")
     assert (cut.rows_written, cut.rows_cut) == (3, 1)

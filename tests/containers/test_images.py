@@ -93,7 +93,7 @@ def test_a_locked_down_container_serves_what_was_proven_and_recovers(network: st
         assert podman("exec", one, "sh", "-c", "touch /x", check=False).returncode
         logs = podman("logs", one)
         assert "Started GRPCInferenceService" in logs.stdout + logs.stderr, "Triton's log is the container's"
-        find = "for p in /proc/[0-9]*; do grep -q backend_stub $p/cmdline && kill -9 ${p#/proc/}; done; true"
+        find = "for p in /proc/[0-9]*; do grep -q '[b]ackend_stub' $p/cmdline && kill -9 ${p#/proc/}; done; true"
         podman("exec", one, "sh", "-c", find)
         assert eventually(lambda: answers(client), within_s=60), "dead stubs are replaced"
     podman("stop", "-t", "30", one)

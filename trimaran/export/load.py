@@ -27,8 +27,11 @@ _OPTIONAL_WITHOUT_HEAD = (*_OPTIONAL, "pooler.")
 _LAYER_NUMBER = re.compile(r"\.(\d+)\.")
 
 
-def load_model(ref: ModelRef, *, attention: str) -> torch.nn.Module:
-    """The model in fp32 and eval mode. `attention` is transformers' implementation: `eager` or `sdpa`."""
+def load_model(ref: ModelRef, *, attention: str, dtype: str = "float32") -> torch.nn.Module:
+    """The model in eval mode. `attention` is transformers' implementation: `eager` or `sdpa`.
+
+    `dtype` is the name of its type; `auto` is that of the checkpoint.
+    """
     import torch
     import transformers
 
@@ -43,7 +46,7 @@ def load_model(ref: ModelRef, *, attention: str) -> torch.nn.Module:
                 body,
                 config=config,
                 attn_implementation=attention if row.sdpa else "eager",
-                dtype=torch.float32,
+                dtype=dtype,
                 local_files_only=True,
                 trust_remote_code=False,
                 weights_only=True,

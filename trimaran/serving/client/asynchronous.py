@@ -14,6 +14,7 @@ from trimaran.core import choices
 from trimaran.serving.client import given
 from trimaran.serving.client.core import ClientCore
 from trimaran.serving.client.endpoint import Endpoint, endpoint_of
+from trimaran.serving.client.hedging import Hedge
 from trimaran.serving.client.triton_channel import TritonChannel
 from trimaran.serving.client.watching import Watch, watch_of
 
@@ -45,19 +46,15 @@ class Slots:
 
 
 class AsyncioDriver:
-    def __init__(self, turns: RequestTurns) -> None:
-        self._turns = turns
+    def __init__(self, turns: RequestTurns, hedge: Hedge | None = None) -> None:
+        self._turns, self._hedge = turns, hedge
+
+    def taking(self, turns: RequestTurns) -> AsyncioDriver:
+        return AsyncioDriver(turns, self._hedge)
 
     async def result(self, send: Callable[[], Any], *, within_s: float) -> Any:
         async with asyncio.timeout(within_s), self._turns.turn():
-            try:
-                return await send()
-            except asyncio.CancelledError as error:
-                task = asyncio.current_task()
-                if task is not None and task.cancelling():
-                    raise
-                # Nobody cancelled the call: its connection was closed.
-                raise ConnectionError("the connection was closed") from error
+            return await (self._hedge.answer(send) if self._hedge else send())
 
     async def pause(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -86,6 +83,7 @@ class AsyncClient(ClientCore):
 
     `timeout_s` bounds a whole call with all its requests and retries, `concurrency` the requests in flight at a time.
     A list of texts gets a list of answers, one string gets one answer. A pair of texts stands in a list.
+    With a `hedge`, a request that waits unusually long is sent a second time.
     Raises NotReady, Overloaded, TimedOut, RequestFailed, or UsageError for an impossible question.
     """
 
@@ -97,6 +95,7 @@ class AsyncClient(ClientCore):
         timeout_s: float = 60.0,
         concurrency: int = 8,
         retries: int = 4,
+        hedge: Hedge | None = None,
     ) -> None:
         endpoint = endpoint_of(url, protocol, timeout_s=timeout_s, concurrency=concurrency, retries=retries)
 
@@ -104,7 +103,7 @@ class AsyncClient(ClientCore):
             return TritonChannel(endpoint, for_asyncio=True)
 
         self._watching: asyncio.Task[None] | None = None
-        driver = AsyncioDriver(Slots(concurrency))
+        driver = self._waiting = AsyncioDriver(Slots(concurrency), hedge)
         if isinstance(url, str):
             super().__init__(endpoint, connect(endpoint), driver)
         else:
@@ -129,9 +128,9 @@ class AsyncClient(ClientCore):
         if priority is not None:
             view._endpoint = replace(view._endpoint, priority=priority)
         if concurrency is not None:
-            view._driver = AsyncioDriver(Slots(given.count("concurrency", concurrency)))
+            view._driver = self._waiting.taking(Slots(given.count("concurrency", concurrency)))
         if turns is not None:
-            view._driver = AsyncioDriver(turns)
+            view._driver = self._waiting.taking(turns)
         return view
 
     def _start_watching(self, watch: Watch) -> None:

@@ -371,10 +371,7 @@ class ClientCore:
             sender = functools.partial(lease.send, method) if lease else getattr(self._channel, method)
             try:
                 send = functools.partial(sender, self._endpoint, *arguments, within_s=within_s)
-                result = await self._driver.result(send, within_s=within_s)
-                if lease:
-                    lease.note_answer(time.monotonic())
-                return result
+                return await self._driver.result(send, within_s=within_s)
             except Exception as error:
                 failure = failures.from_exception(lease.endpoint or self._endpoint if lease else self._endpoint, error)
                 if failure is None:

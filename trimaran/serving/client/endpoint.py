@@ -65,7 +65,7 @@ def endpoint_of(
     url: str | Sequence[str], protocol: Protocol, *, timeout_s: float, concurrency: int, retries: int
 ) -> Endpoint:
     """Several addresses become one text, which stands in messages."""
-    if not isinstance(url, str):
+    if isinstance(url, (list, tuple)):
         places = [
             endpoint_of(one, protocol, timeout_s=timeout_s, concurrency=concurrency, retries=retries) for one in url
         ]

@@ -6,10 +6,13 @@ Nothing here sends or waits. `watching` looks at the servers and writes what it 
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import itertools
 import math
 import threading
-from collections.abc import Callable, Collection, Sequence
+import time
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -143,15 +146,21 @@ class Replicas:
                 if release is not None:
                     self._in_use[model] = release
 
-    def take(self, model: str, release: Release | None, tried: Collection[Replica]) -> Replica:
-        """The replica that gets the next request. Raises VersionChanged if none has the release any more."""
+    def take(
+        self, model: str, release: Release | None, tried: Collection[Replica], busy: Collection[Replica] = ()
+    ) -> Replica:
+        """The replica that gets the next request, rather not one that is `busy` with a copy of it.
+
+        Raises VersionChanged if none has the release any more.
+        """
         with self._lock:
             fresh = [replica for replica in self._members.values() if replica not in tried]
             usable = [replica for replica in fresh if replica.reachable and (not model or replica.has(model, release))]
             if not usable and release is not None and not release.is_same(self._in_use.get(model, release)):
                 raise VersionChanged(f"Version {release.version} of {model} is no longer served.", model=model)
             # A server that was set aside may have come back: without another one it is tried.
-            candidates = usable or fresh or list(self._members.values())
+            idle = [replica for replica in usable if replica not in busy]
+            candidates = idle or usable or fresh or list(self._members.values())
             if not candidates:
                 raise NotReady("No address of a Triton is known.", hint="Check that the name can be resolved.")
             replica = min(candidates, key=lambda replica: (replica.outstanding, replica.chosen))
@@ -200,35 +209,52 @@ class Replicas:
 
 
 class Lease:
-    """One attempt of a request. The server is chosen when the request is sent, which may be after a wait."""
+    """One attempt of a request. The server is chosen when the request is sent, which may be after a wait.
+
+    A request that waits unusually long is sent twice (see `hedging`). Its copy goes to another server, if there is one.
+    """
 
     def __init__(self, replicas: Replicas, model: str, release: Release | None, tried: list[Replica]) -> None:
         self._replicas = replicas
         self._model = model
         self._release = release
         self._tried = tried
-        self._replica: Replica | None = None
-        # The server that was chosen.
+        self._used: list[Replica] = []
+        # The server that was chosen last.
         self.endpoint: Endpoint | None = None
 
     def send(self, method: str, endpoint: Endpoint, *arguments: Any, within_s: float) -> Any:
-        replica = self._replica = self._replicas.take(self._model, self._release, self._tried)
+        replica = self._replicas.take(self._model, self._release, self._tried, self._used)
+        self._used.append(replica)
         version = str(self._release.version) if self._release else ""
         self.endpoint = replace(endpoint, address=replica.address, version=version)
-        return getattr(replica.channel, method)(self.endpoint, *arguments, within_s=within_s)
-
-    def note_answer(self, now_s: float) -> None:
-        if self._replica is not None:
-            self._replica.answered_at = now_s
+        result = getattr(replica.channel, method)(self.endpoint, *arguments, within_s=within_s)
+        if inspect.isawaitable(result):
+            return _noted(result, replica)
+        replica.answered_at = time.monotonic()
+        return result
 
     def may_repeat(self, failure: ServerError) -> bool:
-        """Whether another server may be asked. The one that failed is not asked again in this round."""
-        if self._replica is None:
-            return False
-        may = self._replicas.may_repeat(self._replica, self._model, self._release, failure, self._tried)
-        self._tried.append(self._replica)
+        """Whether another server may be asked. Those that failed are not asked again in this round."""
+        may = False
+        for replica in self._used:
+            may = self._replicas.may_repeat(replica, self._model, self._release, failure, self._tried)
+            self._tried.append(replica)
         return may
 
     def end(self) -> None:
-        if self._replica is not None:
-            self._replicas.give_back(self._replica)
+        for replica in self._used:
+            self._replicas.give_back(replica)
+
+
+async def _noted(result: Awaitable[Any], replica: Replica) -> Any:
+    try:
+        answer = await result
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        # Nobody cancelled the call: its connection was closed, because the server has stopped.
+        raise ConnectionError("the connection was closed") from error
+    replica.answered_at = time.monotonic()
+    return answer
