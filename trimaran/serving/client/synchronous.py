@@ -101,12 +101,12 @@ class Client:
             return TritonChannel(endpoint, for_asyncio=False) if protocol == "grpc" else HttpChannel(endpoint)
 
         self._driver = ThreadDriver(concurrency)
-        self._watch: Watch | None = None
+        self._watching_driver = ThreadDriver(_CANARIES_AT_A_TIME)
         if isinstance(url, str):
             self._core = ClientCore(endpoint, connect(endpoint), self._driver)
         else:
-            self._watch = watch_of(endpoint, connect, ThreadDriver(_CANARIES_AT_A_TIME), _resolve)
-            self._core = _WatchingCore(endpoint, None, self._driver, self._watch)
+            watch = watch_of(endpoint, connect, self._watching_driver, _resolve)
+            self._core = _WatchingCore(endpoint, None, self._driver, watch)
         self.url = endpoint.address
 
     @property
@@ -150,6 +150,7 @@ class Client:
         """End the connection. A request that is still in flight fails."""
         self._driver.close()
         run(self._core._close_channels())
+        self._watching_driver.close()
 
     def __enter__(self) -> Self:
         return self

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import ipaddress
 import logging
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -61,6 +62,9 @@ class Watch:
             try:
                 await self.look()
             except Exception:
+                # A client that is being closed, or the end of the interpreter, is no fault.
+                if self.is_over or not threading.main_thread().is_alive():
+                    return
                 log.exception("Looking at the servers failed")
             await self._driver.pause(INTERVAL_S)
 
