@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import ipaddress
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -76,6 +77,14 @@ def endpoint_of(
         raise UsageError(f"Unknown protocol {protocol!r}.", hint="Use grpc or http.")
     scheme, _, rest = (given.string("url", url) or DEFAULT_URLS[protocol]).rpartition("://")
     return Endpoint(rest.rstrip("/"), protocol, scheme in _SECURE, timeout_s, concurrency, retries)
+
+
+def is_ip_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def library(name: str) -> Any:

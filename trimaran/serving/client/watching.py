@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import ipaddress
 import logging
 import threading
 import time
@@ -17,7 +16,7 @@ from trimaran.core.tasks import TASKS
 from trimaran.serving.client import failures
 from trimaran.serving.client.calls import Model
 from trimaran.serving.client.canary import PRIORITY, canary
-from trimaran.serving.client.endpoint import Endpoint, loaded_versions
+from trimaran.serving.client.endpoint import Endpoint, is_ip_address, loaded_versions
 from trimaran.serving.client.replicas import Release, Replica, Replicas
 
 if TYPE_CHECKING:
@@ -90,7 +89,7 @@ class Watch:
     async def _resolved(self, url: str) -> tuple[str, ...]:
         """The addresses of a name, all of one family; of an encrypted connection, the name itself."""
         host, _, port = url.rpartition(":")
-        if self._endpoint.secure or _is_address(host.strip("[]")):
+        if self._endpoint.secure or is_ip_address(host.strip("[]")):
             return (url,)
         try:
             found = await self._driver.result(functools.partial(self._resolve, host, int(port)), within_s=5.0)
@@ -212,11 +211,3 @@ async def _close(channel: Any) -> None:
     closing = channel.close()
     if closing is not None:
         await closing
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True

@@ -9,6 +9,7 @@ from typing import Literal
 from pydantic import Field
 
 from trimaran.core.spec import Frozen
+from trimaran.serving.client.endpoint import is_ip_address
 
 
 class RequestLimits(Frozen):
@@ -92,16 +93,8 @@ class GatewaySettings(Frozen):
         """One address as it is; several, or a name, as a tuple: these are watched as replicas."""
         urls = tuple(url.strip() for url in self.triton_url.split(",") if url.strip())
         host = self.triton_url.rpartition("://")[2].rpartition(":")[0].strip("[]")
-        return urls if len(urls) > 1 or not _is_address(host) else self.triton_url
+        return urls if len(urls) > 1 or not is_ip_address(host) else self.triton_url
 
     @property
     def is_loopback(self) -> bool:
-        return self.host == "localhost" or (_is_address(self.host) and ipaddress.ip_address(self.host).is_loopback)
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
+        return self.host == "localhost" or (is_ip_address(self.host) and ipaddress.ip_address(self.host).is_loopback)
