@@ -5,11 +5,12 @@ ARG BASE=python:3.12-slim
 FROM ${BASE} AS build
 RUN python3 -m venv /opt/trimaran
 ENV PATH=/opt/trimaran/bin:$PATH
-COPY constraints.txt deploy/requirements-cpu.txt /src/
-RUN pip install --no-cache-dir -c /src/constraints.txt -r /src/requirements-cpu.txt
-COPY pyproject.toml README.md LICENSE /src/
+COPY deploy/requirements-cpu.txt /src/
+RUN pip install --no-cache-dir --require-hashes -r /src/requirements-cpu.txt
+COPY pyproject.toml README.md LICENSE constraints.txt /src/
 COPY trimaran /src/trimaran
-RUN pip install --no-cache-dir --no-deps /src
+# Built by the setuptools of the requirements: a build of its own would fetch one without a hash.
+RUN pip install --no-cache-dir --no-deps --no-build-isolation --no-index /src
 # The backends are programs. Where the image runs, no folder that can be written may hold programs.
 RUN python -c "from pathlib import Path; from trimaran.serving.triton import installation; \
     installation.find().place_backends(Path('/opt/trimaran/backends'))"
