@@ -53,6 +53,9 @@ def kubernetes(
     by_init: Annotated[
         bool, typer.Option("--by-init", help="Pull --model-image in an init container, not as an image volume.")
     ] = False,
+    kserve: Annotated[
+        bool, typer.Option("--kserve", help="An InferenceService and its runtime for KServe instead; no gateway.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Print Kubernetes objects for a model: Deployment, Service, autoscaler, disruption budget and network policy.
@@ -69,6 +72,7 @@ def kubernetes(
     from trimaran.core.choices import CPU_IMAGE, TRITON_IMAGE
     from trimaran.core.errors import UsageError
     from trimaran.serving.container.image import release_of, served_model
+    from trimaran.serving.container.kserve import kserve_objects
     from trimaran.serving.container.kubernetes import objects
     from trimaran.serving.container.kubernetes_tiers import tiers
 
@@ -87,10 +91,15 @@ def kubernetes(
         model_image=model_image,
         by_init=by_init,
     )
+    if two_tiers and kserve:
+        raise UsageError("KServe has tiers of its own.", hint="Leave out --two-tiers or --kserve.")
     if model_image and not two_tiers:
         raise UsageError("--model-image wants --two-tiers.", hint="One pod reads the repository from --claim.")
     model = served_model(repository, name)
-    made = tiers(model, release_of(repository, name), options) if two_tiers else objects(model, options)
+    if two_tiers:
+        made = tiers(model, release_of(repository, name), options)
+    else:
+        made = (kserve_objects if kserve else objects)(model, options)
     if as_json:
         emit({"apiVersion": "v1", "kind": "List", "items": made})
     else:

@@ -20,7 +20,7 @@ BUILD_BYTES = 6 << 30
 
 
 def objects(model: ServedModel, options: KubernetesOptions) -> list[Object]:
-    name = object_name(model.name)
+    name = label_of(model.name)
     labels = {"app.kubernetes.io/name": name, "app.kubernetes.io/part-of": "trimaran"}
     chosen = {"app.kubernetes.io/name": name}
     meta = {"name": name, "namespace": options.namespace, "labels": labels}
@@ -80,7 +80,6 @@ def _triton(model: ServedModel, options: KubernetesOptions) -> Object:
     dead Python stub.
     """
     command, *arguments = triton_arguments(list(model.loaded), address="127.0.0.1")
-    resources = triton_resources(model)
     return {
         "name": "triton",
         "image": options.image,
@@ -88,7 +87,7 @@ def _triton(model: ServedModel, options: KubernetesOptions) -> Object:
         "args": arguments,
         "env": [{"name": key, "value": value} for key, value in sorted(model.variables.items())],
         "ports": [{"name": "metrics", "containerPort": PORTS["metrics"]}],
-        "resources": resources,
+        "resources": resources_of(model),
         "securityContext": locked_down(),
         "volumeMounts": [
             {"name": "models", "mountPath": MODELS_FOLDER, "readOnly": True},
@@ -128,7 +127,7 @@ def placement(chosen: Object) -> Object:
     }
 
 
-def triton_resources(model: ServedModel) -> Object:
+def resources_of(model: ServedModel) -> Object:
     # A build holds the graph, its weights in other types and the kernels that it tries.
     needed = 3 * model.size_bytes + (512 << 20) + (BUILD_BYTES if model.gpu else 0)
     memory = f"{max(1, -(-needed // (1 << 30)))}Gi"
@@ -216,7 +215,7 @@ def from_namespace(name: str) -> Object:
     return {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}}}
 
 
-def object_name(name: str) -> str:
+def label_of(name: str) -> str:
     """A name that Kubernetes allows: lower-case letters, digits and '-', at most 50 characters."""
     plain = "".join(character if character.isalnum() and character.isascii() else "-" for character in name.lower())
     return f"trimaran-{plain.strip('-')}"[:50].strip("-")

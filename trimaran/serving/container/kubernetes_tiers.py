@@ -15,11 +15,11 @@ from trimaran.serving.container.kubernetes import (
     QUEUE_METRIC,
     Object,
     from_namespace,
+    label_of,
     locked_down,
-    object_name,
     object_of,
     placement,
-    triton_resources,
+    resources_of,
 )
 from trimaran.serving.container.kubernetes_options import KubernetesOptions
 from trimaran.serving.triton.flags import EXIT_TIMEOUT_S
@@ -37,7 +37,7 @@ _GATEWAY_DRAIN_S = 30
 
 def tiers(model: ServedModel, release: str, options: KubernetesOptions) -> list[Object]:
     """`release` names the version by the digest of its files."""
-    name = object_name(model.name)
+    name = label_of(model.name)
     return [
         object_of("v1", "ServiceAccount", _meta(name, name, options), automountServiceAccountToken=False),
         *_triton_tier(model, release, name, options),
@@ -152,7 +152,7 @@ def _triton_pod(model: ServedModel, options: KubernetesOptions) -> Object:
         "args": ["serve", _repository(options), "--host=0.0.0.0", "--log=-"],
         "env": [{"name": key, "value": value} for key, value in sorted(model.variables.items())],
         "ports": [{"name": kind, "containerPort": port} for kind, port in PORTS.items()],
-        "resources": triton_resources(model),
+        "resources": resources_of(model),
         "securityContext": locked_down(),
         "volumeMounts": [
             *_model_mounts(options),
