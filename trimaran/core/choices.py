@@ -36,3 +36,4 @@ BUDGET_S = 90.0
 TRITON_IMAGE = "trimaran-triton"
 GPU_IMAGE = "trimaran-triton-gpu"
 GATEWAY_IMAGE = "trimaran-gateway"
+CPU_IMAGE = "trimaran-cpu"

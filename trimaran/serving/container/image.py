@@ -8,6 +8,7 @@ from pathlib import Path
 
 from trimaran.core.backends import BACKENDS
 from trimaran.core.errors import UsageError
+from trimaran.core.model_config import RELEASE
 from trimaran.core.repository import RepositoryModel, models_in, stages_of
 from trimaran.core.serving_json import SERVING_FILE, Serving, read_serving
 from trimaran.judging.prepared import PREPARED_FILE
@@ -71,6 +72,13 @@ def served_model(repository: Path, name: str) -> ServedModel:
 def _opens_gpu(serving: Serving) -> bool:
     """Whether the text stage itself opens a GPU, which its configuration does not tell Triton."""
     return serving.backend in BACKENDS and BACKENDS[serving.backend].needs_driver
+
+
+def release_of(repository: Path, name: str) -> str:
+    """The served version and the digest of its files, such as `2:3f6a…`; the number alone in old repositories."""
+    (model,) = (model for model in models_in(repository) if model.name == name)
+    parameters = model.config.parameters if model.config else {}
+    return parameters.get(RELEASE) or str(model.served[-1])
 
 
 def _size_bytes(parts: list[RepositoryModel]) -> int:
