@@ -133,18 +133,20 @@ def make_golden(
 
 
 def golden_rows(
-    name: str, texts: Sequence[Text], facts: Mapping[str, Any], *, prompts: Sequence[str] = ()
+    name: str, texts: Sequence[Text], facts: Mapping[str, Any], *, prompts: Sequence[str] = (), chat: bool = False
 ) -> tuple[RequestRow, ...]:
     """Requests made of judging texts (or pairs as the models of a task read them), spread evenly over them.
 
-    A model with prompts is asked in turn without one, which means its default, and with each of them by name.
+    A model with prompts is asked in turn without one, which means its default, and with each of them by name. One
+    with a chat template is also asked with an instruction, where the task takes one.
     """
     row = task(name)
     count = min(len(texts), row.most_requests)
     chosen = [texts[index * len(texts) // count] for index in range(count)]
     rows = row.requests(chosen, facts)
-    if prompts:
-        options = ("", *(json.dumps({PROMPT: prompt}) for prompt in prompts))
+    asked = [*({PROMPT: prompt} for prompt in prompts), *(row.library.further_options if chat else ())]
+    if asked:
+        options = ("", *map(json.dumps, asked))
         rows = [{**request, OPTIONS: options[index % len(options)]} for index, request in enumerate(rows)]
     return tuple(rows)
 

@@ -32,7 +32,7 @@ from trimaran.runtime.answers import Reader
 from trimaran.runtime.wire import FIRST, OPTIONS, PROMPT, TRUNCATED, VERSION
 
 # What the tokenizing stage imports of `trimaran/runtime`.
-TOKENIZER_FILES = ("text.py", "cutting.py")
+TOKENIZER_FILES = ("text.py", "cutting.py", "chat.py")
 # What the text stage imports of `trimaran/runtime`, beside its engine.
 TEXT_FILES = (
     *TOKENIZER_FILES, "answers.py", "wire.py", "pulse.py", "tasks/__init__.py",

@@ -189,10 +189,21 @@ class ClientCore:
         return await self.ask(name, lambda model: calls.fill(model, texts, top_k=top_k))
 
     async def rerank(
-        self, name: str, query: str, documents: Iterable[str], *, top_k: int | None = None
+        self,
+        name: str,
+        query: str,
+        documents: Iterable[str],
+        *,
+        top_k: int | None = None,
+        prompt: str | None = None,
+        instruction: str | None = None,
     ) -> list[tuple[int, float]]:
-        """Indices into `documents` with their scores, best first."""
-        return await self.ask(name, lambda model: calls.rerank(model, query, documents, top_k=top_k))
+        """Indices into `documents` with their scores, best first.
+
+        `prompt` names one of the model's prompts, `instruction` takes their place with words of your own.
+        """
+        options: dict[str, Any] = {"top_k": top_k, "prompt": prompt, "instruction": instruction}
+        return await self.ask(name, lambda model: calls.rerank(model, query, documents, **options))
 
     async def choose(self, name: str, text: str, choices: Iterable[str]) -> list[tuple[int, float]]:
         """Indices into `choices` with their probabilities, best first."""

@@ -92,6 +92,8 @@ class RerankRequest(RequestBody):
     model: ModelName
     top_n: TopK
     return_documents: bool = False
+    # Words for the model in the place of its own prompt, such as what makes a document relevant.
+    instruction: str | None = None
 
 
 class Ranked(BaseModel):

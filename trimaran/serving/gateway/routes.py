@@ -106,7 +106,9 @@ async def rerank(call: Call, body: messages.RerankRequest) -> Reply:
     ranking = await call.ask(
         served,
         [(body.query, document) for document in body.documents],
-        lambda client: client.rerank(served.name, body.query, body.documents, top_k=body.top_n),
+        lambda client: client.rerank(
+            served.name, body.query, body.documents, top_k=body.top_n, instruction=body.instruction
+        ),
     )
     results: list[Reply] = [{"index": index, "relevance_score": score} for index, score in ranking]
     if body.return_documents:
