@@ -65,8 +65,15 @@ def encode_command(
     ] = None,
     format_: Annotated[PartFormat, typer.Option("--format", help="What the parts are.")] = "parquet",
     dtype: Annotated[
-        VectorDType, typer.Option("--dtype", help="Numbers of a vector; int8 keeps a scale with each.")
+        VectorDType,
+        typer.Option(
+            "--dtype",
+            help="Numbers of a vector; int8 keeps a scale with each, calibrated ones have the ranges of the model.",
+        ),
     ] = "fp32",
+    dimensions: Annotated[
+        int | None, typer.Option("--dimensions", min=1, help="Keep the first numbers of each vector (Matryoshka).")
+    ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on in the folder: redo only missing, damaged or changed parts.")
     ] = False,
@@ -124,6 +131,7 @@ def encode_command(
         format_=format_,
         dtype=dtype,
         part_rows=part_rows,
+        dimensions=dimensions,
     )
     manifest = encode(
         known.artifact,

@@ -12,6 +12,7 @@ from trimaran.judging.equality import Arrays, worst_difference
 
 Infer = Callable[[Arrays], Arrays]
 ATOL = 1e-5
+_EQUAL_ROWS = 4
 
 
 def prove_parity(
@@ -34,6 +35,18 @@ def prove_parity(
         worst = max(worst, worst_difference(inputs, expected, actual, atol, "eager PyTorch"))
         advance(done, len(corners))
     return Check(name="max |Δ| to eager", observed=worst, limit=atol, detail=f"over {len(corners)} shapes")
+
+
+def prove_equal_lengths(infer: Infer, sample: Callable[..., Arrays], sequence: int, *, atol: float = ATOL) -> Check:
+    """A row's answer must not change with the rows beside it, if all have the same length and there is no padding."""
+    rows = [sample(1, sequence, seed=seed) for seed in range(_EQUAL_ROWS)]
+    together = infer({name: np.concatenate([row[name] for row in rows]) for name in rows[0]})
+    apart = 0.0
+    for index, row in enumerate(rows):
+        in_batch = {name: array[index : index + 1] for name, array in together.items()}
+        apart = max(apart, worst_difference(row, in_batch, infer(row), atol, "itself when alone"))
+    detail = f"{len(rows)} rows of {sequence} tokens"
+    return Check(name="max |Δ| alone to in a batch of equal length", observed=apart, limit=atol, detail=detail)
 
 
 def prove_padding(

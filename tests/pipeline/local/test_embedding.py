@@ -12,6 +12,7 @@ import trimaran
 from tests.export.exported import LONG, exported
 from tests.export.test_prompts import PROMPTS, sentence_folder
 from trimaran.core.errors import UsageError
+from trimaran.core.small_vectors import RANGES, ranges_from_text
 from trimaran.export.locate import locate
 
 TEXTS = ["A man is eating food.", "A man eats a piece of bread.", "The girl carries a baby.", "Two men push carts."]
@@ -47,6 +48,19 @@ def test_encode_gives_what_sentence_transformers_gives(both: tuple[Any, Any], op
         assert type(found) is type(wanted)
         for one, other in zip(np.atleast_2d(wanted), np.atleast_2d(found), strict=True):
             np.testing.assert_allclose(np.asarray(other), np.asarray(one), atol=1e-5)
+
+
+@pytest.mark.parametrize("width", [None, 8])
+def test_eight_bit_vectors_have_the_ranges_of_the_manifest(both: tuple[Any, Any], width: int | None) -> None:
+    from sentence_transformers.util import quantize_embeddings
+
+    theirs, ours = both
+    ranges = ranges_from_text(ours.manifest.details[RANGES])[:, :width]
+    wanted = quantize_embeddings(theirs.encode(TEXTS)[:, :width], precision="int8", ranges=ranges)
+    found = ours.encode(TEXTS, precision="int8", truncate_dim=width)
+    # Float noise may move a number to the next of 256 steps.
+    assert found.dtype == np.int8 and np.abs(found.astype(int) - wanted).max() <= 1
+    np.testing.assert_array_equal(ours.encode(TEXTS[0], precision="int8", truncate_dim=width), found[0])
 
 
 def test_queries_and_documents_take_their_own_prompts(both: tuple[Any, Any]) -> None:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from trimaran.core.backends import backend
 from trimaran.core.errors import UnavailableError, UsageError
+from trimaran.core.small_vectors import RANGES, small
 from trimaran.pipeline.local import similarities
 from trimaran.pipeline.local.model import WINDOW, LocalModel
 from trimaran.pipeline.local.opening import Source
@@ -81,7 +82,8 @@ class EmbeddingModel(LocalModel):
 
         `prompt_name` names a prompt of the model. `prompt` does too, and other words are put before each text as they
         are. `batch_size` changes nothing: rows share calls as it was proven. Texts beyond `max_seq_length` are cut and
-        counted in `truncated`.
+        counted in `truncated`. `precision` int8 and uint8 use the ranges that were calibrated at export, not those of
+        the given texts.
 
         Example:
             >>> model.encode(["one text", "another"], prompt="query", show_progress=True).shape
@@ -96,8 +98,12 @@ class EmbeddingModel(LocalModel):
             )
         rows, alone = given.texts_or_pairs(list(inputs) if isinstance(inputs, tuple) else inputs)
         vectors = self._vectors(rows, prompt_name, prompt, bool(show_progress or show_progress_bar))
-        vectors = _finished(vectors, truncate_dim or self.truncate_dim, normalize_embeddings)
-        result: Any = _quantized(vectors, precision)
+        ranges = self.manifest.details.get(RANGES, "")
+        width = truncate_dim or self.truncate_dim
+        if precision in ("int8", "uint8") and ranges and vectors.size:
+            result: Any = small(vectors, dimensions=width, precision=precision, ranges=ranges)
+        else:
+            result = _quantized(_finished(vectors, width, normalize_embeddings), precision)
         if convert_to_tensor or not convert_to_numpy:
             import torch
 

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trimaran.core.errors import UsageError
+from trimaran.core.small_vectors import RANGES, VectorPrecision, small
 from trimaran.runtime.text import Text
 from trimaran.runtime.wire import MOST_ENTRIES, TRUNCATED
 from trimaran.serving.client import given
@@ -114,13 +115,21 @@ def _asks(output: str, read: Callable[[Any], given.Rows]) -> Callable[[Builder[O
 
 
 @_asks("EMBEDDING", given.texts_or_pairs)
-def embed(model: Model, texts: Sequence[Text], *, prompt: str | None = None) -> Ask[Embeddings]:
+def embed(
+    model: Model,
+    texts: Sequence[Text],
+    *,
+    prompt: str | None = None,
+    dimensions: int | None = None,
+    precision: VectorPrecision = "float32",
+) -> Ask[Array]:
     options = given_options(prompt=known_prompt(model, prompt))
+    size = None if dimensions is None else given.count("dimensions", dimensions)
 
-    def join(parts: Sequence[Tensors]) -> Embeddings:
-        if not parts:
-            return np.empty((0, *model.outputs["EMBEDDING"]), np.float32)
-        return np.concatenate([part["EMBEDDING"] for part in parts])
+    def join(parts: Sequence[Tensors]) -> Array:
+        none = np.empty((0, *model.outputs["EMBEDDING"]), np.float32)
+        vectors = np.concatenate([none, *(part["EMBEDDING"] for part in parts)])
+        return small(vectors, dimensions=size, precision=precision, ranges=model.parameters.get(RANGES, ""))
 
     return Ask(_text_requests(model, texts, options), ("EMBEDDING",), join)
 

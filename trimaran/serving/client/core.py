@@ -17,6 +17,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, Self, TypeVar, cast, overload
 
 from trimaran.core.errors import NotReady, RequestFailed
+from trimaran.core.small_vectors import VectorPrecision
 from trimaran.runtime.text import Text
 from trimaran.runtime.wire import TRUNCATED
 from trimaran.serving.client import calls, failures, given
@@ -110,12 +111,25 @@ class ClientCore:
         view._endpoint = self._endpoint.using(timeout_s, headers, request_id)
         return view
 
-    async def embed(self, name: str, texts: TextOrTexts, *, prompt: str | None = None) -> Embeddings:
+    async def embed(
+        self,
+        name: str,
+        texts: TextOrTexts,
+        *,
+        prompt: str | None = None,
+        dimensions: int | None = None,
+        precision: VectorPrecision = "float32",
+    ) -> Embeddings:
         """One row for each text, in the order of the texts; one vector for one string.
 
-        `prompt` names one of the model's prompts, such as `query`.
+        `prompt` names one of the model's prompts, such as `query`. `dimensions` keeps the first numbers of each vector
+        and scales unit vectors back to unit length. `precision` is float32, int8, uint8, or eight dimensions in a byte
+        (binary, ubinary).
         """
-        return await self.ask(name, lambda model: calls.embed(model, texts, prompt=prompt))
+        return await self.ask(
+            name,
+            lambda model: calls.embed(model, texts, prompt=prompt, dimensions=dimensions, precision=precision),
+        )
 
     # The overloads overlap for mypy because a string is an iterable of strings; the first one is taken.
     @overload

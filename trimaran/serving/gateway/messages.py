@@ -54,6 +54,10 @@ class EmbeddingsRequest(RequestBody):
     dimensions: Annotated[
         int | None, Field(default=None, ge=1, le=65536, description="Keeps the first numbers of each vector.")
     ]
+    output_dtype: Annotated[
+        Literal["float", "int8", "uint8", "binary", "ubinary"],
+        Field(default="float", description="What the numbers are. Binary vectors have eight dimensions in a byte."),
+    ]
     prompt_name: PromptName
     user: Annotated[str | None, Field(default=None, max_length=256, description="Accepted and not used.")]
 
@@ -61,7 +65,9 @@ class EmbeddingsRequest(RequestBody):
 class Embedding(BaseModel):
     object: Literal["embedding"]
     index: int
-    embedding: Annotated[list[float] | str, Field(description="Numbers, or base64 of little-endian 32-bit floats.")]
+    embedding: Annotated[
+        list[float] | str, Field(description="Numbers, or base64 of little-endian 32-bit floats, or of bytes.")
+    ]
 
 
 class EmbeddingsResponse(Answered):

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel
 
+from trimaran.core.errors import UsageError
 from trimaran.core.model_config import UNPROVEN
 from trimaran.runtime.text import Text
 from trimaran.serving.client import Embeddings
@@ -22,7 +23,6 @@ from trimaran.serving.gateway.vocabulary import split_pair
 
 Handler = Callable[[Call, Any], Coroutine[Any, Any, Reply]]
 # A vector whose length differs from 1 by less than this counts as a unit vector.
-_UNIT = 1e-3
 
 
 @dataclass(frozen=True)
@@ -72,11 +72,18 @@ async def embeddings(call: Call, body: messages.EmbeddingsRequest) -> Reply:
     served = await call.pick(body.model)
     prompt = _known_prompt(served, body.prompt_name)
     texts = await _embedding_texts(call, served, body.input)
-    vectors = await call.ask(
-        served, texts, lambda client: client.embed(served.name, texts, prompt=prompt), prompt=prompt
-    )
-    if body.dimensions is not None:
-        vectors = _shortened(vectors, body.dimensions)
+    precision = "float32" if body.output_dtype == "float" else body.output_dtype
+    try:
+        vectors = await call.ask(
+            served,
+            texts,
+            lambda client: client.embed(
+                served.name, texts, prompt=prompt, dimensions=body.dimensions, precision=precision
+            ),
+            prompt=prompt,
+        )
+    except UsageError as error:
+        raise invalid(error.message, param="output_dtype" if body.dimensions is None else "dimensions") from error
     encode = _base64 if body.encoding_format == "base64" else np.ndarray.tolist
     data = [{"object": "embedding", "index": i, "embedding": encode(row)} for i, row in enumerate(vectors)]
     return {"object": "list", "data": data, **call.reply()}
@@ -258,19 +265,9 @@ def _known_prompt(served: ServedModel, name: str | None) -> str | None:
     return name
 
 
-def _shortened(vectors: Embeddings, width: int) -> Embeddings:
-    """The first numbers of each vector. Unit vectors are scaled back to unit length."""
-    if width > vectors.shape[1]:
-        raise invalid(f"The model's vectors have {vectors.shape[1]} numbers.", param="dimensions")
-    kept = vectors[:, :width]
-    lengths = np.linalg.norm(kept, axis=1, keepdims=True)
-    if np.all(np.abs(np.linalg.norm(vectors, axis=1) - 1) < _UNIT) and np.all(lengths > 0):
-        kept = kept / lengths
-    return np.asarray(kept, np.float32)
-
-
 def _base64(row: Embeddings) -> str:
-    return base64.b64encode(row.astype("<f4", copy=False).tobytes()).decode("ascii")
+    plain = row.astype("<f4", copy=False) if row.dtype == np.float32 else row
+    return base64.b64encode(plain.tobytes()).decode("ascii")
 
 
 def _listed(inputs: Any) -> list[Any]:
