@@ -21,6 +21,7 @@ from trimaran.cli.options import (
 from trimaran.cli.output import emit
 from trimaran.core.choices import EngineName, InputKind, PartFormat, Rows, VectorDType
 from trimaran.core.errors import UsageError
+from trimaran.core.whole_texts import Overflow
 
 if TYPE_CHECKING:
     from trimaran.bulk.run_folder import BulkManifest
@@ -81,6 +82,12 @@ def encode_command(
     reject_long: Annotated[
         bool, typer.Option("--reject-long", help="Reject texts longer than the model reads, instead of cutting them.")
     ] = False,
+    overflow: Annotated[
+        Overflow,
+        typer.Option(
+            "--overflow", help="Too long texts: cut, or the mean (windows) or maximum over pieces read whole."
+        ),
+    ] = "cut",
     longest_bytes: Annotated[
         int, typer.Option("--longest-bytes", min=1, help="Texts and lines beyond this are rejected as too long.")
     ] = 1 << 20,
@@ -117,9 +124,11 @@ def encode_command(
 
     if address is not None and engine != "ray":
         raise UsageError("--address is for --engine ray.", hint="Add --engine ray.")
+    if reject_long and overflow != "cut":
+        raise UsageError("--reject-long rejects what --overflow would read.", hint="Leave out one of them.")
     known, progress = find_artifact(model, store=open_store(store), repository=repository), progress_on_stderr()
     ask = {**_keywords(ask_for or []), **({"prompt": prompt} if prompt is not None else {})}
-    how = EncodeOptions(rows=rows or known.rows, cut_long=not reject_long, ask=ask)
+    how = EncodeOptions(rows=rows or known.rows, cut_long=not reject_long, ask=ask, overflow=overflow)
     progress.note(
         f"{known.artifact.directory.name} ({known.artifact.digest[:12]}): rows {how.rows}, "
         f"{'as asked' if rows else known.why}."

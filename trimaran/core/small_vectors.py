@@ -70,11 +70,11 @@ def small(vectors: Vectors, *, dimensions: int | None, precision: VectorPrecisio
 def quantized(vectors: Vectors, precision: VectorPrecision, ranges: Vectors | None) -> Array:
     """As sentence-transformers' `quantize_embeddings` computes them."""
     if precision.endswith("binary"):
-        packed = np.packbits(vectors > 0, axis=-1)
+        packed: Array = np.packbits(vectors > 0, axis=-1)
         return packed if precision == "ubinary" else (packed.astype(np.int16) - 128).astype(np.int8)
     assert ranges is not None
     starts, steps = _starts_and_steps(ranges)
-    codes = np.clip(np.floor((vectors - starts) / steps), 0, _STEPS)
+    codes: Array = np.clip(np.floor((vectors - starts) / steps), 0, _STEPS)
     return codes.astype(np.uint8) if precision == "uint8" else (codes - 128).astype(np.int8)
 
 
@@ -82,7 +82,8 @@ def restored(numbers: Array, precision: VectorPrecision, ranges: Vectors | None,
     """Float vectors that are near those that were quantised; of bits, 1 and -1."""
     if precision.endswith("binary"):
         packed = numbers if precision == "ubinary" else (numbers.astype(np.int16) + 128)
-        return np.unpackbits(packed.astype(np.uint8), axis=-1, count=width).astype(np.float32) * 2 - 1
+        bits = np.unpackbits(packed.astype(np.uint8), axis=-1, count=width)
+        return np.asarray(bits.astype(np.float32) * 2 - 1, np.float32)
     assert ranges is not None
     starts, steps = _starts_and_steps(ranges)
     codes = numbers.astype(np.float32) + (0 if precision == "uint8" else 128)

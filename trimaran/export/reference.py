@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from trimaran.core.artifact import Artifact, Draft, Recipe
+from trimaran.core.call_memory import ModelSize, budget_bytes, require_memory
 from trimaran.core.environment import tools
 from trimaran.core.errors import UsageError
 from trimaran.core.families import STATIC, family
@@ -89,6 +90,7 @@ def check_profile(ref: ModelRef, profile: ShapeProfile) -> None:
             wanted=profile.sequence.maximum,
             found=ref.positions,
         )
+    require_memory(ModelSize(ref.heads, ref.hidden), profile, budget_bytes())
 
 
 def model_ref_of(artifact: Artifact) -> ModelRef:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from trimaran.core.artifact import Artifact, Check, Draft, Recipe
+from trimaran.core.call_memory import budget_bytes, model_size, proof_shapes
 from trimaran.core.choices import Exporter
 from trimaran.core.corpus import encoder_of, shipped_texts
 from trimaran.core.environment import tools, usable_cores
@@ -143,7 +144,9 @@ def prove(
     # For a small model one thread is faster: the thread pools of two runtimes would compete.
     threads = threads if parent.details.get("checkpoint_fp32_bytes", 0) > 50_000_000 else 1
     eager = TorchEngine(str(parent.entry_path), threads=threads, options=parent.engine_options)
-    answers = iter([in_slices(eager.infer, sample(*shape)) for shape in parent.profile.corners()])
+    budget = budget_bytes()
+    shapes = proof_shapes(model_size(parent.details), parent.profile, budget)
+    answers = iter([in_slices(eager.infer, sample(*shape)) for shape in shapes.shapes])
     eager.close()
     gc.collect()
     graph = OnnxEngine(str(path), threads=threads)
@@ -155,9 +158,10 @@ def prove(
         sample,
         atol=atol,
         advance=lambda done, total: step.advance(done, total, "shapes proven"),
+        shapes=shapes,
     )
     try:
-        padding: tuple[Check, ...] = prove_padding(graph.infer, parent, sample, atol=atol)
+        padding: tuple[Check, ...] = prove_padding(graph.infer, parent, sample, atol=atol, budget=budget)
     except ParityError as error:
         if parent.family != MODULE.name or noted is None:
             raise

@@ -27,6 +27,10 @@ STEP = 8
 PACKED_STEP, PACKED_STRETCH = 16, 2.0
 _STEPS = {"rounded": STEP, "packed": PACKED_STEP}
 
+# Attention computes a score for every pair of tokens of a text: a call has at most so many pairs, or a single text.
+# These are 64 texts of 512 tokens, four of 2,048, or one of 4,096 and more.
+MOST_PAIRS = 64 * 512 * 512
+
 # Which axes of an output run along the tokens; outputs that are not named here have none.
 SEQUENCE_AXES: dict[str, tuple[int, ...]] = {
     "token_embeddings": (1,),
@@ -233,7 +237,8 @@ def groups_of(lengths: Sequence[int], policy: str, maximum_batch: int, stretch: 
     fitting = _FITTING.get(policy, _fitting_any_length)
     group: list[int] = []
     for index in order:
-        if len(group) == limit or (group and widths[index] > stretch * widths[group[0]]):
+        full = len(group) == limit or (len(group) + 1) * widths[index] ** 2 > MOST_PAIRS
+        if group and (full or widths[index] > stretch * widths[group[0]]):
             yield from _few_sizes(group, limit, fitting)
             group = []
         group.append(index)

@@ -75,6 +75,8 @@ class Ask(Generic[Answer]):
     outputs: tuple[str, ...]
     # Makes one answer of the answers to all requests.
     join: Callable[[Sequence[Tensors]], Answer]
+    # Whether texts that the server cut are lost to the caller.
+    counts_cuts: bool = True
 
 
 Builder = Callable[Concatenate[Model, Any, Options], Ask[Any]]
@@ -132,6 +134,23 @@ def embed(
         return small(vectors, dimensions=size, precision=precision, ranges=model.parameters.get(RANGES, ""))
 
     return Ask(_text_requests(model, texts, options), ("EMBEDDING",), join)
+
+
+def embed_noting_cuts(
+    model: Model, texts: Sequence[str], *, prompt: str | None = None
+) -> Ask[tuple[Array, list[bool]]]:
+    """The vectors of single texts, and which of the texts were cut."""
+    ask = embed(model, list(texts), prompt=prompt)
+    if TRUNCATED not in model.outputs:
+        raise UsageError(
+            f"Model {model.name} does not say which texts it cut.", hint="Deploy it again with this version."
+        )
+    return Ask(
+        ask.requests,
+        ask.outputs,
+        lambda parts: (ask.join(parts), [bool(cut) for part in parts for cut in part[TRUNCATED].ravel()]),
+        counts_cuts=False,
+    )
 
 
 def known_prompt(model: Model, prompt: str | None) -> str | None:

@@ -16,8 +16,11 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, Self, TypeVar, cast, overload
 
+import numpy as np
+
 from trimaran.core.errors import NotReady, RequestFailed
-from trimaran.core.small_vectors import VectorPrecision
+from trimaran.core.small_vectors import RANGES, VectorPrecision, small
+from trimaran.core.whole_texts import Overflow, WholeTexts
 from trimaran.runtime.text import Text
 from trimaran.runtime.wire import TRUNCATED
 from trimaran.serving.client import calls, failures, given
@@ -119,17 +122,34 @@ class ClientCore:
         prompt: str | None = None,
         dimensions: int | None = None,
         precision: VectorPrecision = "float32",
+        overflow: Overflow = "cut",
     ) -> Embeddings:
         """One row for each text, in the order of the texts; one vector for one string.
 
         `prompt` names one of the model's prompts, such as `query`. `dimensions` keeps the first numbers of each vector
         and scales unit vectors back to unit length. `precision` is float32, int8, uint8, or eight dimensions in a byte
-        (binary, ubinary).
+        (binary, ubinary). A text that is longer than the model reads is cut, or with `overflow="windows"` it is the
+        mean over pieces that are read whole (`"windows-max"`: the maximum).
         """
+        if overflow != "cut":
+            vectors = await self._embed_whole(name, texts, prompt, overflow)
+            model = await self.model(name)
+            found = small(vectors, dimensions=dimensions, precision=precision, ranges=model.parameters.get(RANGES, ""))
+            return found[0] if isinstance(texts, str) else found
         return await self.ask(
             name,
             lambda model: calls.embed(model, texts, prompt=prompt, dimensions=dimensions, precision=precision),
         )
+
+    async def _embed_whole(self, name: str, texts: TextOrTexts, prompt: str | None, overflow: Overflow) -> Embeddings:
+        whole, vectors = WholeTexts(given.texts_or_pairs(texts).rows, overflow), []
+        while whole.pending:
+            asked = [piece.text for piece in whole.pending]
+            build = functools.partial(calls.embed_noting_cuts, texts=asked, prompt=prompt)
+            found, cut = await self.ask(name, build)
+            vectors.append(found[whole.split(cut)])
+        width = (await self.model(name)).outputs["EMBEDDING"]
+        return whole.joined(np.concatenate([np.empty((0, *width), np.float32), *vectors]))
 
     # The overloads overlap for mypy because a string is an iterable of strings; the first one is taken.
     @overload
@@ -284,7 +304,8 @@ class ClientCore:
 
     def _joined(self, name: str, ask: Ask[Answer], parts: Sequence[_Part]) -> Answer:
         tensors = [part.tensors for part in parts]
-        self._truncated.note(name, sum(int(part[TRUNCATED].sum()) for part in tensors if TRUNCATED in part))
+        if ask.counts_cuts:
+            self._truncated.note(name, sum(int(part[TRUNCATED].sum()) for part in tensors if TRUNCATED in part))
         return ask.join(tensors)
 
     async def models(self) -> tuple[str, ...]:

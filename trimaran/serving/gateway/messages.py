@@ -58,6 +58,10 @@ class EmbeddingsRequest(RequestBody):
         Literal["float", "int8", "uint8", "binary", "ubinary"],
         Field(default="float", description="What the numbers are. Binary vectors have eight dimensions in a byte."),
     ]
+    overflow: Annotated[
+        Literal["cut", "windows", "windows-max"],
+        Field(default="cut", description="Too long texts are cut, or the mean or maximum over pieces read whole."),
+    ]
     prompt_name: PromptName
     user: Annotated[str | None, Field(default=None, max_length=256, description="Accepted and not used.")]
 

@@ -78,12 +78,19 @@ async def embeddings(call: Call, body: messages.EmbeddingsRequest) -> Reply:
             served,
             texts,
             lambda client: client.embed(
-                served.name, texts, prompt=prompt, dimensions=body.dimensions, precision=precision
+                served.name,
+                texts,
+                prompt=prompt,
+                dimensions=body.dimensions,
+                precision=precision,
+                overflow=body.overflow,
             ),
             prompt=prompt,
         )
     except UsageError as error:
         raise invalid(error.message, param="output_dtype" if body.dimensions is None else "dimensions") from error
+    if body.overflow != "cut":
+        call.truncated = 0
     encode = _base64 if body.encoding_format == "base64" else np.ndarray.tolist
     data = [{"object": "embedding", "index": i, "embedding": encode(row)} for i, row in enumerate(vectors)]
     return {"object": "list", "data": data, **call.reply()}
