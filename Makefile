@@ -65,7 +65,10 @@ schemas: $(VENV)/.installed ## Write the generated pages: JSON schemas, table of
 	$(BIN)/python -m trimaran.pipeline.schemas docs/schemas
 	$(BIN)/python -m trimaran.export.families_page
 
+lock: $(VENV)/.installed ## Write the requirements of the images, with hashes
+	$(BIN)/python deploy/lock.py
+
 clean: ## Remove what was made, but not .venv
 	rm -rf .trimaran reports build *.egg-info
 
-.PHONY: help install demo test check bench growth peers schemas clean
+.PHONY: help install demo test check bench growth peers schemas lock clean

@@ -21,6 +21,7 @@ from trimaran.benchmarks.measure.quiet import busy_words
 from trimaran.benchmarks.measure.runner import Measured
 from trimaran.benchmarks.report.markdown import markdown_line, markdown_table
 from trimaran.core.environment import capture
+from trimaran.core.store import write_atomically
 from trimaran.serving.triton.processes import memory_bytes, proportional_bytes
 
 ROOT = Path(__file__).parents[1]
@@ -49,8 +50,7 @@ def finish(result: dict[str, Any], output: Path | None, *, hidden: Sequence[str]
     """
     result = {**result, "load_average": os.getloadavg()[0], "environment": capture().model_dump(mode="json")}
     if output:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_atomically(output, json.dumps(result, indent=1, ensure_ascii=False) + "\n")
     print(json.dumps({key: value for key, value in result.items() if key not in ("environment", *hidden)}, indent=1))
     return 0 if all(result.get("claims", {}).values()) else 1
 

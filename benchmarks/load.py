@@ -1,4 +1,5 @@
-"""More load than can be borne: 200 callers, 60 s, 1.5 times the measured capacity, at the gateway or at Triton.
+"""More load than can be borne: 200 callers, 60 s, 1.5 times the measured capacity, at the gateway
+with OpenAI's client, or at Triton with ours.
 
     python benchmarks/load.py model_repository minilm --target gateway -o benchmarks/results/load-gateway.json
 
@@ -11,108 +12,25 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import json
-import signal
-import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import experiment
 import numpy as np
-from experiment import distance, finish, summed_pss
+from experiment import finish
+from load_calls import LoadTarget, RequestOutcome, attempt, connected, gateway_before, growth, watch_memory
 
 from trimaran.core.corpus import shipped_texts
-from trimaran.core.errors import NotReady, Overloaded, ServerError
 from trimaran.serving.client import AsyncClient
-from trimaran.serving.gateway.keys import add_key
 from trimaran.serving.triton.server import launch
 
-# Of 1 − cosine: what batching and rounding may change, far below the distance to any other text's vector.
-LARGEST_CHANGE = 1e-4
-PROPER_REFUSALS = {"429", "503", "Overloaded"}
 TEXTS = 64
-
-
-@dataclass(frozen=True)
-class RequestOutcome:
-    """How one request ended."""
-
-    began_s: float
-    seconds: float
-    # An HTTP number or the name of an error.
-    status: str
-    wrong: bool = False
-    # Neither answered nor refused.
-    lost: bool = False
-    # Refused, but not by a proper status that says when to come back.
-    improper: bool = False
-
-
-class LoadTarget(Protocol):
-    async def ask(self, text: str) -> tuple[str, Any, bool]:
-        """Status, vector or None, and whether a refusal said when to come back."""
-
-
-class TritonTarget:
-    def __init__(self, client: AsyncClient, model: str) -> None:
-        self._client, self._model = client, model
-
-    async def ask(self, text: str) -> tuple[str, Any, bool]:
-        try:
-            return "200", (await self._client.embed(self._model, [text]))[0], True
-        except NotReady:
-            raise
-        except ServerError as error:
-            return type(error).__name__, None, isinstance(error, Overloaded)
-
-
-class GatewayTarget:
-    def __init__(self, session: Any, url: str, model: str, key: str) -> None:
-        self._session, self._url, self._model = session, url, model
-        self._headers = {"Authorization": f"Bearer {key}"}
-
-    async def ask(self, text: str) -> tuple[str, Any, bool]:
-        body = {"model": self._model, "input": text}
-        async with self._session.post(f"{self._url}/v1/embeddings", json=body, headers=self._headers) as response:
-            found = await response.json()
-            vector = found["data"][0]["embedding"] if response.status == 200 else None
-            return str(response.status), vector, response.status == 200 or "Retry-After" in response.headers
-
-
-@contextlib.asynccontextmanager
-async def connected(
-    options: argparse.Namespace, triton_url: str, gateway: tuple[str, str]
-) -> AsyncIterator[LoadTarget]:
-    if options.target == "triton":
-        async with AsyncClient(triton_url, concurrency=10_000, timeout_s=60) as client:
-            yield TritonTarget(client, options.model)
-        return
-    import aiohttp
-
-    connector = aiohttp.TCPConnector(limit=0)
-    async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=120)) as session:
-        yield GatewayTarget(session, gateway[0], options.model, gateway[1])
-
-
-async def attempt(target: LoadTarget, text: str, wanted: np.ndarray, begin: float) -> RequestOutcome:
-    sent = time.perf_counter()
-    try:
-        status, vector, proper = await target.ask(text)
-    except Exception as error:  # whatever it is, this request has no answer
-        return RequestOutcome(sent - begin, time.perf_counter() - sent, type(error).__name__, lost=True)
-    seconds = time.perf_counter() - sent
-    wrong = vector is not None and not distance(vector, wanted) <= LARGEST_CHANGE
-    refused = vector is None
-    return RequestOutcome(
-        sent - begin, seconds, status, wrong, improper=refused and not (proper and status in PROPER_REFUSALS)
-    )
 
 
 async def capacity(
@@ -125,8 +43,8 @@ async def capacity(
     async def caller(number: int) -> None:
         place = number
         while time.perf_counter() < end:
-            outcome = await attempt(target, texts[place % len(texts)], wanted[place % len(texts)], begin)
-            if outcome.status == "200" and not outcome.wrong:
+            outcome = await attempt(target, texts[place % len(texts)], wanted[place % len(texts)][None], begin)
+            if outcome.is_right:
                 done.append(time.perf_counter())
             place += callers
 
@@ -149,20 +67,12 @@ async def overload(
             await asyncio.sleep(max(0.0, begin + due - time.perf_counter()))
             if time.perf_counter() - begin >= seconds:
                 return
-            outcomes.append(await attempt(target, texts[place % len(texts)], wanted[place % len(texts)], begin))
+            outcomes.append(await attempt(target, texts[place % len(texts)], wanted[place % len(texts)][None], begin))
             due += step
             place += callers
 
     await asyncio.gather(*(caller(number) for number in range(callers)))
     return outcomes
-
-
-async def watch_memory(pids: Sequence[int], samples: list[tuple[float, int]]) -> None:
-    """Memory of these processes and all under them, twice a second; shared pages count once."""
-    begin = time.perf_counter()
-    while True:
-        samples.append((time.perf_counter() - begin, sum(map(summed_pss, pids))))
-        await asyncio.sleep(0.5)
 
 
 def latencies(outcomes: Sequence[RequestOutcome]) -> dict[str, float]:
@@ -173,15 +83,6 @@ def latencies(outcomes: Sequence[RequestOutcome]) -> dict[str, float]:
     return {name: taken[min(len(taken) - 1, int(rank * len(taken)))] for name, rank in ranks.items()}
 
 
-def growth(samples: Sequence[tuple[float, int]]) -> dict[str, float]:
-    """Of the median of the last quarter over that of the second: the first one still fills caches."""
-    sizes = [size for _, size in samples]
-    quarter = max(1, len(sizes) // 4)
-    early = statistics.median(sizes[quarter : 2 * quarter] or sizes)
-    late = statistics.median(sizes[-quarter:])
-    return {"early_bytes": early, "late_bytes": late, "growth": late / early - 1 if early else 0.0}
-
-
 async def run(
     options: argparse.Namespace, triton_url: str, gateway: tuple[str, str], pids: list[int]
 ) -> dict[str, Any]:
@@ -189,7 +90,7 @@ async def run(
     async with AsyncClient(triton_url, concurrency=1) as alone:
         wanted = np.concatenate([await alone.embed(options.model, [text]) for text in texts])
     samples: list[tuple[float, int]] = []
-    async with connected(options, triton_url, gateway) as target:
+    async with connected(options.target, options.model, triton_url, gateway) as target:
         able = await capacity(target, texts, wanted, callers=options.capacity_callers, seconds=options.capacity_seconds)
         print(f"capacity {able:.0f} a second; now {options.callers} callers at {options.factor:g} times that")
         watching = asyncio.create_task(watch_memory(pids, samples))
@@ -235,25 +136,6 @@ def verdict(
     }
 
 
-@contextlib.contextmanager
-def gateway_before(options: argparse.Namespace, triton_url: str, folder: Path) -> Iterator[tuple[str, str, int]]:
-    """Its address, a key to it and its process."""
-    keys = folder / "keys.json"
-    key = add_key(keys, "load")
-    command = [
-        sys.executable, "-m", "trimaran", "gateway", "--repository", str(options.repository), "--url", triton_url,
-        "--port", "0", "--json", "--keys", str(keys), "--access-log", str(folder / "access.log"),
-        "--in-flight", str(options.in_flight), "--queue", str(options.queue),
-        "--queue-timeout", str(options.queue_timeout),
-    ]  # fmt: skip
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            yield json.loads(process.stdout.readline())["url"], key, process.pid
-        finally:
-            process.send_signal(signal.SIGTERM)
-
-
 def main() -> int:
     parser = experiment.options(__doc__, served=True)
     parser.add_argument("--target", choices=["gateway", "triton"], default="gateway")
@@ -274,7 +156,13 @@ def main() -> int:
         server = stack.enter_context(launch(options.repository))
         gateway, pids = ("", ""), [server.keeper_pid]
         if options.target == "gateway":
-            url, key, pid = stack.enter_context(gateway_before(options, server.grpc_url, folder))
+            limits = {
+                "--in-flight": options.in_flight,
+                "--queue": options.queue,
+                "--queue-timeout": options.queue_timeout,
+            }
+            settings = [str(word) for pair in limits.items() for word in pair]
+            url, key, pid = stack.enter_context(gateway_before(options.repository, server.grpc_url, folder, *settings))
             gateway, pids = (url, key), [server.keeper_pid, pid]
         result = asyncio.run(run(options, server.grpc_url, gateway, pids))
     return finish(result, options.output, hidden=("memory", "outcomes", "settings"))

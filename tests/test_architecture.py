@@ -20,6 +20,7 @@ RANKS = {
     "serving": 4,
     "benchmarks": 4,
     "bulk": 4,
+    "shrink": 4,
     "judging": 3,
     "core": 2,
     "runtime": 1,

@@ -113,7 +113,7 @@ def _race(*, quick: bool, data: Path | None) -> tuple[Race, tuple[TextSet, ...]]
 
 
 def _ourselves(race: Race, *, quick: bool) -> list[Peer]:
-    """What trimaran chooses at each level, in process; the first also served by Triton over HTTP."""
+    """What trimaran chooses at each level, in process; the first also served, by Triton and through the gateway."""
     found: dict[str, Peer] = {}
     for level in LEVELS[: 1 if quick else None]:
         row, artifact = _chosen(level, race.work)
@@ -140,7 +140,13 @@ def _ourselves(race: Race, *, quick: bool) -> list[Peer]:
         options={"repository": str(race.work / "repository"), "name": "minilm", "wire": "http"},
         served=True,
     )
-    return [*found.values(), served]
+    at_gateway = replace(
+        served,
+        name=f"{first.name}, gateway",
+        describe=first.describe.replace("in process", "the gateway, asked by OpenAI's client"),
+        options={**served.options, "gateway": True},
+    )
+    return [*found.values(), served, at_gateway]
 
 
 def _chosen(level: str, work: Path) -> tuple[CandidateRow, Artifact]:

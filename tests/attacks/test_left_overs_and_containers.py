@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.tiny import tiny_artifact
 from trimaran.core.store import locked, sweep
@@ -19,6 +21,7 @@ from trimaran.serving.container.image import docker_command, served_models
 from trimaran.serving.triton import server
 
 NOBODY = 4_190_000
+DEPLOY = Path(__file__).parents[2] / "deploy"
 
 
 def test_what_a_process_of_another_container_makes_is_not_swept(tmp_path: Path) -> None:
@@ -55,6 +58,27 @@ def test_numbers_that_cannot_be_are_findings(tmp_path: Path, name: str, number: 
     facts["profile"]["batch"]["minimum"] = number
     path.write_text(json.dumps(facts))
     assert path in {problem.place for problem in problems(tmp_path / "r")}
+
+
+@pytest.mark.parametrize(
+    ("image", "requirements"),
+    [("Dockerfile", "requirements-triton.txt"), ("gateway.Dockerfile", "requirements-gateway.txt")],
+)
+def test_an_image_takes_only_files_with_the_hashes_that_were_written_down(image: str, requirements: str) -> None:
+    installs = [line for line in (DEPLOY / image).read_text().splitlines() if "pip install" in line]
+    assert installs and all("--require-hashes" in line or "--no-index" in line for line in installs)
+    assert requirements in installs[0]
+    # With backslashes at their ends, the lines of one package are one.
+    lines = (DEPLOY / requirements).read_text().replace("\\\n", " ").splitlines()
+    packages = [line for line in lines if not line.startswith("#")]
+    assert packages
+    for package in packages:
+        assert re.fullmatch(r"[a-z0-9-]+==\S+( +--hash=sha256:[0-9a-f]{64})+", package), package
+
+
+def test_every_service_of_the_compose_file_has_a_limit_of_cpus() -> None:
+    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    assert {name: "cpus" in service for name, service in services.items()} == {"triton": True, "gateway": True}
 
 
 def test_a_container_never_runs_as_root_and_has_a_limit_of_cpus(

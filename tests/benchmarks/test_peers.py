@@ -73,7 +73,8 @@ def test_one_choice_at_every_level_is_one_row_in_process_and_one_served(
         threads=1,
         cores=(),
     )
-    alone, served = peers.run._ourselves(race, quick=False)
+    alone, served, at_gateway = peers.run._ourselves(race, quick=False)
+    assert at_gateway.served and at_gateway.options == {**served.options, "gateway": True}
     assert (alone.name, alone.describe) == ("trimaran strict", "quick, at every level, in process")
     assert alone.options == {"artifact": str(artifact.directory), "rows": "padded"}
     assert served.name == "trimaran strict, served" and "Triton over HTTP" in served.describe

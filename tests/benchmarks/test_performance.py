@@ -21,7 +21,17 @@ from trimaran.core.environment import capture
 from trimaran.core.samples import Shape
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
-MODULES = ("experiment", "readme", "growth_results", "performance", "run", "sized_models", "growth", "base_size")
+MODULES = (
+    "experiment",
+    "faults",
+    "readme",
+    "growth_results",
+    "performance",
+    "run",
+    "sized_models",
+    "growth",
+    "base_size",
+)
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +83,17 @@ def test_every_block_of_the_page_is_one_that_is_made(scripts: SimpleNamespace) -
     page = scripts.performance.PAGE.read_text(encoding="utf-8")
     assert page.count("<!-- begin ") == page.count("<!-- end -->") == len(scripts.performance.BLOCKS)
     assert "×" not in scripts.experiment.by_hand(page), "what is written by hand claims no speed-up"
+
+
+def test_requests_without_an_answer_and_the_longest_of_them_are_told(scripts: SimpleNamespace) -> None:
+    one, both, *_ = scripts.faults.FAULTS
+    result = {
+        "faults": [{"fault": one, "statuses": {"200": 90, "503": 2}}, {"fault": both, "statuses": {"503": 7}}],
+        "longest_s": {one: 0.61, both: 3.0},
+        "median_back_s": {one: 0.1, both: 1.5},
+    }
+    told = [(found, wanted) for _, found, wanted in scripts.performance._recovery(result)]
+    assert told == [("2", "0"), ("0.61 s", "≤ 1 s"), ("1.50 s", "≤ 2 s")]
 
 
 def test_growth_is_told_with_the_expected_order_beside_it(

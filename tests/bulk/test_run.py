@@ -117,7 +117,9 @@ def test_classes_are_written_the_same_way(tmp_path: Path) -> None:
     assert [line["answer"][0]["label"] for line in lines] == [answer[0]["label"] for answer in answers]
 
 
-def test_long_texts_are_cut_and_counted_or_rejected_when_asked(artifact: Artifact, tmp_path: Path) -> None:
+@pytest.mark.parametrize("task", ["embedding", "text-classification"])
+def test_long_texts_are_cut_and_counted_or_rejected_when_asked(task: str, tmp_path: Path) -> None:
+    artifact = tiny(tmp_path / "tiny", task=task)
     source = written(tmp_path / "a.txt", ["the cat", "dog " * 40, "sat"])
     cut = run(artifact, [source], tmp_path / "cut")
     assert (cut.rows_written, cut.rows_cut) == (3, 1)
@@ -132,7 +134,7 @@ def test_long_texts_are_the_mean_over_pieces_when_asked(artifact: Artifact, tmp_
     joined = run(artifact, [source], tmp_path / "joined", how=EncodeOptions(rows="padded", overflow="windows"))
     assert (joined.rows_written, joined.rows_cut) == (3, 0)
     halves = by_hand(["cat " * 12, " dog" * 12])
-    wanted = [by_hand(["the cat"])[0], np.average(halves, axis=0, weights=[47, 48]), by_hand(["sat"])[0]]
+    wanted = [by_hand(["the cat"])[0], np.average(halves, axis=0, weights=[47, 49]), by_hand(["sat"])[0]]
     np.testing.assert_allclose(vectors(tmp_path / "joined"), wanted, atol=1e-6)
 
 

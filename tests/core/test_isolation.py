@@ -67,6 +67,15 @@ def test_objects_live_in_their_worker() -> None:
         assert worker.peak_memory_bytes > 1 << 20
 
 
+def test_a_released_object_is_gone_and_its_neighbours_stay() -> None:
+    with Worker() as worker:
+        first, second = (worker.hold(children.Counter, DEADLINE_S, start) for start in (1, 2))
+        first.release()
+        assert second.call(children.Counter.add, DEADLINE_S, amount=1) == 3
+        with pytest.raises(ToolError, match="NoneType"):
+            first.call(children.Counter.add, DEADLINE_S, amount=1)
+
+
 def test_what_a_child_could_not_import_is_refused_before_it_is_sent() -> None:
     with pytest.raises(TypeError, match=r"top level, found tests.core.test_isolation:.*<lambda>"):
         isolation.target_of(lambda: None)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import trimaran
+from tests.commands import trimaran, trimaran_here
 from trimaran.core.artifact import load_artifact
 
 
@@ -83,7 +83,7 @@ def test_a_bad_request_is_a_sentence_and_leaves_nothing(
     shutil.copytree(tiny_model, model)
     work.mkdir()
     spoil(model)
-    done = trimaran("deploy", "-m", model, *flags, "--json", home=tmp_path / "home", cwd=work)
+    done = trimaran_here("deploy", "-m", model, *flags, "--json", home=tmp_path / "home", cwd=work)
     assert done.returncode == code, done.stderr
     assert words in done.stderr
     assert "Traceback" not in done.stderr

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -15,53 +17,75 @@ from trimaran.quantize.candidates import CANDIDATES
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
-@pytest.mark.parametrize("task", ["question-answering", "fill-mask"])
-def test_a_task_is_deployed_proven_over_the_wire_and_verified_live(tmp_path: Path, task: str) -> None:
-    home = tmp_path / "home"
-    model = saved_model(tmp_path / "model", "bert", task)
-    said = trimaran_json(
-        "deploy", "-m", model, "--task", task, "--name", "tiny", "--candidates", "onnxruntime-fused",
-        home=home, cwd=tmp_path,
-    )  # fmt: skip
-    assert said["served"]["batch_change"] <= 1e-5
-    repository = tmp_path / "model_repository"
-    golden = read_golden(repository / "tiny" / "1" / "golden.json")
-    assert (golden.task, len(golden.rows)) == (task, 64)
-    running = trimaran_json("serve", repository, "--free-ports", "--detach", home=home)
-    try:
-        url = f"127.0.0.1:{running['grpc_port']}"
-        (found,) = trimaran_json("verify", url, "-r", repository, home=home)["models"]
-    finally:
-        trimaran_json("stop", repository, home=home)
-    assert found["holds"] and found["rows"] == 64
+# They are served and compared with their golden bundles while they are deployed.
+CHECKED = ("question-answering", "fill-mask")
+DEPLOYED = (*CHECKED, "embedding", "rerank", "zero-shot-classification")
 
 
-@pytest.mark.timeout(1800)
-def test_what_deploy_prints_at_its_end_works_as_it_is_printed(tmp_path: Path) -> None:
-    """Each line is typed as it stands, with the port of this test's server after it."""
-    home = tmp_path / "home"
+@dataclass(frozen=True)
+class Served:
+    """A tiny BERT of each task, deployed into one repository, and the server of it."""
+
+    folder: Path
+    home: Path
+    repository: Path
+    url: str
+    # The commands that each deployment printed at its end, by task and heading.
+    printed: dict[str, dict[str, list[str]]]
+
+
+def deploy_command(folder: Path, task: str) -> list[object]:
+    """The short race is enough: none of these tests is about speed."""
+    checked = [] if task in CHECKED else ["--no-serve-check"]
+    return [
+        "deploy", "-m", folder / task, "--task", task, "--name", task, "--candidates", "onnxruntime-fused", "--quick",
+        *checked,
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """The server is started as the deployments say, with ports that are free."""
+    folder = tmp_path_factory.mktemp("tasks")
+    home = folder / "home"
     printed: dict[str, dict[str, list[str]]] = {}
-    for task in ("embedding", "question-answering", "rerank", "zero-shot-classification", "fill-mask"):
-        model = saved_model(tmp_path / task, "bert", task)
-        done = trimaran(
-            "deploy", "-m", model, "--task", task, "--name", task, "--candidates", "onnxruntime-fused",
-            "--no-serve-check", home=home, cwd=tmp_path,
-        )  # fmt: skip
+    for task in DEPLOYED:
+        saved_model(folder / task, "bert", task)
+        done = trimaran(*deploy_command(folder, task), home=home, cwd=folder)
         assert done.returncode == 0, done.stderr
         lines = [line.split(maxsplit=1) for line in done.stderr.splitlines()]
         printed[task] = {line[0]: shlex.split(line[1]) for line in lines if line and line[0] in ("Serve", "Ask")}
     (serve,) = {tuple(lines["Serve"]) for lines in printed.values()}
     running = trimaran_json(*serve[1:], "--free-ports", "--detach", home=home)
     try:
-        for task, lines in printed.items():
-            assert lines["Ask"][:3] == ["trimaran", "query", task]
-            done = trimaran(*lines["Ask"][1:], "--url", f"127.0.0.1:{running['grpc_port']}", home=home)
-            assert done.returncode == 0, done.stderr
-            # Spans and fillings are tables below their text; other answers follow it on its line.
-            below = task in ("question-answering", "fill-mask")
-            assert done.stdout.startswith(lines["Ask"][3] + ("\n" if below else "\t"))
+        yield Served(folder, home, Path(serve[2]), f"127.0.0.1:{running['grpc_port']}", printed)
     finally:
         trimaran_json("stop", serve[2], home=home)
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("task", CHECKED)
+def test_a_task_is_deployed_proven_over_the_wire_and_verified_live(served: Served, task: str) -> None:
+    said = trimaran_json(*deploy_command(served.folder, task), home=served.home, cwd=served.folder)
+    assert said["unchanged"], "these are the facts of the deployment that the server has"
+    assert said["served"]["batch_change"] <= 1e-5
+    golden = read_golden(served.repository / task / "1" / "golden.json")
+    assert (golden.task, len(golden.rows)) == (task, 64)
+    (found,) = trimaran_json("verify", served.url, task, "-r", served.repository, home=served.home)["models"]
+    assert found["holds"] and found["rows"] == 64
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("task", DEPLOYED)
+def test_what_deploy_prints_at_its_end_works_as_it_is_printed(served: Served, task: str) -> None:
+    """Each line is typed as it stands, with the port of this test's server after it."""
+    ask = served.printed[task]["Ask"]
+    assert ask[:3] == ["trimaran", "query", task]
+    done = trimaran(*ask[1:], "--url", served.url, home=served.home)
+    assert done.returncode == 0, done.stderr
+    # Spans and fillings are tables below their text; other answers follow it on its line.
+    below = task in ("question-answering", "fill-mask")
+    assert done.stdout.startswith(ask[3] + ("\n" if below else "\t"))
 
 
 def test_every_candidate_that_competes_unasked_is_made_judged_and_measured(tiny_model: Path, tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def run_and_kill(arguments: list[str], home: Path, cwd: Path, after: str) -> int
 
 def test_a_run_killed_at_each_stage_is_followed_by_a_good_one(tiny_model: Path, tmp_path: Path) -> None:
     home = tmp_path / "home"
-    arguments = ["deploy", "-m", str(tiny_model), "--name", "tiny", "--candidates", CANDIDATES]
+    arguments = ["deploy", "-m", str(tiny_model), "--name", "tiny", "--candidates", CANDIDATES, "--quick"]
     killed: list[int] = []
     for stage in STAGES:
         killed.append(run_and_kill(arguments, home, tmp_path, stage))

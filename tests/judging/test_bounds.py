@@ -134,3 +134,11 @@ def test_pairs_that_do_not_count_neither_break_a_correlation_nor_take_its_bound(
     assert not kind_breaks(correlation, gate, pairs, 0.05)
     pairs[:, 1:, 1] *= -1
     assert kind_breaks(correlation, gate, pairs, 0.05)
+
+
+@pytest.mark.parametrize(("texts", "words"), [(299, "needs 300 texts with an entity, has 299"), (300, "")])
+def test_fewer_than_300_texts_with_an_entity_prove_no_agreement_on_entities(texts: int, words: str) -> None:
+    metric = TASKS["token-classification"].metric("entity_agreement")
+    assert metric is not None
+    check = gate_check(metric, Gate("entity_agreement", ">=", 0.97), np.ones(texts), alpha=0.05)
+    assert (check.verdict, check.needs_words) == ("not proven" if words else "proven", words)

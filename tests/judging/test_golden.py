@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -9,21 +10,19 @@ import pytest
 
 from tests.serving.triton.test_golden_check import bundle
 from tests.serving.worlds import TEXTS, by_hand
+from trimaran.core.corpus import kinds_of, shipped_texts
 from trimaran.core.errors import IntegrityError
 from trimaran.core.tasks import gates_for
-from trimaran.judging.golden import golden_rows, read_golden
+from trimaran.judging.golden import FEWEST_OF_KIND, golden_rows, read_golden
 
 
-def test_a_limit_is_the_gate_or_what_was_proven_where_that_is_looser() -> None:
+def test_limits_are_the_gates_own_whatever_the_proven_engine_reached() -> None:
     wanted = {"EMBEDDING": by_hand(TEXTS)}
     proven = {"EMBEDDING": by_hand(TEXTS) + np.float32(0.3)}
     gates = gates_for("embedding", "strict", {"rank_correlation": 0.9995})
-    exact = {limit.metric: limit.limit for limit in bundle("embedding", "embedding", wanted, wanted, gates).limits}
-    assert exact == {gate.metric: gate.limit for gate in gates}
     golden = bundle("embedding", "embedding", wanted, proven, gates)
-    loose = {limit.metric: limit.limit for limit in golden.limits}
-    assert loose["mean_cosine_distance"] == pytest.approx(1.2 * golden.observed["mean_cosine_distance"])
-    assert loose["rank_correlation"] < golden.observed["rank_correlation"]
+    assert golden.observed["mean_cosine_distance"] > 0.0012
+    assert {limit.metric: limit.limit for limit in golden.limits} == {gate.metric: gate.limit for gate in gates}
 
 
 def test_a_bundle_survives_its_file_and_damage_is_said_so(tmp_path: Path) -> None:
@@ -47,3 +46,12 @@ def test_golden_requests_are_what_each_task_is_asked() -> None:
     assert (query["QUERY"], len(query["DOCUMENTS"]), query["DOCUMENTS"][0]) == ("question 3", 4, texts[3])
     assert len(golden_rows("embedding", texts, {})) == 64
     assert golden_rows("embedding", texts[:3], {}) == tuple({"TEXT": text} for text in texts[:3])
+
+
+def test_every_kind_of_text_has_enough_golden_requests() -> None:
+    texts = shipped_texts("judging")
+    rows = golden_rows("embedding", texts, {})
+    counts = Counter(kinds_of([str(row["TEXT"]) for row in rows]))
+    assert len(counts) == len(set(kinds_of(texts))) and min(counts.values()) >= FEWEST_OF_KIND
+    # Vectors of every token are large, and few.
+    assert len(golden_rows("feature-extraction", texts, {})) == 8

@@ -158,7 +158,7 @@ def test_a_deployment_holds_every_candidate_against_the_users_data(world: World,
     said = trimaran_json(
         "deploy", "-m", world.root / "bert-embedding", "--name", "tiny", "--candidates",
         "onnxruntime-fp32,openvino-int8-weights", "--sequence", 1, 16, 48, "--batch", 1, 2, 4,
-        "--data", data, "--metric", "spearman", "--no-serve-check",
+        "--data", data, "--metric", "spearman", "--no-serve-check", "--quick",
         home=tmp_path / "home", cwd=tmp_path,
     )  # fmt: skip
     assert said["winner"] == "onnxruntime-fp32"

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 
 from tests.benchmarks.fakes import Clock
 from tests.tiny import tiny_artifact
 from trimaran.core.artifact import Artifact
+from trimaran.core.isolation import Worker
 from trimaran.judging.invariance import CALLS, GROUPINGS, LENGTHS, certificate_groups, fitted, padded_groups
 from trimaran.judging.probe import Probe, serving_call, timed_calls
 from trimaran.judging.probe_process import ProbeProcess, thread_environment
@@ -118,6 +121,15 @@ def test_answers_come_in_the_order_of_the_texts_whatever_the_policy(artifact: Ar
         np.testing.assert_allclose(found, alone, atol=1e-6)
     assert sorted(set(indices)) == list(range(5))
     np.testing.assert_allclose(among["embedding"], alone[indices], atol=1e-6)
+
+
+def test_probes_in_one_child_answer_one_after_the_other_and_leave_it_open(artifact: Artifact) -> None:
+    with Worker() as worker:
+        process = worker.call(os.getpid, 60.0)
+        for _ in range(2):
+            with ProbeProcess(artifact, threads=1, deadline_s=60, worker=worker) as probe:
+                assert probe.answers(TEXTS, "alone")["embedding"].shape == (5, 8)
+        assert worker.call(os.getpid, 60.0) == process
 
 
 def test_random_inputs_are_full_and_never_the_padding_id(artifact: Artifact) -> None:

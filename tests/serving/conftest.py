@@ -8,9 +8,17 @@ from pathlib import Path
 import pytest
 
 from tests.homes import home_at
+from tests.serving.triton.every_task import every_task
+from trimaran.core.artifact import Artifact
 
 
 @pytest.fixture(scope="module", autouse=True)
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with home_at(tmp_path_factory.mktemp("home")) as folder:
         yield folder
+
+
+@pytest.fixture(scope="session")
+def every_task_world(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Artifact]]:
+    """A repository with a model for each task, and what it was made from. Tests that write into it take a copy."""
+    return every_task(tmp_path_factory.mktemp("tasks"))

@@ -267,15 +267,26 @@ class _AnswerRunner:
         )
         try:
             items = [self._task.bulk_item(job.texts[index]) for index in group]
-            answers = self._task.served.answer(served, items, **self._how.ask)
+            with self._encoder.noting_truncated() as truncated:
+                answers = self._task.served.answer(served, items, **self._how.ask)
         except ValueError as error:
             # A text that the task refuses (a question that leaves no room for its context) rejects only itself.
             if len(group) == 1:
                 job.bad[group[0]] = str(error)
                 return tokens
             return tokens + sum(self(infer, job, [index]) for index in group)
-        for index, answer in zip(group, answers, strict=True):
-            job.answers[index] = answer
+        begin = 0
+        for index, item, answer in zip(group, items, answers, strict=True):
+            end = begin + self._task.served.encoded_rows(item, self._how.ask)
+            if not self._task.served.truncated(truncated[begin:end]):
+                job.answers[index] = answer
+            elif self._how.cut_long:
+                job.answers[index] = answer
+                with job.lock:
+                    job.cut += 1
+            else:
+                job.bad[index] = f"{TOO_LONG} for the model"
+            begin = end
         return tokens
 
 

@@ -132,6 +132,14 @@ def deploy(
             rich_help_panel=THE_PROOF,
         ),
     ] = None,
+    shadow_graph: Annotated[
+        bool | None,
+        typer.Option(
+            "--shadow-graph",
+            help="Put the fp32 graph into the version too, for `serve --shadow` on other machines.",
+            rich_help_panel=THE_PROOF,
+        ),
+    ] = None,
     store: StoreOption = None,
     wait_quiet: WaitQuietOption = False,
     busy_ok: BusyOkOption = False,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trimaran.cli.app import app
-from trimaran.cli.options import REPOSITORY, JsonOption, RepositoryArgument
+from trimaran.cli.options import REPOSITORY, JsonOption, RepositoryArgument, open_store
 from trimaran.cli.output import emit
 from trimaran.core.choices import TRITON_IMAGE
 
@@ -42,6 +42,12 @@ def serve(
         Path | None,
         typer.Option("--trust-key", help="Load only what is signed with this Ed25519 key (public, PEM)."),
     ] = None,
+    shadow: Annotated[
+        float,
+        typer.Option(
+            "--shadow", min=0.0, max=1.0, help="Check this share of live answers with the fp32 graph, such as 0.001."
+        ),
+    ] = 0.0,
     otlp: Annotated[str, typer.Option("--otlp", help="OpenTelemetry collector, such as http://host:4318.")] = "",
     detach: Annotated[bool, typer.Option("--detach", help="Return when it is ready; `trimaran stop` ends it.")] = False,
     docker: Annotated[bool, typer.Option("--docker", help="Run the official container instead (deploy/).")] = False,
@@ -68,6 +74,8 @@ def serve(
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
     if docker and trust_key is not None:
         raise UsageError("A container compares no signatures.", hint="Serve without --docker, or without --trust-key.")
+    if docker and shadow:
+        raise UsageError("A container has no shadow process.", hint="Serve without --docker, or without --shadow.")
     if docker:
         ports_outside = {"http": http_port, "grpc": grpc_port, "metrics": metrics_port}
         _serve_in_container(repository, ports_outside, image=image, gpu=gpu, dry_run=dry_run, as_json=as_json)
@@ -80,6 +88,7 @@ def serve(
         "cpus": cpus,
         "otlp": otlp,
         "trust_key": trust_key,
+        "shadow": shadow,
         "watchdog": WatchdogSettings(
             hang_s=hang_timeout_s, memory_limit_bytes=memory_limit << 20 if memory_limit else None
         ),
@@ -133,6 +142,8 @@ def _announce(running: Running, as_json: bool) -> None:
         return
     for model in unproven:
         typer.echo(f"{model} is unproven: it was laid out with --unproven.", err=True)
+    for reason in _unchecked(running):
+        typer.echo(f"Not shadowed: {reason}", err=True)
     for name, reason in running.refused.items():
         typer.echo(f"Not served: {name}. {reason}", err=True)
     typer.echo(f"Serving {', '.join(running.models)} from {running.repository}", err=True)
@@ -141,3 +152,21 @@ def _announce(running: Running, as_json: bool) -> None:
         f"metrics 127.0.0.1:{running.metrics_port}   log {running.log}",
         err=True,
     )
+
+
+def _unchecked(running: Running) -> list[str]:
+    """Why a served version cannot be checked by the shadow, for each that cannot."""
+    if not running.shadow:
+        return []
+    from trimaran.core.errors import TrimaranError
+    from trimaran.core.repository import models_in
+    from trimaran.serving.triton.shadow_process import checked
+
+    reasons = []
+    models = [model for model in models_in(running.repository) if model.name in running.models and model.task]
+    for version in (model.folder / str(number) for model in models for number in model.served):
+        try:
+            checked(version, open_store(None))
+        except TrimaranError as error:
+            reasons.append(str(error))
+    return reasons

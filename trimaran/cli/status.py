@@ -40,6 +40,10 @@ def status(as_json: JsonOption = False) -> None:
         typer.echo(f"  {server.reloads} models loaded again, {server.restarts} restarts")
         for model in server.models:
             typer.echo(f"  {model.name} version {model.version}: {model.answered} answered, {model.failed} failed")
+        if server.shadow:
+            typer.echo(f"  shadow check of {100 * server.shadow:g} %, {server.shadow_restarts} restarts of its process")
+        for seen in server.shadowed:
+            typer.echo(f"  {seen}")
         for name, reason in server.refused.items():
             typer.echo(f"  {name} is not served: {reason}")
     for state in gateways:

@@ -76,6 +76,8 @@ class DeployConfig(Frozen):
     # No searched candidates unless they are named, and a short race.
     quick: bool = False
     serve_check: bool = True
+    # Put the fp32 graph into the version's folder, for a shadow check on another machine.
+    shadow_graph: bool = False
     # Measure speed although other work runs, and say so; else a busy machine is "not measured".
     busy_ok: bool = Field(default_factory=lambda: os.environ.get(BUSY_OK_VARIABLE) == "1")
     # Measure again, when the machine is quiet, what other work disturbed.

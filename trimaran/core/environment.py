@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import platform
 import sys
@@ -49,7 +50,9 @@ def tools(*names: str) -> dict[str, str]:
     return {name: version_of(name) or "absent" for name in names}
 
 
+@functools.cache
 def version_of(distribution: str) -> str | None:
+    """The installed version. Reading it takes milliseconds, and every recipe names several."""
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:

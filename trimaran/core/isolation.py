@@ -225,6 +225,10 @@ class Held(Generic[Object]):
         )
         return answer  # type: ignore[no-any-return]
 
+    def release(self) -> None:
+        """Drops the object and its memory in the child, which goes on answering."""
+        self._worker.ask(60.0, target="release", arguments=(), keywords={}, owner=self._number, release=True)
+
 
 def run(
     function: Callable[Parameters, Result],
@@ -300,11 +304,15 @@ def _answer(
     keywords: dict[str, Any],
     owner: int | None = None,
     hold: bool = False,
+    release: bool = False,
 ) -> Any:
     """Calls `target`, as a method of the held object number `owner` if there is one. `held` are this process's objects.
 
-    With `hold`, the result stays here and its number is the answer.
+    With `hold`, the result stays here and its number is the answer. With `release`, the held object is dropped.
     """
+    if release and owner is not None:
+        held[owner] = None
+        return None
     module, _, name = target.partition(":")
     function = operator.attrgetter(name)(importlib.import_module(module))
     result = function(*([] if owner is None else [held[owner]]), *arguments, **keywords)

@@ -26,7 +26,7 @@ from trimaran.core.tail import tail_bound
 ByText = Callable[[Answers, Answers], Column]
 Kind = Literal["mean", "share", "tail", "worst", "pooled"]
 # Raise this when a metric changes its meaning: judgements remembered under another version are not reused.
-METRICS_VERSION = 5
+METRICS_VERSION = 6
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,8 @@ class Metric:
     # Which texts speak, where not all do: a text without an entity says nothing of entities. And what to call them.
     counted: Callable[[Answers, Answers], npt.NDArray[np.bool_]] | None = None
     texts: str = "texts"
+    # Fewer texts that speak prove no gate of a lossy candidate, whatever their bound is.
+    fewest: int = 0
     # Answers that the metric reads by name. Where a side lacks one, as a caller does who sees only final answers, the
     # metric cannot be taken.
     needs: tuple[str, ...] = ()

@@ -104,16 +104,15 @@ def heads_of(architectures: Sequence[str]) -> tuple[str, ...]:
 
 
 def _heads_of_one(architecture: str) -> tuple[str, ...]:
-    import transformers
     from optimum.exporters.tasks import TasksManager
 
     if architecture in _PRETRAINING:
         return _PRETRAINING[architecture]
-    model_class = getattr(transformers, architecture, None)
+    # optimum looks the name up in transformers' tables. To import the class itself would take two seconds.
+    named = type(architecture, (), {"__module__": "transformers"})
     try:
-        if model_class is not None:
-            name = TasksManager.infer_task_from_model(model_class)
-            return (TasksManager.get_model_class_for_task(name).__name__,)
+        name = TasksManager.infer_task_from_model(named)
+        return (TasksManager.get_model_class_for_task(name).__name__,)
     except ValueError:
         pass  # T5EncoderModel, BertForNextSentencePrediction: optimum knows no task for them
     return _heads_by_ending(architecture)

@@ -29,8 +29,11 @@ _OPTIONAL_WITHOUT_HEAD = (*_OPTIONAL, "pooler.")
 _LAYER_NUMBER = re.compile(r"\.(\d+)\.")
 
 
-def load_model(ref: ModelRef, *, attention: str) -> torch.nn.Module:
-    """The model in fp32 and eval mode. `attention` is transformers' implementation: `eager` or `sdpa`."""
+def load_model(ref: ModelRef, *, attention: str, dtype: str = "float32") -> torch.nn.Module:
+    """The model in eval mode. `attention` is transformers' implementation: `eager` or `sdpa`.
+
+    `dtype` is the name of its type; `auto` is that of the checkpoint.
+    """
     if ref.family == STATIC.name:
         return cast("torch.nn.Module", load_table(ref))
     import torch
@@ -47,7 +50,7 @@ def load_model(ref: ModelRef, *, attention: str) -> torch.nn.Module:
                 body,
                 config=config,
                 attn_implementation=attention if row.sdpa else "eager",
-                dtype=torch.float32,
+                dtype=dtype,
                 local_files_only=True,
                 trust_remote_code=False,
                 weights_only=True,

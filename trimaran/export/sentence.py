@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -62,6 +62,7 @@ def sentence_modules(folder: Path) -> tuple[SentenceModule, ...]:
     modules = tuple(SentenceModule(str(row["type"]).rsplit(".", 1)[-1], str(row.get("path", ""))) for row in rows)
     for module in modules:
         path_inside(folder, module.path, stated_in=path.name)
+    _refuse_routes(folder, [module.kind for module in modules])
     unknown = sorted({module.kind for module in modules} - _KNOWN)
     if unknown:
         raise UsageError(f"{folder} has the sentence-transformers module {unknown[0]}, which is not supported.")
@@ -85,6 +86,25 @@ def head_modules(folder: Path, modules: tuple[SentenceModule, ...]) -> list[str]
     if set(behind) - {"LogitScore"}:
         raise UsageError(f"{folder} is a cross-encoder with the module {behind[0]}, which is not supported.")
     return behind
+
+
+def _refuse_routes(folder: Path, kinds: Sequence[str]) -> None:
+    """A Router holds one network for queries and another for documents; an artifact is one network."""
+    if "Router" not in kinds:
+        return
+    path = folder / "router_config.json"
+    routes = list(read_json(path, what="damaged").get("structure") or ()) if path.is_file() else []
+    place = kinds.index("Router")
+    split = (
+        f"m = SentenceTransformer({str(folder)!r}); "
+        f"SentenceTransformer(modules=[*list(m)[:{place}], *m[{place}].sub_modules[ROUTE], *list(m)[{place + 1}:]], "
+        "prompts=m.prompts, default_prompt_name=ROUTE if ROUTE in m.prompts else None).save(TARGET)"
+    )
+    raise UsageError(
+        f"{folder} routes {' and '.join(routes) or 'texts'} through networks of their own (Router), and one deployed "
+        "model is one network.",
+        hint=f"Save each route as a folder of its own and deploy each under a name of its own. In Python: {split}",
+    )
 
 
 def encoder_folder(folder: Path, modules: tuple[SentenceModule, ...]) -> Path:

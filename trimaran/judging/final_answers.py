@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import tempfile
 from collections.abc import Sequence
@@ -23,15 +24,23 @@ _DEADLINE_S = 600.0
 
 
 def final_answers(
-    artifact: Artifact, rows: Sequence[RequestRow], *, threads: int, policy: Rows = "alone"
+    artifact: Artifact,
+    rows: Sequence[RequestRow],
+    *,
+    threads: int,
+    policy: Rows = "alone",
+    worker: Worker | None = None,
 ) -> WireTensors:
-    """Each row answered alone, padded as a rows policy says. Raises the child's error, or ChildError when it died."""
+    """Each row answered alone, padded as a rows policy says. Raises the child's error, or ChildError when it died.
+
+    `worker` is a child that others use as well; without one, a child is started for these rows.
+    """
     with tempfile.TemporaryDirectory(prefix="trimaran-answers-") as folder:
         asked, told = Path(folder) / "rows.json", Path(folder) / "answers.json"
         asked.write_text(json.dumps([dict(row) for row in rows]), encoding="utf-8")
         environment = {**artifact.execution_environment, "OMP_NUM_THREADS": str(threads)}
-        with Worker(environment=environment) as worker:
-            worker.call(
+        with contextlib.nullcontext(worker) if worker else Worker(environment=environment) as child:
+            child.call(
                 answer_rows,
                 _DEADLINE_S,
                 directory=str(artifact.directory.absolute()),
@@ -50,7 +59,7 @@ def answer_rows(directory: str, rows_path: str, result_path: str, threads: int, 
     served_task = task(artifact.task).served
     with open_session(artifact, threads=threads) as session:
         served = answering_of(artifact, session.infer, policy=policy)
-        answers = [_answer(served_task, served, row) for row in rows]
+        answers = [answer_row(served_task, served, row) for row in rows]
     for answer in answers:
         # What a caller asks for only now and then, and too large to travel.
         for extra in ("hidden_states", "attentions"):
@@ -60,6 +69,7 @@ def answer_rows(directory: str, rows_path: str, result_path: str, threads: int, 
     return len(rows)
 
 
-def _answer(served_task: ServedTask, served: Answering, row: RequestRow) -> Any:
+def answer_row(served_task: ServedTask, served: Answering, row: RequestRow) -> Any:
+    """The final answer to one request."""
     item, keywords = served_task.question(row)
     return served_task.answer(served, [item], **keywords)[0]

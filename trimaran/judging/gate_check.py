@@ -93,16 +93,16 @@ def gate_check(metric: Metric, gate: Gate, rows: Column, *, alpha: float | None)
     proves = n > 0 and kept(bound.value, gate.comparison, gate.limit)
     # With too few texts the bound of a tail is its largest change, which proves less than 1 %.
     proves = proves and (metric.kind != "tail" or tail_rank(n, alpha) > 0)
+    proves = proves and n >= metric.fewest
     verdict: Verdict = "broken" if bound.broken else "proven" if proves else "not proven"
-    return check.model_copy(
-        update={"bound": bound.value, "verdict": verdict, "needs": bound.needs if verdict == "not proven" else None}
-    )
+    needs = None if verdict != "not proven" or bound.needs is None else max(bound.needs, metric.fewest)
+    return check.model_copy(update={"bound": bound.value, "verdict": verdict, "needs": needs})
 
 
-def kind_breaks(metric: Metric, gate: Gate, rows: Column, alpha: float) -> bool:
+def kind_breaks(metric: Metric, gate: Gate, rows: Column, alpha: float, *, slack: float = KIND_SLACK) -> bool:
     """Whether one kind of text breaks the gate.
 
-    Sixty texts prove no share and no tail. So a mean must keep `KIND_SLACK` times the limit by its value. A share or a
+    Sixty texts prove no share and no tail. So a mean must keep `slack` times the limit by its value. A share or a
     tail is broken where so many texts beyond the limit would be seen with a chance of at most `alpha` if the limit were
     kept: 3 of 60 for a share of 1 %.
     """
@@ -112,9 +112,8 @@ def kind_breaks(metric: Metric, gate: Gate, rows: Column, alpha: float) -> bool:
         return True
     if metric.kind in ("mean", "pooled"):
         perfect = 1.0 if metric.at_least else 0.0
-        slack = KIND_SLACK * abs(gate.limit - perfect)
         # A correlation within one kind may not exist: all its texts may have the same similarities.
-        return len(rows) > 0 and abs(metric.statistic(rows) - perfect) > slack
+        return len(rows) > 0 and abs(metric.statistic(rows) - perfect) > slack * abs(gate.limit - perfect)
     misses, share = _misses(metric, gate, rows)
     return bool(misses) and float(binom.sf(misses - 1, len(rows), share)) <= alpha
 

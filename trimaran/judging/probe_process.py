@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +15,8 @@ import numpy as np
 from trimaran.core.artifact import Artifact
 from trimaran.core.backends import Array
 from trimaran.core.choices import Rows
-from trimaran.core.isolation import Worker
+from trimaran.core.errors import ChildError
+from trimaran.core.isolation import Held, Worker
 from trimaran.core.samples import Round, Shape
 from trimaran.judging.probe import Probe
 from trimaran.runtime.text import Text
@@ -44,12 +46,16 @@ class ProbeProcess:
         cores: Sequence[int] = (),
         options: Mapping[str, Any] | None = None,
         verify: bool = True,
+        worker: Worker | None = None,
     ) -> None:
+        """`worker` is a child that others use as well: it keeps its own environment, and is left open."""
         self._deadline_s = deadline_s
         self._folder = tempfile.TemporaryDirectory(prefix="trimaran-probe-")
-        self._worker = Worker(
+        self._shared = worker is not None
+        self._worker = worker or Worker(
             environment={**thread_environment(threads), **artifact.execution_environment, **(environment or {})}
         )
+        self._probe: Held[Probe] | None = None
         try:
             self._probe = self._worker.hold(
                 Probe,
@@ -121,7 +127,12 @@ class ProbeProcess:
         self._call(Probe.rest, limit_s=REST_LIMIT_S)
 
     def close(self) -> None:
-        self._worker.close()
+        if not self._shared:
+            self._worker.close()
+        elif self._probe:
+            # A child that died has been reported, and holds nothing.
+            with contextlib.suppress(ChildError):
+                self._probe.release()
         self._folder.cleanup()
 
     def __enter__(self) -> ProbeProcess:
@@ -138,6 +149,7 @@ class ProbeProcess:
         *arguments: Parameters.args,
         **keywords: Parameters.kwargs,
     ) -> Result:
+        assert self._probe is not None, "the probe is opened first"
         return self._probe.call(method, self._deadline_s, *arguments, **keywords)
 
     def _path(self, name: str) -> str:

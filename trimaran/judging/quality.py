@@ -15,6 +15,7 @@ from trimaran.core.distances import Outputs
 from trimaran.core.environment import cpu_flags
 from trimaran.core.errors import UsageError
 from trimaran.core.instructions import products_by
+from trimaran.core.isolation import Worker
 from trimaran.core.metrics import METRICS_VERSION
 from trimaran.core.progress import Step
 from trimaran.core.tasks import Gate, Task, task
@@ -51,14 +52,17 @@ def reference_answers(
     threads: int,
     environment: Mapping[str, str] | None = None,
     deadline_s: float = 300.0,
+    worker: Worker | None = None,
 ) -> dict[str, Array]:
-    """What eager PyTorch answers to each text alone, computed in a process of its own.
+    """What eager PyTorch answers to each text alone, computed in a process of its own, or in `worker`.
 
     Its rows of one length go together: without padding that changes only float noise. Other engines run them alone.
     """
     eager = artifact.format == "torch"
     _refuse_none(texts)
-    with ProbeProcess(artifact, threads=threads, environment=environment, deadline_s=deadline_s) as probe:
+    with ProbeProcess(
+        artifact, threads=threads, environment=environment, deadline_s=deadline_s, worker=worker
+    ) as probe:
         asked = asked_texts(artifact, texts)
         return probe.answers(asked, "equal-length" if eager else "alone", alone=not eager)
 

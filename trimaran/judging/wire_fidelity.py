@@ -12,14 +12,15 @@ def wire_fidelity(name: str, numbers: str, wanted: WireTensors, served: WireTens
 
     `numbers` names what the scores of a classifier were: the graph's own output.
     """
-    return task(name).fidelity(*_sides(name, numbers, wanted, served))
+    return task(name).fidelity(*sides(name, numbers, wanted, served))
 
 
 def wire_change(name: str, numbers: str, before: WireTensors, after: WireTensors) -> float:
     """The largest change of an answer between two ways of asking the same, in the task's own measure."""
-    return task(name).change.value(*_sides(name, numbers, before, after))
+    return task(name).change.value(*sides(name, numbers, before, after))
 
 
-def _sides(name: str, numbers: str, first: WireTensors, second: WireTensors) -> tuple[Answers, Answers]:
+def sides(name: str, numbers: str, first: WireTensors, second: WireTensors) -> tuple[Answers, Answers]:
+    """Both answers as the task's metrics read them."""
     row = task(name)
     return row.from_wire(numbers, first, second), row.from_wire(numbers, second, first)

@@ -18,6 +18,7 @@ from trimaran.core.errors import RepositoryError, UnavailableError, UsageError
 from trimaran.core.model_config import PROOF, UNPROVEN, ModelConfig, TensorConfig
 from trimaran.core.repository import versions_of
 from trimaran.core.serving_json import Serving, write_serving
+from trimaran.core.shadow_graph import place_shadow_graph
 from trimaran.core.spec import Frozen
 from trimaran.core.store import NO_SPACE, link_or_copy, locked, publish, temporary_sibling
 from trimaran.judging.golden import GOLDEN_FILE, Golden
@@ -67,12 +68,14 @@ def lay_out(
     separate: bool | None = None,
     beside: Path | None = None,
     unproven: bool = False,
+    shadow: Artifact | None = None,
 ) -> Deployment:
     """Adds the artifact as the next version of `name`, with the plain tensor model beside it.
 
     `separate` makes the engine a model of its own that `name` calls, instead of a part of `name`'s process. By default
     only engines that a C++ backend runs on a GPU are separate. The files of `beside` go into the version, too.
-    `unproven` marks the version in its configuration.
+    `unproven` marks the version in its configuration. `shadow` is the fp32 graph, for a shadow check where the store is
+    not: it travels in the version's folder.
 
     Raises RepositoryError when callers of the present versions could not call this one.
     """
@@ -97,6 +100,8 @@ def lay_out(
                 _fill(folder, artifact, part)
                 if part is parts[-1]:
                     _add_proofs(folder, report, golden, beside)
+                    if shadow is not None:
+                        place_shadow_graph(shadow, folder)
     models = tuple(part.config.name for part in reversed(parts))
     return Deployment(repository=repository, name=name, version=version, models=models)
 

@@ -36,7 +36,7 @@ from trimaran.runtime.wire import FIRST, OPTIONS, PROMPT, TRUNCATED, VERSION
 TOKENIZER_FILES = ("text.py", "cutting.py", "chat.py")
 # What the text stage imports of `trimaran/runtime`, beside its engine.
 TEXT_FILES = (
-    *TOKENIZER_FILES, "answers.py", "wire.py", "pulse.py", "tasks/__init__.py",
+    *TOKENIZER_FILES, "answers.py", "wire.py", "pulse.py", "shadow.py", "tasks/__init__.py",
     *(f"tasks/{name.replace('-', '_')}.py" for name in TASKS),
 )  # fmt: skip
 # What an engine in the text stage's own process imports, where that is more than one file of its name.

@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import base64
+import contextlib
+import io
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from types import TracebackType
 from typing import NamedTuple
 
-from trimaran.core.artifact import Artifact
+import numpy as np
+
+from trimaran.core.artifact import Artifact, Recipe, digest_of
 from trimaran.core.backends import Array
+from trimaran.core.corpus import digest_of_texts
+from trimaran.core.environment import capture, tools
+from trimaran.core.isolation import Worker
+from trimaran.core.spec import Frozen
 from trimaran.core.tasks.task import RequestRow, WireTensors
 from trimaran.judging.final_answers import final_answers
-from trimaran.judging.golden import golden_rows
+from trimaran.judging.golden import golden_rows, tensors_from_json, tensors_to_json
 from trimaran.judging.labelled import OnData
+from trimaran.judging.probe_process import thread_environment
 from trimaran.judging.quality import reference_answers
 from trimaran.pipeline.library import compare_library
 from trimaran.pipeline.plan import DeployRun
 from trimaran.runtime.answers import Reader
+from trimaran.runtime.text import Text
 
 ASSESS_DEADLINE_S = 900.0
+# Larger answers are computed again rather than kept: logits over a vocabulary for every token.
+_MOST_KEPT_BYTES = 16 << 20
 
 
 class EagerAnswers(NamedTuple):
@@ -35,46 +49,107 @@ class GoldenRequests(NamedTuple):
     answers: WireTensors
 
 
-def eager_answers(run: DeployRun, reference: Artifact, *, threads: int | None = None) -> EagerAnswers:
+class KeptAnswers(Frozen):
+    """Answers of eager PyTorch as a record of the store."""
+
+    # An .npz file in base64 (outputs of the model), or the JSON of final answers.
+    content: str
+
+
+def eager_answers(
+    run: DeployRun, reference: Artifact, *, threads: int | None = None, worker: Worker | None = None
+) -> EagerAnswers:
     plan, threads = run.plan, threads or run.plan.config.threads
+    ask = partial(reference_answers, reference, threads=threads, deadline_s=ASSESS_DEADLINE_S, worker=worker)
+
+    def answers(texts: Sequence[Text]) -> Mapping[str, Array]:
+        content = _kept(run, reference, digest_of_texts(texts), threads, lambda: _base64_from_arrays(ask(texts)))
+        return _arrays_from_base64(content)
+
     with run.progress.stage("eager answers") as step:
-        judging = reference_answers(reference, plan.judging, threads=threads, deadline_s=ASSESS_DEADLINE_S)
+        judging = answers(plan.judging)
         step.outcome(f"{len(plan.judging)} judging texts")
     if plan.data is None:
         return EagerAnswers(judging, None)
     with run.progress.stage("labelled data") as step:
-        on_data = reference_answers(reference, plan.data.texts, threads=threads, deadline_s=ASSESS_DEADLINE_S)
+        on_data = answers(plan.data.texts)
         step.outcome(f"{plan.data.metric} over {len(plan.data.gold)} items")
     return EagerAnswers(judging, OnData(plan.data, on_data))
 
 
-def golden_requests(run: DeployRun, reference: Artifact) -> GoldenRequests:
+def golden_requests(run: DeployRun, reference: Artifact, *, worker: Worker) -> GoldenRequests:
     mask = reference.details.get("answers", {}).get("mask_id")
     reader = Reader(str(reference.directory / "tokenizer.json"))
     facts = {"mask_token": reader.token(mask) if mask is not None else ""}
     prompts = tuple(reference.tokenizer.prompts)
     chat = reference.tokenizer.chat is not None
     rows = golden_rows(run.plan.ref.task, run.plan.judging, facts, prompts=prompts, chat=chat)
-    return GoldenRequests(rows, final_answers(reference, rows, threads=run.plan.lane_threads))
+    threads = run.plan.lane_threads
+    content = _kept(
+        run,
+        reference,
+        digest_of([dict(row) for row in rows]),
+        threads,
+        lambda: tensors_to_json(final_answers(reference, rows, threads=threads, worker=worker)),
+    )
+    return GoldenRequests(rows, tensors_from_json(content))
+
+
+def _kept(run: DeployRun, reference: Artifact, asked: str, threads: int, compute: Callable[[], str]) -> str:
+    """What eager PyTorch answers to `asked`, a digest of texts or requests. The store remembers it.
+
+    The answers of a user's own module are not kept: its code may change without a trace.
+    """
+    if run.plan.ref.module:
+        return compute()
+    recipe = Recipe(
+        step="eager",
+        parents=(reference.digest,),
+        parameters={"asked": asked, "threads": threads, "cpu": capture().cpu},
+        tools=tools("torch", "transformers", "tokenizers"),
+    )
+    kept, _ = run.store.remember(
+        recipe,
+        KeptAnswers,
+        lambda: KeptAnswers(content=compute()),
+        keep=lambda answers: len(answers.content) <= _MOST_KEPT_BYTES,
+    )
+    return kept.content
+
+
+def _base64_from_arrays(arrays: Mapping[str, Array]) -> str:
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    return base64.b64encode(buffer.getvalue()).decode()
+
+
+def _arrays_from_base64(content: str) -> dict[str, Array]:
+    with np.load(io.BytesIO(base64.b64decode(content))) as arrays:
+        return {name: arrays[name] for name in arrays.files}
 
 
 class EagerInBackground:
     """A background thread that asks the model's own library, then eager PyTorch: judging texts and golden requests.
 
-    The export keeps one core busy and making candidates needs no answers yet, so both go on meanwhile. Leaving the
-    `with` block waits for the thread: nothing may run beside a measurement.
+    The export keeps one core busy and making candidates needs no answers yet, so both go on meanwhile. One child does
+    all three: importing PyTorch and transformers takes longer than the answers of a small model. Leaving the `with`
+    block waits for the thread: nothing may run beside a measurement.
     """
 
     def __init__(self, run: DeployRun) -> None:
         self._run = run
         self._thread = ThreadPoolExecutor(1)
+        self._child = contextlib.ExitStack()
 
     def start(self, reference: Artifact) -> None:
-        self._library = self._thread.submit(compare_library, self._run, reference)
+        threads = self._run.plan.lane_threads
+        environment = {**thread_environment(threads), **reference.execution_environment}
+        worker = self._child.enter_context(Worker(environment=environment))
+        self._library = self._thread.submit(compare_library, self._run, reference, worker=worker)
         self._answers: Future[EagerAnswers] = self._thread.submit(
-            eager_answers, self._run, reference, threads=self._run.plan.lane_threads
+            eager_answers, self._run, reference, threads=threads, worker=worker
         )
-        self._requests = self._thread.submit(golden_requests, self._run, reference)
+        self._requests = self._thread.submit(golden_requests, self._run, reference, worker=worker)
 
     def answers(self) -> EagerAnswers:
         """Waits for them. Raises what eager PyTorch raised, and where it answers unlike the model's own library."""
@@ -95,3 +170,4 @@ class EagerInBackground:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._thread.shutdown(cancel_futures=error is not None)
+        self._child.close()

@@ -11,6 +11,7 @@ from trimaran.core.artifact import Artifact, Recipe, digest_of
 from trimaran.core.corpus import shipped_pairs, shipped_texts
 from trimaran.core.environment import tools
 from trimaran.core.errors import QualityError
+from trimaran.core.isolation import Worker
 from trimaran.core.isolation import run as run_in_child
 from trimaran.core.spec import ModelRef
 from trimaran.core.tasks import task
@@ -47,9 +48,10 @@ _HINTS = {
 }
 
 
-def compare_library(run: DeployRun, reference: Artifact) -> str:
+def compare_library(run: DeployRun, reference: Artifact, *, worker: Worker | None = None) -> str:
     """Asks the library once for a model and its versions. Returns what was compared, in a sentence for the report.
 
+    `worker` is a child that others use as well; without one, a child is started for the comparison.
     Raises QualityError at the first difference: a model that answers unlike its own library must not be deployed.
     """
     plan = run.plan
@@ -68,7 +70,8 @@ def compare_library(run: DeployRun, reference: Artifact) -> str:
         )
 
         def compute() -> LibraryCheck:
-            answer = run_in_child(
+            call = worker.call if worker else run_in_child
+            answer = call(
                 compare_with_library,
                 _DEADLINE_S,
                 directory=str(reference.directory.absolute()),

@@ -21,6 +21,7 @@ from trimaran.core.config import DeployConfig
 from trimaran.core.config_pbtxt import CONFIG_FILE, read_config
 from trimaran.core.errors import QualityError, UnavailableError
 from trimaran.core.progress import NumberedProgress, Progress
+from trimaran.core.shadow_graph import fp32_ancestor
 from trimaran.core.small_vectors import RANGES, recalls
 from trimaran.core.store import Store
 from trimaran.judging.final_answers import final_answers
@@ -174,6 +175,7 @@ def lay_out_winner(run: DeployRun, winner: Proven, golden: Golden, paths: Mappin
             threads=plan.config.threads,
             report=paths["json"],
             golden=golden,
+            shadow=fp32_ancestor(winner.artifact, run.store) if plan.config.shadow_graph else None,
         )
         step.outcome(f"{deployment.name} version {deployment.version} in {deployment.repository}")
     return deployment

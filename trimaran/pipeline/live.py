@@ -12,6 +12,7 @@ import psutil
 from trimaran.core.choices import Protocol
 from trimaran.core.errors import UsageError
 from trimaran.core.spec import Frozen
+from trimaran.judging.shadow_evidence import ShadowEvidence
 from trimaran.serving.triton.daemon import Running, running
 
 _TIMEOUT_S = 5.0
@@ -43,6 +44,10 @@ class ServerStatus(Frozen):
     models: tuple[ModelStatus, ...]
     # Models that are not served because their files are damaged, with the reason.
     refused: dict[str, str]
+    # The share of rows that the shadow checks, how often its process was started again, and what it has seen.
+    shadow: float = 0.0
+    shadow_restarts: int = 0
+    shadowed: tuple[ShadowEvidence, ...] = ()
 
 
 def live_url(name: str, protocol: Protocol) -> str:
@@ -83,6 +88,9 @@ def _status(state: Running) -> ServerStatus:
         restarts=state.restarts,
         models=models or (),
         refused=state.refused,
+        shadow=state.shadow,
+        shadow_restarts=state.shadow_restarts,
+        shadowed=state.shadow_state().versions,
     )
 
 

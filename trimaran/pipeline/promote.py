@@ -26,6 +26,7 @@ from trimaran.model_repository.versions import (
 from trimaran.serving.triton import control, readiness
 from trimaran.serving.triton.golden_check import serve_and_verify
 from trimaran.serving.triton.states import Running, running
+from trimaran.serving.triton.undamaged import compile_stages
 
 
 class Promoted(Frozen):
@@ -66,6 +67,7 @@ def _switch(repository: Path, name: str, version: int, *, prove: bool, progress:
     facts = model_versions(repository, name)
     if version in facts.versions:
         require_undamaged(repository / name / str(version), read_config(repository / name / CONFIG_FILE))
+        compile_stages(repository / name / str(version))
     if version in facts.versions and (problems := problems_of_version(repository / name, version)):
         raise RepositoryError(
             f"Version {version} of {name} is refused. {_served(facts.served)} on. " + "; ".join(map(str, problems)),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trimaran.core.artifact import Check
 from trimaran.core.digests import DIGESTS_FILE, list_digests
 from trimaran.core.errors import QualityError, UsageError
 from trimaran.core.instructions import ProductsBy, products_by
@@ -18,10 +17,13 @@ from trimaran.core.repository import models_in
 from trimaran.core.serving_json import SERVING_FILE, Serving, read_serving, write_serving
 from trimaran.core.spec import Frozen
 from trimaran.core.store import Store, locked, write_atomically
+from trimaran.core.tasks import Gate
 from trimaran.core.tasks.task import BATCH_CHANGE, WireTensors
 from trimaran.judging.final_answers import final_answers
+from trimaran.judging.gate_check import GateCheck, point_check
 from trimaran.judging.golden import GOLDEN_FILE, Golden, read_golden
-from trimaran.judging.wire_fidelity import wire_change, wire_fidelity
+from trimaran.judging.golden_checks import group_checks, whole_checks
+from trimaran.judging.wire_fidelity import wire_change
 from trimaran.model_repository.versions import models_beside
 from trimaran.pipeline.artifact_lookup import artifact_of_version, served_version
 
@@ -30,8 +32,8 @@ class Reproof(Frozen):
     name: str
     version: int
     products_by: ProductsBy
-    # The limits of the golden bundle, each with what was observed here.
-    checks: tuple[Check, ...]
+    # The limits of the golden bundle, each with what was observed here, and those that one prompt or kind breaks.
+    checks: tuple[GateCheck, ...]
     # How far the answers are from those of the engine where it was proven first; None if the bundle has none.
     moved: float | None
 
@@ -86,24 +88,22 @@ def _add_proof(version: Path, products: ProductsBy) -> None:
 def _judged(version: Path, serving: Serving, golden: Golden, store: Store) -> tuple[Reproof, WireTensors]:
     artifact = artifact_of_version(version, store)
     here = final_answers(artifact, golden.rows, threads=serving.threads, policy=serving.rows)
-    observed = wire_fidelity(golden.task, golden.numbers, golden.tensors, here)
+    checks = list(whole_checks(golden, here))
     if serving.rows != "alone":
         alone = final_answers(artifact, golden.rows, threads=serving.threads, policy="alone")
-        observed[BATCH_CHANGE] = wire_change(golden.task, golden.numbers, alone, here)
-    checks = tuple(
-        Check(
-            name=limit.metric, observed=observed[limit.metric], limit=limit.limit, comparison=limit.comparison,
-            detail=f"over {len(golden.rows)} requests",
-        )
-        for limit in golden.limits
-        if limit.metric in observed
-    )  # fmt: skip
+        change = wire_change(golden.task, golden.numbers, alone, here)
+        checks += [
+            point_check(Gate(limit.metric, limit.comparison, limit.limit), change)
+            for limit in golden.limits
+            if limit.metric == BATCH_CHANGE
+        ]
+    checks += [check for group in group_checks(golden, here).values() for check in group if not check.holds]
     moved = wire_change(golden.task, golden.numbers, golden.proven_tensors, here) if golden.proven else None
     proof = Reproof(
         name=version.parent.name,
         version=int(version.name),
         products_by=products_by(serving.execution_environment),
-        checks=checks,
+        checks=tuple(checks),
         moved=moved,
     )
     return proof, here

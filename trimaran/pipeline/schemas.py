@@ -17,6 +17,7 @@ from trimaran.core.digests import Digests
 from trimaran.core.serving_json import Serving
 from trimaran.judging.golden import Golden
 from trimaran.judging.prepared import Prepared
+from trimaran.pipeline.shrink import VocabularyReport
 from trimaran.pipeline.tune.record import Tuning
 
 PERSISTED: dict[str, type[BaseModel]] = {
@@ -30,6 +31,7 @@ PERSISTED: dict[str, type[BaseModel]] = {
     "tuning": Tuning,
     "bulk": BulkManifest,
     "index": IndexFacts,
+    "shrink": VocabularyReport,
 }
 
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from .answers import Answering, Reader
 from .pulse import Pulse
+from .shadow import CANARY, Sampler
 from .tasks import served_task
 from .text import STRETCH, TextEncoder
 from .wire import MOST_ENTRIES, OPTIONS, TRUNCATED, Answer, Tensors
@@ -27,6 +28,8 @@ class Asked(NamedTuple):
 
     item: Any
     keywords: str
+    # The strings of the row; None where the request is no caller's.
+    strings: Mapping[str, Any] | None = None
 
 
 class Answered(NamedTuple):
@@ -81,6 +84,7 @@ class TritonPythonModel:
         self._engine, self._served, settings = opened(Path(__file__).parent, pulse=self._pulse)
         self._task = served_task(settings["task"])
         self._count_truncated = self._counter(args)
+        self._shadow = Sampler(triton_python_backend_utils, self._task.tensors, args)
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:
         """Answers every request of a batch; one that cannot be read or answered gets an error of its own."""
@@ -104,6 +108,7 @@ class TritonPythonModel:
         return responses
 
     def finalize(self) -> None:
+        self._shadow.close()
         self._engine.close()
 
     def _answered(self, rows: Sequence[Asked]) -> list[Answered]:
@@ -121,6 +126,7 @@ class TritonPythonModel:
                 end = begin + self._task.encoded_rows(item, options)
                 answers[place] = Answered(answer, self._task.truncated(truncated[begin:end]))
                 begin = end
+        self._shadow.offer([row.strings for row in rows], [row.answer for row in answers])
         return answers
 
     def _counter(self, args: Mapping[str, str]) -> Any:
@@ -184,11 +190,12 @@ class TritonPythonModel:
         if not size:
             raise ValueError(f"{self._task.inputs[0].name} holds no text. Send at least one.")
         texts = [""] * size if options is None else [value.decode("utf-8") for value in options.as_numpy().ravel()]
+        sampled = self._shadow.active and request.request_id() != CANARY
         return [
-            self._asked({OPTIONS: text, **{name: column[index] for name, column in columns.items()}})
+            self._asked({OPTIONS: text, **{name: column[index] for name, column in columns.items()}}, sampled)
             for index, text in enumerate(texts)
         ]
 
-    def _asked(self, row: Mapping[str, Any]) -> Asked:
+    def _asked(self, row: Mapping[str, Any], sampled: bool) -> Asked:
         item, keywords = self._task.question(row)
-        return Asked(item, json.dumps(keywords, sort_keys=True))
+        return Asked(item, json.dumps(keywords, sort_keys=True), row if sampled else None)

@@ -116,6 +116,7 @@ def test_what_was_proven_travels_and_nothing_runs_as_root(repository: Path) -> N
     assert found["triton"]["resources"]["requests"]["cpu"] == "3"
     assert "nvidia.com/gpu" not in json.dumps(found)
     for container in found.values():
+        assert int(container["resources"]["limits"]["cpu"]) >= 1
         assert container["securityContext"]["readOnlyRootFilesystem"] is True
         assert container["securityContext"]["allowPrivilegeEscalation"] is False
 
@@ -223,11 +224,13 @@ def test_a_container_that_does_not_start_is_an_error(repository: Path, tmp_path:
 @pytest.mark.parametrize("name", ["requirements-triton.txt", "requirements-gateway.txt"])
 def test_images_have_the_versions_that_models_are_proven_with(name: str) -> None:
     def plain(line: str) -> str:
-        return re.sub(r"\[.*\]", "", line).lower().replace("_", "-")
+        return re.sub(r"[-_.]+(?=.*==)|_", "-", re.sub(r"\[.*\]", "", line)).lower()
 
     known = {plain(line) for line in (ROOT / "constraints.txt").read_text().splitlines()}
-    wanted = {plain(line) for line in (DEPLOY / name).read_text().splitlines() if not line.startswith("#")}
+    wanted = {plain(line.removesuffix(" \\")) for line in (DEPLOY / name).read_text().splitlines() if "==" in line}
     assert wanted and wanted <= known
+    asked = (DEPLOY / name).with_suffix(".in").read_text().splitlines()
+    assert {plain(line) for line in asked if not line.startswith("#")} <= {line.split("==")[0] for line in wanted}
 
 
 def test_tritons_image_has_all_that_the_python_stages_import(repository: Path) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from tests.homes import home_at
 from tests.serving.gateway.worlds import Running, gateway
-from tests.serving.triton.every_task import every_task
 from tests.serving.worlds import tiny_repository
 from trimaran.core.artifact import Artifact
 from trimaran.serving.triton.server import Server, launch
@@ -40,10 +40,12 @@ class Tasks:
 
 
 @pytest.fixture(scope="package")
-def tasks(tmp_path_factory: pytest.TempPathFactory, triton: None) -> Iterator[Tasks]:
+def tasks(
+    tmp_path_factory: pytest.TempPathFactory, triton: None, every_task_world: tuple[Path, dict[str, Artifact]]
+) -> Iterator[Tasks]:
     folder = tmp_path_factory.mktemp("tasks")
+    repository, artifacts = every_task_world
     with home_at(folder / "home"):
-        repository, artifacts = every_task(folder)
         with (
             launch(repository, drain=False) as server,
             gateway(repository, server.grpc_url, folder / "gateway") as started,

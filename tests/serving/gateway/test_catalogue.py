@@ -123,6 +123,26 @@ def test_a_model_that_was_removed_is_unknown(repository: Path) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("name", ["vectors", None])
+def test_a_model_that_was_never_ready_is_not_unknown_but_one_that_waits_to_be_loaded_is(
+    repository: Path, name: str | None
+) -> None:
+    async def scenario() -> list[int]:
+        triton = FakeTriton()
+        models = of(triton, repository)
+        await models.refresh()
+        statuses = [await status_of(models, name)]
+        for folder in ("vectors", "vectors-2"):
+            (repository / folder / "config.pbtxt").write_text(
+                'backend: "onnxruntime" parameters { key: "load" value { string_value: "on demand" } }'
+            )
+        models = of(triton, repository)
+        await models.refresh()
+        return [*statuses, await status_of(models, name)]
+
+    assert asyncio.run(scenario()) == [503, 404]
+
+
 @pytest.mark.parametrize("name", ["vectors", "nowhere", None])
 def test_before_triton_answers_nothing_is_unknown(repository: Path, name: str | None) -> None:
     async def scenario() -> None:
@@ -134,6 +154,22 @@ def test_before_triton_answers_nothing_is_unknown(repository: Path, name: str | 
         assert await status_of(models, name) == 503
 
     asyncio.run(scenario())
+
+
+def test_a_model_that_is_back_is_found_by_the_next_request(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalogue, "_REFRESH_AT_MOST_EVERY_S", 0.0)
+
+    async def scenario() -> list[int]:
+        triton = FakeTriton(vectors=1)
+        models = of(triton, repository)
+        await models.refresh()
+        triton.ready = {}
+        await models.refresh()
+        statuses = [await status_of(models, "vectors")]
+        triton.ready = {"vectors": 1}
+        return [*statuses, await status_of(models, "vectors")]
+
+    assert asyncio.run(scenario()) == [503, 200]
 
 
 def test_names_that_do_not_exist_cause_no_work(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -71,3 +72,28 @@ def test_silence_is_not_ready() -> None:
         address = gone.address
     with pytest.raises(NotReady, match="gave no answer to"):
         control.unload(address, "m")
+
+
+@pytest.mark.parametrize(
+    ("living", "priorities", "whole"),
+    [
+        ({"m_0_0", "m_1_0"}, [1, 9], False),
+        ({"m_1_0", "m_1_1"}, [2, 8], False),
+        ({"other_0_0"}, [2, 9], False),
+        ({"m_0_0", "m_1_0", "m_1_1"}, [1, 8], True),
+    ],
+    ids=["one of a group", "another group", "all", "none"],
+)
+def test_only_groups_that_lack_an_instance_are_changed(
+    triton: FakeTriton, living: set[str], priorities: list[int], whole: bool
+) -> None:
+    groups = [
+        {"name": "m_0", "count": 1, "rate_limiter": {"resources": [], "priority": 1}},
+        {"name": "m_1", "count": 2, "rate_limiter": {"resources": [], "priority": 8}},
+    ]
+    triton.answers["/v2/models/m/config"] = (200, {"name": "m", "instance_group": groups})
+    triton.answers["/v2/repository/models/m/load"] = (200, {})
+    control.replace_instances(triton.address, "m", living)
+    sent = json.loads(triton.requests[-1][1]["parameters"]["config"])
+    assert [group["rate_limiter"]["priority"] for group in sent["instance_group"]] == priorities
+    assert ("loaded_again" in sent.get("parameters", {})) == whole

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.commands import trimaran, trimaran_json
-from tests.serving.triton.every_task import LABELS, QUESTIONS, Question, every_task, in_process
+from tests.serving.triton.every_task import LABELS, QUESTIONS, Question, in_process
 from trimaran.core.artifact import Artifact
 from trimaran.core.digests import list_digests
 from trimaran.core.errors import QualityError, UsageError
@@ -30,8 +31,12 @@ pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory, triton: None) -> tuple[Path, dict[str, Artifact]]:
-    return every_task(tmp_path_factory.mktemp("tasks"))
+def world(
+    tmp_path_factory: pytest.TempPathFactory, triton: None, every_task_world: tuple[Path, dict[str, Artifact]]
+) -> tuple[Path, dict[str, Artifact]]:
+    """A repository of its own, into which golden bundles are written."""
+    repository, artifacts = every_task_world
+    return shutil.copytree(repository, tmp_path_factory.mktemp("tasks") / "repository"), artifacts
 
 
 @pytest.fixture(scope="module")

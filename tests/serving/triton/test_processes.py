@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from trimaran.serving.triton.processes import STUB, Stub, stubs_of
+from trimaran.serving.triton.processes import STUB, Stub, living_instances, stubs_of
 
 
 @contextlib.contextmanager
@@ -27,6 +27,8 @@ def test_a_stub_is_known_by_its_models_folder_and_its_instances_name(tmp_path: P
     model.write_text("input()\n", encoding="utf-8")
     with stub(str(model), "region", "1", "1", "7", "/opt", "0", "m_0_0", "DEFAULT") as pid:
         assert stubs_of(os.getpid())[pid] == Stub("m", "3")
+        assert living_instances(os.getpid(), "m") == {"m_0_0"}
+        assert living_instances(os.getpid(), "other") == set()
 
 
 def test_a_stub_that_is_only_asked_for_its_version_serves_nothing() -> None:

@@ -30,6 +30,8 @@ class FakeServer:
         self.canaries: list[Exception | None] = [None]
         self.work, self.configured = 0, 1
         self.refuses_to_load = False
+        # The stubs that Triton starts when dead ones are replaced.
+        self.replacements: tuple[int, ...] = ()
         self.calls: list[str] = []
 
     def now_s(self) -> float:
@@ -37,6 +39,9 @@ class FakeServer:
 
     def alive(self) -> bool:
         return self.running
+
+    def wait(self, pids: Collection[int], timeout_s: float) -> None:
+        self.clock_s += timeout_s
 
     def memory_bytes(self) -> int:
         return self.memory
@@ -68,10 +73,11 @@ class FakeServer:
     def unload(self, model: str) -> None:
         self.calls.append("unload")
 
-    def load_beside(self, model: str) -> None:
+    def replace_dead(self, model: str) -> None:
         if self.refuses_to_load:
             raise RequestFailed("no memory")
-        self.calls.append("load beside")
+        self.calls.append("replace")
+        self.living |= dict.fromkeys(self.replacements, FIRST)
 
     def end_stubs(self, pids: Collection[int]) -> None:
         self.calls.append(f"end {sorted(pids)}")
@@ -108,22 +114,55 @@ def test_a_stub_that_is_gone_from_a_ready_version_means_death(world: World) -> N
     world.living = {}
     world.tick()
     assert world.reloads == ["its python stub died"]
-    assert world.calls == ["load beside", "end []"]
+    assert world.calls == ["replace"]
 
 
-def test_a_model_that_does_not_load_beside_itself_is_unloaded_first(world: World) -> None:
+def test_a_model_whose_stubs_cannot_be_replaced_is_unloaded_first(world: World) -> None:
     world.living, world.refuses_to_load = {}, True
     world.tick()
     assert (world.reloads, world.calls) == ([], ["kill", "unload"])
 
 
-def test_one_of_two_instances_is_missed(world: World) -> None:
+@pytest.fixture
+def two_stubs(world: World) -> World:
     world.living, world.configured = {10: FIRST, 11: FIRST}, 2
     world.tick()
-    world.living = {10: FIRST}
-    world.tick()
-    assert len(world.reloads) == 1
-    assert world.calls == ["load beside", "end [10]"], "the one that lives answers until the new ones do"
+    return world
+
+
+@pytest.mark.parametrize(
+    ("replacements", "calls"),
+    [((12,), ["replace"]), ((12, 13), ["replace", "end [10]"])],
+    ids=["the one that lives stays", "where the whole model was loaded beside itself, it ends"],
+)
+def test_one_of_two_instances_is_missed(two_stubs: World, replacements: tuple[int, ...], calls: list[str]) -> None:
+    two_stubs.living, two_stubs.replacements = {10: FIRST}, replacements
+    two_stubs.tick()
+    assert len(two_stubs.reloads) == 1
+    assert two_stubs.calls == calls
+
+
+def test_a_stub_that_dies_during_its_canary_is_replaced_and_the_model_is_not_unloaded(two_stubs: World) -> None:
+    def die(*_: object, **__: object) -> None:
+        two_stubs.living.pop(11, None)
+        if not two_stubs.calls:
+            raise NotReady("not healthy", status=500)
+
+    two_stubs.send_canary = die  # type: ignore[method-assign]
+    two_stubs.tick()
+    assert (two_stubs.reloads, two_stubs.calls) == (["its python stub died"], ["replace"])
+
+
+def test_a_stub_that_dies_while_triton_does_not_answer_is_missed_afterwards(two_stubs: World) -> None:
+    def no_answer() -> None:
+        raise NotReady("no answer")
+
+    two_stubs.living, two_stubs.on_index = {10: FIRST}, no_answer
+    two_stubs.tick()
+    assert two_stubs.calls == []
+    two_stubs.on_index = lambda: None
+    two_stubs.tick()
+    assert two_stubs.calls == ["replace"]
 
 
 def test_a_stub_that_outlived_its_models_loading_is_not_missed(world: World) -> None:

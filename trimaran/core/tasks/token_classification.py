@@ -99,6 +99,8 @@ def _column() -> Any:
     return pa.list_(pa.struct({**fields, "start": position, "end": position}))
 
 
+# Texts without an entity agree on nothing. With fewer than these, a handful of names would decide.
+FEWEST_WITH_ENTITIES = 300
 _probabilities = by_token(softmax_changes, "token_logits")
 
 TASK = Task(
@@ -123,6 +125,7 @@ TASK = Task(
             at_least=True,
             counted=_with_entities,
             texts="texts with an entity",
+            fewest=FEWEST_WITH_ENTITIES,
             needs=("entities",),
             title="same entities",
             meaning="share of the texts with an entity whose entities are exactly eager's",

@@ -12,6 +12,7 @@ from trimaran.core import choices
 from trimaran.serving.client import given
 from trimaran.serving.client.core import ClientCore
 from trimaran.serving.client.endpoint import endpoint_of
+from trimaran.serving.client.hedging import Hedge
 from trimaran.serving.client.triton_channel import TritonChannel
 
 Result = TypeVar("Result")
@@ -41,12 +42,15 @@ class Slots:
 
 
 class AsyncioDriver:
-    def __init__(self, turns: RequestTurns) -> None:
-        self._turns = turns
+    def __init__(self, turns: RequestTurns, hedge: Hedge | None = None) -> None:
+        self._turns, self._hedge = turns, hedge
+
+    def taking(self, turns: RequestTurns) -> AsyncioDriver:
+        return AsyncioDriver(turns, self._hedge)
 
     async def result(self, send: Callable[[], Any], *, within_s: float) -> Any:
         async with asyncio.timeout(within_s), self._turns.turn():
-            return await send()
+            return await (self._hedge.answer(send) if self._hedge else send())
 
     async def pause(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -69,6 +73,7 @@ class AsyncClient(ClientCore):
 
     `timeout_s` bounds a whole call with all its requests and retries, `concurrency` the requests in flight at a time.
     A list of texts gets a list of answers, one string gets one answer. A pair of texts stands in a list.
+    With a `hedge`, a request that waits unusually long is sent a second time.
     Raises NotReady, Overloaded, TimedOut, RequestFailed, or UsageError for an impossible question.
     """
 
@@ -80,9 +85,11 @@ class AsyncClient(ClientCore):
         timeout_s: float = 60.0,
         concurrency: int = 8,
         retries: int = 4,
+        hedge: Hedge | None = None,
     ) -> None:
         endpoint = endpoint_of(url, protocol, timeout_s=timeout_s, concurrency=concurrency, retries=retries)
-        super().__init__(endpoint, TritonChannel(endpoint, for_asyncio=True), AsyncioDriver(Slots(concurrency)))
+        self._waiting = AsyncioDriver(Slots(concurrency), hedge)
+        super().__init__(endpoint, TritonChannel(endpoint, for_asyncio=True), self._waiting)
 
     def using(
         self,
@@ -99,9 +106,9 @@ class AsyncClient(ClientCore):
         """
         view = super().using(timeout_s=timeout_s, headers=headers, request_id=request_id)
         if concurrency is not None:
-            view._driver = AsyncioDriver(Slots(given.count("concurrency", concurrency)))
+            view._driver = self._waiting.taking(Slots(given.count("concurrency", concurrency)))
         if turns is not None:
-            view._driver = AsyncioDriver(turns)
+            view._driver = self._waiting.taking(turns)
         return view
 
     async def close(self) -> None:

@@ -21,6 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from trimaran.core.errors import TrimaranError
 from trimaran.serving.client import AsyncClient
+from trimaran.serving.client.hedging import Hedge
 from trimaran.serving.gateway import metrics, page, reading
 from trimaran.serving.gateway.access_log import AccessLog
 from trimaran.serving.gateway.admission import Admission, MemoryBudget, RateLimiter
@@ -51,6 +52,7 @@ class Gateway:
             protocol=settings.triton_protocol,
             timeout_s=timeouts.answer_s,
             concurrency=settings.in_flight,
+            hedge=Hedge(),
         )
         self.catalogue = Catalogue(self.client, settings.repository, timeout_s=max(5.0, timeouts.queue_s))
         self.admission = Admission(capacity=settings.in_flight, queue=settings.queue, patience_s=timeouts.queue_s)

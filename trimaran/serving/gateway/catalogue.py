@@ -13,6 +13,7 @@ import numpy as np
 
 from trimaran.core.errors import Overloaded, TrimaranError
 from trimaran.core.model_config import PROOF, UNPROVEN
+from trimaran.core.repository import model_folders, models_in
 from trimaran.core.tasks import TASKS
 from trimaran.runtime.tasks import served_task
 from trimaran.serving.client import AsyncClient, Model
@@ -21,7 +22,7 @@ from trimaran.serving.gateway.refusals import invalid, model_not_found, not_read
 from trimaran.serving.gateway.vocabulary import Vocabulary, tokenizer_file
 
 _CANARY = "A canary sings in the mine."
-_REFRESH_AT_MOST_EVERY_S = 1.0
+_REFRESH_AT_MOST_EVERY_S = 0.25
 log = logging.getLogger(__name__)
 
 
@@ -47,8 +48,10 @@ class Catalogue:
         self._repository = repository
         # Models that are ready or were ready before.
         self._known: dict[str, ServedModel] = {}
-        # Known models that are not ready now: Triton unloads a model to load it again.
+        # Models of the repository that are not ready now: Triton unloads a model to load it again, or has just begun.
         self._loading: set[str] = set()
+        # Whether models of the repository are loaded only when somebody asks for it, by name.
+        self._on_demand: dict[str, bool] = {}
         self._refreshed_at = -math.inf
         self._refreshing = asyncio.Lock()
         self._answered_at: dict[str, float] = {}
@@ -70,16 +73,21 @@ class Catalogue:
 
         Raises Refusal: 404 if there is none, 422 if there are several, 503 while it is loading or Triton is away.
         """
-        if name is not None and name not in self._known:
+        fitting = self._fitting(name, tasks)
+        if not fitting or fitting[0].name in self._loading:
             await self._refresh_if_old()
-        fitting = [served for served in self._known.values() if served.task in tasks and name in (None, served.name)]
+            fitting = self._fitting(name, tasks)
         if len(fitting) > 1:
             raise invalid("Several models do this. Name one in `model`; /v1/models lists them.", param="model")
         if fitting and fitting[0].name not in self._loading:
             return fitting[0]
-        if fitting or not self.reachable:
+        may_come = name in self._loading if name else bool(self._loading)
+        if fitting or may_come or not self.reachable:
             raise not_ready()
         raise model_not_found(tasks)
+
+    def _fitting(self, name: str | None, tasks: tuple[str, ...]) -> list[ServedModel]:
+        return [served for served in self._known.values() if served.task in tasks and name in (None, served.name)]
 
     def note_answer(self, name: str) -> None:
         """A caller got an answer from this model."""
@@ -96,8 +104,8 @@ class Catalogue:
             except TrimaranError:
                 self.reachable = False
                 raise
-            self._loading = {name for name in self._known if name not in versions and self._is_in_repository(name)}
-            loading = {name: self._known[name] for name in self._loading}
+            self._loading = await asyncio.to_thread(self._absent, set(versions))
+            loading = {name: served for name, served in self._known.items() if name in self._loading}
             self._known = {**loading, **{name: served for name, served in ready.items() if served}}
             self.reachable = True
 
@@ -136,12 +144,16 @@ class Catalogue:
         return ServedModel(name, model.task, version, created, model.max_batch_size, vocabulary, unproven)
 
     async def _refresh_if_old(self) -> None:
-        """A model may have come a moment ago, but names that do not exist must not cause work."""
+        """A model may have come, or come back, a moment ago. But names that do not exist must not cause work."""
         if time.monotonic() - self._refreshed_at >= _REFRESH_AT_MOST_EVERY_S:
             await self.refresh()
 
-    def _is_in_repository(self, name: str) -> bool:
-        return (self._repository / name / "config.pbtxt").is_file()
+    def _absent(self, present: set[str]) -> set[str]:
+        """The other models of the repository, without those that wait until somebody loads them."""
+        absent = {folder.name for folder in model_folders(self._repository)} - present
+        if absent - self._known.keys() - self._on_demand.keys():
+            self._on_demand = {model.name: model.on_demand for model in models_in(self._repository)}
+        return {name for name in absent if name in self._known or not self._on_demand.get(name)}
 
 
 def canary(model: Model) -> Ask[bool]:

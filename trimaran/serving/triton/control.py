@@ -6,12 +6,14 @@ import http.client
 import json
 import time
 import uuid
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from trimaran.core.errors import NotReady, RequestFailed
 from trimaran.serving.triton.flags import SECRET_HEADER
 
 _LOAD_TIMEOUT_S = 300.0
+_ASK_TIMEOUT_S = 5.0
 
 
 class Address(NamedTuple):
@@ -41,14 +43,22 @@ def load(address: Address, model: str, *, timeout_s: float = _LOAD_TIMEOUT_S) ->
     _ask(address, f"/v2/repository/models/{model}/load", {}, timeout_s=timeout_s)
 
 
-def load_beside(address: Address, model: str, *, timeout_s: float = _LOAD_TIMEOUT_S) -> None:
-    """Loads the model anew while its present instances go on answering, and switches when the new ones are ready.
+def replace_instances(
+    address: Address, model: str, living: Collection[str], *, timeout_s: float = _LOAD_TIMEOUT_S
+) -> None:
+    """Starts the instances of a model that are not among `living`, by their names, while the others go on answering.
 
-    Triton loads nothing again whose configuration is the same, so a note is added to it. The next plain `load` takes
-    the configuration of the repository again.
+    Triton starts only those instance groups anew whose settings have changed. So the priority of a group that lacks an
+    instance is moved by one. If none does, or the folder of the model has changed, Triton loads the whole model beside
+    itself. The next plain `load` takes the configuration of the repository again.
     """
-    config = _ask(address, f"/v2/models/{model}/config", None, timeout_s=timeout_s)
-    config.setdefault("parameters", {})["loaded_again"] = {"string_value": uuid.uuid4().hex}
+    config = _ask(address, f"/v2/models/{model}/config", None, timeout_s=_ASK_TIMEOUT_S)
+    lacking = [group for group in config.get("instance_group", ()) if not set(_instance_names(group)) <= set(living)]
+    for group in lacking:
+        limiter = group.get("rate_limiter") or {}
+        group["rate_limiter"] = {**limiter, "priority": int(limiter.get("priority", 0)) + 1}
+    if not lacking:
+        config.setdefault("parameters", {})["loaded_again"] = {"string_value": uuid.uuid4().hex}
     body = {"parameters": {"config": json.dumps(config)}}
     _ask(address, f"/v2/repository/models/{model}/load", body, timeout_s=timeout_s)
 
@@ -96,10 +106,15 @@ def finished(address: Address, model: str, *, timeout_s: float = 2.0) -> int:
     )
 
 
-def instances(address: Address, model: str, *, timeout_s: float = 5.0) -> int:
+def instances(address: Address, model: str, *, timeout_s: float = _ASK_TIMEOUT_S) -> int:
     """How many instances of each version the configuration asks for."""
     config = _ask(address, f"/v2/models/{model}/config", None, timeout_s=timeout_s)
     return sum(int(group.get("count", 1)) for group in config.get("instance_group", ())) or 1
+
+
+def _instance_names(group: Mapping[str, Any]) -> list[str]:
+    """As Triton names them: NAME_0, NAME_1, …"""
+    return [f"{group.get('name', '')}_{index}" for index in range(int(group.get("count", 1)))]
 
 
 def _ask(address: Address, path: str, body: Any, *, timeout_s: float) -> Any:

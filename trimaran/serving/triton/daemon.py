@@ -21,6 +21,7 @@ from trimaran.core.store import default_home
 from trimaran.serving.triton import control
 from trimaran.serving.triton.flags import EXIT_TIMEOUT_S
 from trimaran.serving.triton.server import DEADLINE_S, LaunchOptions, Server, launch
+from trimaran.serving.triton.shadow import ShadowKeeper
 from trimaran.serving.triton.spawning import spawn
 from trimaran.serving.triton.states import Running, StateFile, running, start_ticks
 from trimaran.serving.triton.undamaged import require_loadable
@@ -65,7 +66,7 @@ def serve_forever(
         http, grpc, metrics = server.ports
         again: LaunchOptions = {**options, "http_port": http, "grpc_port": grpc, "metrics_port": metrics}
         again["secret"] = server.control.secret
-        with _announced(server) as state:
+        with _announced(server, options.get("shadow", 0.0)) as state:
             on_ready(state.running)
             while True:
                 reason = _watch(server, watchdog, state, signals)
@@ -76,19 +77,30 @@ def serve_forever(
 
 def _watch(server: Server, settings: WatchdogSettings, state: StateFile, signals: _Signals) -> str:
     """Looks after a server until it must be started again; returns the reason. The server is closed in any case."""
-    with server:
+    with server, _shadow_of(server, state) as shadow:
         watchdog = Watchdog(LiveServer(server), settings, on_reload=lambda model, reason: state.count("reloads"))
         try:
             while True:
                 with signals.deferred():
                     watchdog.tick()
-                time.sleep(_WATCH_S)
+                    shadow.tick()
+                watchdog.wait(_WATCH_S)
         except ServerGone as gone:
             if not gone.answers:
                 server.close(drain=False)
             return str(gone)
         finally:
             watchdog.close()
+
+
+def _shadow_of(server: Server, state: StateFile) -> ShadowKeeper:
+    return ShadowKeeper(
+        share=state.running.shadow,
+        folder=server.shadow,
+        repository=server.repository,
+        state_path=state.running.shadow_path,
+        on_restart=lambda: state.count("shadow_restarts"),
+    )
 
 
 def _start_again(start: Callable[[], Server]) -> Server:
@@ -158,7 +170,7 @@ def load_on_servers(repository: Path, model: str, *, unload: bool = False) -> tu
 
 
 @contextlib.contextmanager
-def _announced(server: Server) -> Iterator[StateFile]:
+def _announced(server: Server, shadow: float) -> Iterator[StateFile]:
     """The state file, for as long as the supervisor lives. If it cannot be written, the server ends too."""
     state = Running(
         pid=os.getpid(),
@@ -171,6 +183,7 @@ def _announced(server: Server) -> Iterator[StateFile]:
         models=server.models,
         refused=server.refused,
         trust_key=server.trust_key,
+        shadow=shadow,
     )
     try:
         yield StateFile(state, server.control.secret)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 from collections.abc import Collection
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import NamedTuple
 import psutil
 
 STUB = "triton_python_backend_stub"
+# The place of the instance's name in the command line of a stub.
+_INSTANCE = 8
 
 
 class Stub(NamedTuple):
@@ -24,14 +27,25 @@ class Stub(NamedTuple):
 
 def stubs_of(keeper: int) -> dict[int, Stub]:
     """Living stubs by process number."""
-    stubs = {}
+    return {pid: _stub(command) for pid, command in _stub_commands(keeper).items()}
+
+
+def _stub_commands(keeper: int) -> dict[int, list[str]]:
+    """The command lines of living stubs by process number."""
+    commands = {}
     for process in descendants(keeper):
         with contextlib.suppress(psutil.Error):
             command = process.cmdline()
             # Before it loads a model, Triton asks a bare stub for its version.
             if len(command) > 1 and Path(command[0]).name == STUB and process.status() != psutil.STATUS_ZOMBIE:
-                stubs[process.pid] = _stub(command)
-    return stubs
+                commands[process.pid] = command
+    return commands
+
+
+def living_instances(keeper: int, model: str) -> set[str]:
+    """Names of the instances of a model whose stubs live, such as minilm_0_0."""
+    commands = (command for command in _stub_commands(keeper).values() if _stub(command).model == model)
+    return {command[_INSTANCE] for command in commands if len(command) > _INSTANCE}
 
 
 def kill_stubs(keeper: int, model: str) -> None:
@@ -44,6 +58,17 @@ def kill(keeper: int, pids: Collection[int]) -> None:
     for pid in set(pids) & set(stubs_of(keeper)):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+
+
+def wait_for_end(pids: Collection[int], timeout_s: float) -> None:
+    """Returns after the time, or when one of the processes ends."""
+    with contextlib.ExitStack() as stack:
+        watched = []
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                watched.append(os.pidfd_open(pid))
+                stack.callback(os.close, watched[-1])
+        select.select(watched, [], [], timeout_s)
 
 
 def memory_bytes(keeper: int) -> int:
@@ -70,7 +95,9 @@ def descendants(keeper: int) -> list[psutil.Process]:
 def _stub(command: list[str]) -> Stub:
     """The version is in the path of its model.py. The instance's name is the model's name with two numbers."""
     version = Path(command[1]).parent.name
-    model = next((part.rsplit("_", 2)[0] for part in command[8:9]), Path(command[1]).parent.parent.name)
+    model = next(
+        (part.rsplit("_", 2)[0] for part in command[_INSTANCE : _INSTANCE + 1]), Path(command[1]).parent.parent.name
+    )
     return Stub(model, version if version.isdecimal() else "")
 
 

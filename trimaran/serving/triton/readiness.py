@@ -10,6 +10,7 @@ import math
 from typing import Any
 
 from trimaran.core.errors import NotReady
+from trimaran.runtime.shadow import CANARY
 from trimaran.serving.triton.control import Address, call, index
 from trimaran.serving.triton.ports import HOST
 
@@ -38,7 +39,7 @@ def send_canary(port: int, model: str, *, timeout_s: float = 60.0, priority: int
     try:
         status, body = call(Address(HOST, port), f"/v2/models/{model}/config", timeout_s=timeout_s)
         if status == 200:
-            request: dict[str, Any] = {"inputs": _canary_inputs(body)}
+            request: dict[str, Any] = {"id": CANARY, "inputs": _canary_inputs(body)}
             if priority is not None and "priority_levels" in body.get("dynamic_batching", {}):
                 request["parameters"] = {"priority": priority}
             status, body = call(Address(HOST, port), f"/v2/models/{model}/infer", request, timeout_s=timeout_s)

@@ -24,6 +24,7 @@ from typing_extensions import TypedDict  # pydantic reads this one on Python 3.1
 from trimaran.core.errors import ServerError, ToolError, UsageError
 from trimaran.core.repository import model_folders, models_in
 from trimaran.core.store import remove_unless_locked, sweep
+from trimaran.runtime import shadow
 from trimaran.runtime.pulse import FOLDER
 from trimaran.serving.triton import control, installation, keeper, ports, processes, readiness
 from trimaran.serving.triton.flags import EXIT_TIMEOUT_S, address_flags, restricting_flags, server_flags, tracing_flags
@@ -73,6 +74,11 @@ class Server:
     @property
     def host(self) -> str:
         return ports.HOST
+
+    @property
+    def shadow(self) -> Path:
+        """The folder of the sockets between stages and their shadow process."""
+        return self.pulses.with_name("shadow")
 
     @property
     def keeper_pid(self) -> int:
@@ -168,6 +174,8 @@ class LaunchOptions(TypedDict, total=False):
     trust_key: Path | None
     # Opens the control API; by default a new one for each server.
     secret: str
+    # The share of rows that stages hand to a shadow process, which the supervisor keeps.
+    shadow: float
 
 
 def launch(repository: Path, **options: Unpack[LaunchOptions]) -> Server:
@@ -236,9 +244,10 @@ def _start(
         triton.place_backends(folder / "backends")
         pulses = folder / "pulses"
         pulses.mkdir()
+        (folder / "shadow").mkdir()
         secret = options.get("secret") or secrets.token_hex(16)
         hidden = _hidden(restricting_flags(secret))
-        process, lifeline = _spawn(triton, chosen, log_file, folder, flags, hidden, lock, options.get("cpus"))
+        process, lifeline = _spawn(triton, chosen, log_file, folder, flags, hidden, lock, options)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -277,7 +286,7 @@ def _spawn(
     flags: Sequence[str],
     hidden: Mapping[str, str],
     lock: int,
-    cpus: int | None,
+    options: LaunchOptions,
 ) -> tuple[subprocess.Popen[bytes], int]:
     """The keeper with Triton under it, and a pipe's end: both processes end when it closes."""
     shm_prefix = f"trimaran-{os.getpid()}-{uuid.uuid4().hex[:8]}-"
@@ -292,10 +301,12 @@ def _spawn(
     ]
     watched, lifeline = os.pipe()
     # By its path and in isolated mode: the keeper starts fast and does not depend on this environment.
-    allowed = ",".join(map(str, sorted(os.sched_getaffinity(0))[:cpus]))
+    allowed = ",".join(map(str, sorted(os.sched_getaffinity(0))[: options.get("cpus")]))
     guard = [sys.executable, "-I", str(Path(keeper.__file__)), allowed]
     guard += [str(watched), str(EXIT_TIMEOUT_S + 5), shm_prefix]
     environment = {**triton.environment(), FOLDER: str(folder / "pulses"), **hidden}
+    if share := options.get("shadow"):
+        environment |= {shadow.FOLDER: str(folder / "shadow"), shadow.SHARE: str(share)}
     command = [*guard, str(folder), *command]
     # The keeper inherits the lock of the folder, and holds it until it ends.
     process = spawn(command, log_file=log_file, keeps=watched, other_end=lifeline, inherits=(lock,), env=environment)

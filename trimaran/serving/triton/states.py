@@ -13,6 +13,7 @@ from pydantic import ValidationError as SchemaError
 
 from trimaran.core.spec import Frozen
 from trimaran.core.store import default_home, write_atomically
+from trimaran.judging.shadow_evidence import ShadowState
 from trimaran.serving.triton.control import Address
 from trimaran.serving.triton.ports import HOST
 
@@ -50,6 +51,9 @@ class Running(ProcessState):
     trust_key: Path | None = None
     # Models that are not served because their files are damaged, with the reason.
     refused: dict[str, str] = {}
+    # The share of rows that the shadow checks, and how often its process was started again.
+    shadow: float = 0.0
+    shadow_restarts: int = 0
 
     @property
     def path(self) -> Path:
@@ -68,12 +72,24 @@ class Running(ProcessState):
         """Beside the state file, which is printed and copied: the secret is not."""
         return self.path.with_suffix(".secret")
 
+    @property
+    def shadow_path(self) -> Path:
+        """What the shadow has seen: numbers only."""
+        return self.path.with_suffix(".shadow")
+
+    def shadow_state(self) -> ShadowState:
+        try:
+            return ShadowState.model_validate_json(self.shadow_path.read_bytes())
+        except (OSError, SchemaError):
+            return ShadowState()
+
     def keep_secret(self, secret: str) -> None:
         write_atomically(self._secret_path, secret, mode=0o600)
 
     def remove(self) -> None:
         self.path.unlink(missing_ok=True)
         self._secret_path.unlink(missing_ok=True)
+        self.shadow_path.unlink(missing_ok=True)
 
 
 State = TypeVar("State", bound=ProcessState)
@@ -87,7 +103,7 @@ class StateFile:
         running.keep_secret(secret)
         self._write()
 
-    def count(self, counter: Literal["reloads", "restarts"]) -> None:
+    def count(self, counter: Literal["reloads", "restarts", "shadow_restarts"]) -> None:
         self.running = self.running.model_copy(update={counter: getattr(self.running, counter) + 1})
         # A full disk must not end a server that answers.
         with contextlib.suppress(OSError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -24,7 +25,7 @@ def require_loadable(repository: Path, name: str, trust_key: Path | None = None)
     proof was made with other instructions than this CPU has.
 
     With a `trust_key`, all of it must be signed with that key. Settings that trimaran does not write are refused too:
-    they may come from a stranger.
+    they may come from a stranger. What may be loaded is compiled.
     """
     _require_loadable(models_in(repository), name, trust_key)
 
@@ -41,7 +42,16 @@ def _require_loadable(models: Sequence[RepositoryModel], name: str, trust_key: P
                 require_undamaged(folder, model.config)
                 if (folder / SERVING_FILE).is_file():
                     require_proof_here(folder)
+                compile_stages(folder)
             _require_few_instances(model.name, model.config)
+
+
+def compile_stages(version: Path) -> None:
+    """Compiles the code of a version before it is loaded, where its folder can be written to.
+
+    Otherwise the stubs would do it. Triton replaces single stubs of a model only if its folder has not changed since.
+    """
+    compileall.compile_dir(version, quiet=2)
 
 
 def _require_few_instances(name: str, config: ModelConfig) -> None:

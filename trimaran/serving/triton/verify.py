@@ -7,12 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from trimaran.core.artifact import Check
 from trimaran.core.errors import QualityError
 from trimaran.core.spec import Frozen
-from trimaran.core.tasks import task
-from trimaran.core.tasks.task import RequestRow, WireTensors
-from trimaran.judging.golden import Golden, columns_of, loosened
+from trimaran.core.tasks import Gate
+from trimaran.core.tasks.task import BATCH_CHANGE, RequestRow, WireTensors
+from trimaran.judging.gate_check import GateCheck, point_check
+from trimaran.judging.golden import Golden, columns_of
+from trimaran.judging.golden_checks import group_checks, whole_checks
 from trimaran.judging.wire_fidelity import wire_change, wire_fidelity
 from trimaran.serving.client.calls import Ask, Model
 from trimaran.serving.client.synchronous import Client
@@ -27,16 +28,16 @@ class Verification(Frozen):
     rows: int
     metrics: dict[str, float]
     # Over all requests.
-    checks: tuple[Check, ...]
+    checks: tuple[GateCheck, ...]
     # The same for the requests of each prompt and of each kind of text, such as "prompt query" or "kind headline".
-    by_group: dict[str, tuple[Check, ...]] = {}
+    by_group: dict[str, tuple[GateCheck, ...]] = {}
 
     @property
     def holds(self) -> bool:
         return not self.broken
 
     @property
-    def broken(self) -> tuple[Check, ...]:
+    def broken(self) -> tuple[GateCheck, ...]:
         groups = (check for checks in self.by_group.values() for check in checks)
         return tuple(check for check in (*self.checks, *groups) if not check.holds)
 
@@ -57,52 +58,22 @@ def verify(client: Client, name: str, golden: Golden, *, callers: int = 0) -> Ve
     metrics = wire_fidelity(golden.task, golden.numbers, wanted, together)
     few = golden.rows[:_SENT_ALONE]
     alone = joined([ask(client, name, [row], outputs=list(wanted)) for row in few])
-    metrics["batch_change"] = wire_change(golden.task, golden.numbers, _cut(together, len(few)), alone)
+    metrics[BATCH_CHANGE] = wire_change(golden.task, golden.numbers, _cut(together, len(few)), alone)
     return Verification(
         name=name,
         rows=len(golden.rows),
         metrics=metrics,
-        checks=tuple(
-            Check(
-                name=limit.metric,
-                observed=_number(metrics[limit.metric]),
-                limit=limit.limit,
-                comparison=limit.comparison,
-            )
-            for limit in golden.limits
-        ),
-        by_group=_group_checks(golden, together),
+        checks=(*whole_checks(golden, together), *_batch_checks(golden, metrics[BATCH_CHANGE])),
+        by_group=group_checks(golden, together),
     )
 
 
-def _group_checks(golden: Golden, served: WireTensors) -> dict[str, tuple[Check, ...]]:
-    """Checks of the requests of each prompt and kind; none for bundles without the proven engine's own answers.
-
-    A group is small, so one text weighs much. Its limit is the gate's, or what the proven engine itself kept to on
-    these requests, with a fifth to spare. Metrics over pairs of texts need more texts than a group has.
-    """
-    by_text = {metric.name for metric in task(golden.task).metrics if metric.kind != "pooled"}
-    limits = [limit for limit in golden.limits if limit.metric in by_text]
-    checks = {}
-    for group, places in golden.groups().items() if golden.proven else ():
-        wanted, own, here = (_picked(side, places) for side in (golden.tensors, golden.proven_tensors, served))
-        kept = wire_fidelity(golden.task, golden.numbers, wanted, own)
-        observed = wire_fidelity(golden.task, golden.numbers, wanted, here)
-        checks[group] = tuple(
-            Check(
-                name=limit.metric,
-                observed=_number(observed[limit.metric]),
-                limit=loosened(limit.comparison, limit.limit, kept[limit.metric]),
-                comparison=limit.comparison,
-                detail=f"of {len(places)} requests, {group}",
-            )
-            for limit in limits
-        )
-    return checks
-
-
-def _picked(tensors: WireTensors, places: Sequence[int]) -> WireTensors:
-    return {name: array[list(places)] for name, array in tensors.items()}
+def _batch_checks(golden: Golden, change: float) -> tuple[GateCheck, ...]:
+    return tuple(
+        point_check(Gate(limit.metric, limit.comparison, limit.limit), change)
+        for limit in golden.limits
+        if limit.metric == BATCH_CHANGE
+    )
 
 
 def require_faithful(verification: Verification) -> None:
@@ -162,10 +133,6 @@ def _require_same_kind(name: str, wanted: WireTensors, served: WireTensors) -> N
 
 def _cut(tensors: WireTensors, rows: int) -> Mapping[str, np.ndarray]:  # type: ignore[type-arg]
     return {name: array[:rows] for name, array in tensors.items()}
-
-
-def _number(value: float) -> float | str:
-    return value if np.isfinite(value) else "not finite"
 
 
 def _short(value: float | int | str) -> str:

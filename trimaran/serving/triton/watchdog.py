@@ -22,6 +22,8 @@ Health = Literal["well", "dead", "busy", "absent"]
 # By the HTTP status of the answer to a canary (None is no answer); any other status means that the model is dead.
 _HEALTH: dict[int | None, Health] = {None: "busy", 503: "busy", 400: "absent", 404: "absent"}
 _RELOAD_CANARY_TIMEOUT_S = 60.0
+_STUB_DIED = "its python stub died"
+_LEAST_CANARY_S = 0.5
 # Triton serves priority 1 before the requests of callers.
 _CANARY_PRIORITY = 1
 
@@ -73,7 +75,7 @@ class Watchdog:
             raise ServerGone("it ended by itself")
         self._check_memory()
         for name in self._models_with_lost_stubs():
-            self._replace(name, "its python stub died")
+            self._replace(name, _STUB_DIED)
             self._schedule(name)
         now_s = self._server.now_s()
         due = [name for name, model in self._models.items() if now_s >= model.next_canary_s]
@@ -82,6 +84,10 @@ class Watchdog:
             self._schedule(name)
         if self._server.now_s() - self._answered_s > self._settings.hang_s:
             raise ServerGone(f"it answered nothing for {self._settings.hang_s:g} s", answers=False)
+
+    def wait(self, timeout_s: float) -> None:
+        """Returns early when a stub or the server ends."""
+        self._server.wait(self._stubs, timeout_s)
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -100,14 +106,24 @@ class Watchdog:
         stubs = self._server.stubs()
         before, now = Counter(self._stubs.values()), Counter(stubs.values())
         lost = {stub for stub, count in before.items() if now[stub] < count}
-        self._stubs = stubs
-        if not lost:
+        try:
+            ready = self._server.ready() if lost else set()
+        except ServerError:
+            # They are missed again at the next tick.
             return set()
-        suspects = {stub for stub in lost if stub.model in self._models} & self._ready()
+        self._stubs = stubs
+        suspects = {stub for stub in lost if stub.model in self._models} & ready
+        if not suspects:
+            return set()
         # Counted again: a model that was being loaded at the first count may have become ready since.
         now = Counter(self._server.stubs().values())
         suspects = {stub for stub in suspects if now[stub] < self._instances(stub.model)}
-        return {stub.model for stub in suspects & self._ready()} if suspects else set()
+        return {stub.model for stub in suspects & self._ready()}
+
+    def _lacks_stubs(self, name: str) -> bool:
+        """Whether a canary failed because a stub died that was not missed yet."""
+        had_stubs = any(stub.model == name for stub in self._stubs.values())
+        return had_stubs and not self._models[name].missing and len(self._pids(name)) < self._instances(name)
 
     def _instances(self, name: str) -> int:
         try:
@@ -142,8 +158,11 @@ class Watchdog:
         return self._canary(name) if any(stub.model == name for stub in self._ready()) else "absent"
 
     def _canary(self, name: str) -> Health:
+        # No longer than until the server counts as silent, so that a stopped one is found in time.
+        left_s = self._answered_s + self._settings.hang_s - self._server.now_s()
+        timeout_s = max(_LEAST_CANARY_S, min(self._settings.canary_timeout_s, left_s))
         try:
-            self._server.send_canary(name, timeout_s=self._settings.canary_timeout_s, priority=_CANARY_PRIORITY)
+            self._server.send_canary(name, timeout_s=timeout_s, priority=_CANARY_PRIORITY)
         except NotReady as error:
             if error.status is not None:
                 self._answered_s = self._server.now_s()
@@ -154,6 +173,8 @@ class Watchdog:
     def _act(self, name: str, health: Health) -> None:
         if health in ("well", "absent"):
             self._models[name].progress(self._server.now_s())
+        elif health == "dead" and self._lacks_stubs(name):
+            self._replace(name, _STUB_DIED)
         elif health == "dead":
             self._reload(name, "it answers a canary with nonsense or an error")
         if health in ("well", "busy") and self._has_stuck_stub(name):
@@ -182,18 +203,23 @@ class Watchdog:
         return now_s - model.progressed_s > self._settings.hang_s
 
     def _replace(self, name: str, reason: str) -> None:
-        """Loads a model beside those of its stubs that still live, and ends these when the new ones answer."""
-        left = [pid for pid, stub in self._stubs.items() if stub.model == name]
+        """Replaces the stubs of a model that died, while the others go on answering."""
+        left = self._pids(name)
         try:
-            self._server.load_beside(name)
+            self._server.replace_dead(name)
             self._server.send_canary(name, timeout_s=_RELOAD_CANARY_TIMEOUT_S)
         except (ServerError, IntegrityError) as error:
-            log.warning("Model %s could not be loaded beside itself: %s", name, error)
+            log.warning("The dead stubs of model %s could not be replaced: %s", name, error)
             self._reload(name, reason)
             return
-        log.warning("Model %s was loaded again: %s.", name, reason)
-        self._server.end_stubs(left)
+        log.warning("Model %s has new stubs: %s.", name, reason)
+        # If Triton loaded the whole model beside itself, the old stubs get no more requests.
+        if len(self._pids(name) - left) >= self._instances(name):
+            self._server.end_stubs(left)
         self._is_back(name, reason)
+
+    def _pids(self, name: str) -> set[int]:
+        return {pid for pid, stub in self._server.stubs().items() if stub.model == name}
 
     def _reload(self, name: str, reason: str) -> None:
         """Unloads the model and loads it again. Its stubs are killed first: unloading would wait for one that hangs."""
@@ -215,7 +241,9 @@ class Watchdog:
         model = self._models[name]
         model.missing, model.failures = False, 0
         model.progress(self._server.now_s())
-        self._stubs = self._server.stubs()
+        # Only the stubs of this model: those of another may have died meanwhile, and are missed at the next tick.
+        others = {pid: stub for pid, stub in self._stubs.items() if stub.model != name}
+        self._stubs = others | {pid: stub for pid, stub in self._server.stubs().items() if stub.model == name}
         self._answered_s = self._server.now_s()
         self._on_reload(name, reason)
 

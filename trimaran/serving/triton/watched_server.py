@@ -25,6 +25,9 @@ class WatchedServer(Protocol):
 
     def alive(self) -> bool: ...
 
+    def wait(self, pids: Collection[int], timeout_s: float) -> None:
+        """Returns after the time, or when the server or one of the processes ends."""
+
     def memory_bytes(self) -> int:
         """Held by the server with all its stubs."""
 
@@ -51,8 +54,8 @@ class WatchedServer(Protocol):
 
     def load(self, model: str) -> None: ...
 
-    def load_beside(self, model: str) -> None:
-        """Loads the model anew while what is left of it answers."""
+    def replace_dead(self, model: str) -> None:
+        """Starts stubs in the place of those that died, while those that live answer."""
 
     def end_stubs(self, pids: Collection[int]) -> None:
         """Ends stubs that get no more requests, when they have answered those that they have."""
@@ -71,6 +74,9 @@ class LiveServer:
 
     def alive(self) -> bool:
         return self._server.alive()
+
+    def wait(self, pids: Collection[int], timeout_s: float) -> None:
+        processes.wait_for_end([*pids, self._server.keeper_pid], timeout_s)
 
     def memory_bytes(self) -> int:
         return processes.memory_bytes(self._server.keeper_pid)
@@ -99,9 +105,10 @@ class LiveServer:
     def unload(self, model: str) -> None:
         control.unload(self._address, model)
 
-    def load_beside(self, model: str) -> None:
+    def replace_dead(self, model: str) -> None:
         self._server.require_loadable(model)
-        control.load_beside(self._address, model)
+        living = processes.living_instances(self._server.keeper_pid, model)
+        control.replace_instances(self._address, model, living)
 
     def end_stubs(self, pids: Collection[int]) -> None:
         end_s = self.now_s() + _LAST_ANSWER_S

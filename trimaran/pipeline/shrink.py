@@ -1,0 +1,211 @@
+"""`trimaran shrink`: a smaller model as an ordinary model folder, with what was proven of it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import trimaran
+from trimaran.core.errors import IntegrityError, UsageError
+from trimaran.core.persisted import Persisted
+from trimaran.core.progress import Progress
+from trimaran.core.spec import ModelRef
+from trimaran.core.store import publish, temporary_sibling
+from trimaran.core.tables import TEXT, read_table
+from trimaran.export.checkpoint import weight_files, weights_of
+from trimaran.export.load import load_model, load_tokenizer
+from trimaran.export.locate import locate
+from trimaran.shrink.tokenizer_json import kept_ids
+from trimaran.shrink.vocabulary import coverage, ids_of, with_rows, write_tokenizer
+
+if TYPE_CHECKING:
+    import torch
+
+REPORT = "shrink.json"
+_CARD = "README.md"
+# Texts whose numbers are compared, spread over all that were given.
+_COMPARED = 64
+# A head over the vocabulary sums in another order when it is narrower.
+_FLOAT_NOISE = 1e-5
+_NOT_COPIED = ("*.safetensors", "*.bin", "*.index.json", "*.onnx", "*.onnx_data", "*.h5", "*.msgpack", "*.xml")
+_FOLDERS_NOT_COPIED = ("onnx", "openvino", ".git")
+
+
+class VocabularyReport(Persisted):
+    """`shrink.json`: what was left out of the vocabulary, and what was proven of the rest."""
+
+    what: ClassVar[str] = "report of a shrunk model"
+    indent: ClassVar[int | None] = 1
+
+    created: str
+    trimaran: str
+    teacher: str
+    # Of the checkpoint that was shrunk.
+    teacher_digest: str
+    tokens_before: int
+    tokens_after: int
+    bytes_before: int
+    bytes_after: int
+    # Texts that said which tokens stay, with every prompt of the model. All of them are read as before.
+    texts: int
+    # Share of tokens of a text that nobody gave which would be read as before, by holding out every tenth text.
+    coverage: float
+    # Texts whose numbers were compared with the teacher's, and the largest difference; 0 is the same to the last bit.
+    compared: int
+    largest_difference: float
+
+    @property
+    def headline(self) -> str:
+        same = "the same to the last bit" if self.largest_difference == 0 else f"within {self.largest_difference:.1e}"
+        return (
+            f"{self.tokens_before:,} tokens became {self.tokens_after:,}, {self.bytes_before / 1e6:.1f} MB became "
+            f"{self.bytes_after / 1e6:.1f} MB. All {self.texts:,} texts have the same tokens, and the numbers of "
+            f"{self.compared} of them are {same}. Of other texts like these about {self.coverage:.2%} of the tokens "
+            "stay as they were."
+        )
+
+
+def shrink_vocabulary(
+    model: str, text_files: Sequence[Path], output: Path, *, task_name: str = "auto", progress: Progress
+) -> VocabularyReport:
+    """Writes the model with only the tokens that the texts need, as a folder that is written whole or not at all.
+
+    Raises UsageError for a model whose answers are numbered by token, and IntegrityError if a text is read otherwise
+    than before.
+    """
+    output = output.absolute()
+    if output.exists() and (output.is_file() or any(output.iterdir())):
+        raise UsageError(f"{output} holds something already.", hint="Name an empty or a new folder.")
+    ref = locate(model, task_name=task_name)
+    if ref.task == "sparse-embedding":
+        raise UsageError(
+            f"The vectors of {model} have one number for each token: with fewer tokens they would mean something else.",
+            hint="Only models whose answers do not name tokens by number can be trimmed.",
+        )
+    # With a prompt before it, the first word of a text may become another token.
+    texts = [f"{prompt}{text}" for prompt in ("", *ref.prompts.values()) for text in _texts(text_files)]
+    with progress.stage("tokens") as step:
+        tokenizer = load_tokenizer(ref)
+        ids = list(ids_of(tokenizer, texts))
+        whole = _tokenizer_json(tokenizer)
+        pad_id = int(tokenizer.pad_token_id or 0)
+        kept = kept_ids(whole, {token for row in ids for token in row}, pad_id=pad_id)
+        covered = coverage(ids, kept_ids(whole, (), pad_id=pad_id))
+        step.outcome(f"{len(kept):,} of {ref.vocabulary:,} stay")
+    with temporary_sibling(output) as folder:
+        body = folder / Path(ref.directory).resolve().relative_to(Path(ref.root).resolve())
+        with progress.stage("write") as step:
+            _copy_rest(Path(ref.root), folder)
+            teacher = load_model(ref, attention="eager", dtype="auto")
+            with_rows(teacher, kept).save_pretrained(body)
+            write_tokenizer(tokenizer, kept, body)
+            size = _weight_bytes(body)
+            step.outcome(f"{size / 1e6:.1f} MB")
+        with progress.stage("prove") as step:
+            student = locate(str(folder), task_name=ref.task)
+            _require_same_tokens(student, texts, ids, kept)
+            chosen = texts[:: max(1, len(texts) // _COMPARED)][:_COMPARED]
+            largest = _largest_difference(ref, student, chosen, kept)
+            step.outcome(f"{len(texts):,} texts have the same tokens, max |Δ| {largest:.1e}")
+        report = VocabularyReport(
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            trimaran=trimaran.__version__,
+            teacher=ref.name,
+            teacher_digest=ref.digest,
+            tokens_before=ref.vocabulary,
+            tokens_after=len(kept),
+            bytes_before=_weight_bytes(Path(ref.directory)),
+            bytes_after=size,
+            texts=len(texts),
+            coverage=covered,
+            compared=len(chosen),
+            largest_difference=largest,
+        )
+        (folder / REPORT).write_text(report.to_json(), encoding="utf-8")
+        (folder / _CARD).write_text(_card(report), encoding="utf-8")
+        publish(folder, output)
+    return report
+
+
+def _texts(files: Sequence[Path]) -> list[str]:
+    texts = [
+        text.strip() for path in files for text in read_table(path).column(TEXT, what="texts", place=0) if text.strip()
+    ]
+    if not texts:
+        raise UsageError(f"There is no text in {', '.join(map(str, files))}.")
+    return list(dict.fromkeys(texts))
+
+
+def _tokenizer_json(tokenizer: Any) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(tokenizer.backend_tokenizer.to_str())
+    return content
+
+
+def _copy_rest(source: Path, target: Path) -> None:
+    """Everything but weights, graphs of other engines and the tokenizer, which is written anew."""
+    shutil.copytree(
+        source,
+        target,
+        dirs_exist_ok=True,
+        ignore=lambda _, names: {
+            *_FOLDERS_NOT_COPIED,
+            *(name for pattern in _NOT_COPIED for name in names if Path(name).match(pattern)),
+        },
+    )
+
+
+def _weight_bytes(body: Path) -> int:
+    return sum(path.stat().st_size for path in weight_files(weights_of(body, str(body))))
+
+
+def _require_same_tokens(
+    student: ModelRef, texts: Sequence[str], before: Sequence[Sequence[int]], kept: Sequence[int]
+) -> None:
+    for text, old, new in zip(texts, before, ids_of(load_tokenizer(student), texts), strict=True):
+        if [kept[token] for token in new] != list(old):
+            raise IntegrityError(
+                f"The trimmed tokenizer reads {text[:80]!r} otherwise than the whole one.",
+                hint="This tokenizer cannot be trimmed; please report the model's kind of tokenizer.",
+            )
+
+
+def _largest_difference(ref: ModelRef, student: ModelRef, texts: Sequence[str], kept: Sequence[int]) -> float:
+    """Between the outputs of both models, each text alone. Raises IntegrityError above float noise."""
+    import torch
+
+    before, after = (_outputs(each, texts) for each in (ref, student))
+    largest = 0.0
+    for text, old, new in zip(texts, before, after, strict=True):
+        wanted = old if old.shape == new.shape else old.index_select(-1, torch.tensor(list(kept)))
+        difference = float((wanted - new).abs().max())
+        if not difference <= _FLOAT_NOISE * max(1.0, float(wanted.abs().max())):
+            raise IntegrityError(f"The numbers of {text[:80]!r} differ from the teacher's by {difference:.2e}.")
+        largest = max(largest, difference)
+    return largest
+
+
+def _outputs(ref: ModelRef, texts: Sequence[str]) -> list[torch.Tensor]:
+    """The first output of the model for each text, in fp32."""
+    import torch
+
+    model, tokenizer = load_model(ref, attention="eager"), load_tokenizer(ref)
+    with torch.inference_mode():
+        return [
+            model(**tokenizer(text, truncation=True, max_length=min(ref.positions, 512), return_tensors="pt"))[0]
+            for text in texts
+        ]
+
+
+def _card(report: VocabularyReport) -> str:
+    return (
+        f"# {report.teacher}, with {report.tokens_after:,} of its {report.tokens_before:,} tokens\n\n"
+        f"{report.headline}\n\n"
+        "Single characters and bytes stayed, so every text can be read. A text with words that were left out is cut "
+        "into smaller parts, and its answer moves.\n\n"
+        f"Made by trimaran {report.trimaran}; the figures are in `{REPORT}`. Deploy it as any model: "
+        "`trimaran deploy -m FOLDER`.\n"
+    )

@@ -1,0 +1,1 @@
+"""Makes the model itself smaller: fewer tokens."""
