@@ -24,12 +24,12 @@ from trimaran.bulk.part_files import PartResults, Vectors
 from trimaran.bulk.readers import TOO_LONG
 from trimaran.core.artifact import Artifact, load_artifact
 from trimaran.core.backends import Arrays, backend, open_session
-from trimaran.core.choices import Rows
+from trimaran.core.choices import Overflow, Rows
 from trimaran.core.corpus import encoder_of
 from trimaran.core.errors import UsageError
 from trimaran.core.spec import Frozen
 from trimaran.core.tasks import task
-from trimaran.core.whole_texts import Overflow, WholeTexts, pieces_by
+from trimaran.core.whole_texts import WholeTexts, pieces_by
 from trimaran.runtime.answers import Answering, Reader
 from trimaran.runtime.text import Infer, Row, Text, TextEncoder, batch_of, groups_of
 from trimaran.runtime.wire import PROMPT

@@ -19,9 +19,8 @@ from trimaran.cli.options import (
     progress_on_stderr,
 )
 from trimaran.cli.output import emit
-from trimaran.core.choices import EngineName, InputKind, PartFormat, Rows, VectorDType
+from trimaran.core.choices import EngineName, InputKind, Overflow, PartFormat, Rows, VectorDType
 from trimaran.core.errors import UsageError
-from trimaran.core.whole_texts import Overflow
 
 if TYPE_CHECKING:
     from trimaran.bulk.run_folder import BulkManifest

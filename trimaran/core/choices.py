@@ -26,6 +26,8 @@ InputKind = Literal["txt", "jsonl", "csv", "tsv", "parquet"]
 PartFormat = Literal["parquet", "npy", "faiss", "jsonl"]
 VectorDType = Literal["fp32", "fp16", "int8", "calibrated-int8", "calibrated-uint8", "binary", "ubinary"]
 EngineName = Literal["local", "ray"]
+# What becomes of texts that are longer than a model reads: cut, or the mean or maximum over pieces.
+Overflow = Literal["cut", "windows", "windows-max"]
 # Of `trimaran index`.
 IndexKind = Literal["flat", "ivf", "ivfpq", "hnsw", "binary"]
 ExportTarget = Literal["milvus", "elasticsearch"]

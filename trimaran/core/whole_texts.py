@@ -10,15 +10,15 @@ This needs no tokenizer, only to know which texts were cut, so clients of a serv
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
 
+from trimaran.core.choices import Overflow
 from trimaran.core.errors import UsageError
 from trimaran.runtime.text import Text
 
-Overflow = Literal["cut", "windows", "windows-max"]
 OVERFLOWS: tuple[Overflow, ...] = get_args(Overflow)
 Vectors = npt.NDArray[np.float32]
 _UNIT_TOLERANCE = 1e-3

@@ -10,9 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from trimaran.core.backends import backend
+from trimaran.core.choices import Overflow
 from trimaran.core.errors import UnavailableError, UsageError
 from trimaran.core.small_vectors import RANGES, small
-from trimaran.core.whole_texts import Overflow, pieces_by
+from trimaran.core.whole_texts import pieces_by
 from trimaran.pipeline.local import similarities
 from trimaran.pipeline.local.model import WINDOW, LocalModel
 from trimaran.pipeline.local.opening import Source

@@ -18,9 +18,10 @@ from typing import Any, NamedTuple, Protocol, Self, TypeVar, cast, overload
 
 import numpy as np
 
+from trimaran.core.choices import Overflow
 from trimaran.core.errors import NotReady, RequestFailed
 from trimaran.core.small_vectors import RANGES, VectorPrecision, small
-from trimaran.core.whole_texts import Overflow, WholeTexts
+from trimaran.core.whole_texts import WholeTexts
 from trimaran.runtime.text import Text
 from trimaran.runtime.wire import TRUNCATED
 from trimaran.serving.client import calls, failures, given
