@@ -92,7 +92,7 @@ def restored(numbers: Array, precision: VectorPrecision, ranges: Vectors | None,
 
 def ranges_of(vectors: Vectors) -> Vectors:
     """The least and the greatest value of each dimension."""
-    return np.stack([vectors.min(axis=0), vectors.max(axis=0)]).astype(np.float32)
+    return np.asarray(np.stack([vectors.min(axis=0), vectors.max(axis=0)]), np.float32)
 
 
 def ranges_to_text(ranges: Vectors) -> str:
