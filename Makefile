@@ -61,9 +61,30 @@ PEERS := $(patsubst benchmarks/peers/%.txt,%,$(wildcard benchmarks/peers/*.txt))
 peers: $(VENV)/.installed $(PEERS:%=.envs/%/.installed) ## Run every peer beside trimaran and write docs/compare.md; DATA=folder of public texts
 	$(BIN)/python benchmarks/peers/run.py $(if $(DATA),--data $(DATA)) $(if $(RESUME),--resume)
 
+wheel: $(VENV)/.tested ## Build the wheel, install it in an empty environment, deploy and serve there
+	TRIMARAN_WHEEL_TEST=1 $(BIN)/python -m pytest tests/test_wheel.py
+
+ENVIRONMENTS := $(patsubst tests/environments/%.txt,%,$(wildcard tests/environments/*.txt))
+
+# Libraries that want other versions than ours, or that we do not depend on; tests that need them are skipped without.
+environments: $(ENVIRONMENTS:%=.envs/%/.tested) ## Make the environments of tests that compare with other libraries
+
+.envs/%/.tested: tests/environments/%.txt
+	$(PYTHON) -m venv .envs/$*
+	.envs/$*/bin/pip install -q --disable-pip-version-check -r $<
+	@touch $@
+
 schemas: $(VENV)/.installed ## Write the generated pages: JSON schemas, table of families
 	$(BIN)/python -m trimaran.pipeline.schemas docs/schemas
 	$(BIN)/python -m trimaran.export.families_page
+
+.envs/docs/.installed: docs/site/requirements.txt
+	$(PYTHON) -m venv .envs/docs
+	.envs/docs/bin/pip install -q --disable-pip-version-check -r $<
+	@touch $@
+
+docs: .envs/docs/.installed ## Build the documentation site into site/, with every link checked
+	NO_MKDOCS_2_WARNING=1 .envs/docs/bin/mkdocs build --strict -q
 
 lock: $(VENV)/.installed ## Write the requirements of the images, with hashes
 	$(BIN)/python deploy/lock.py
@@ -71,4 +92,4 @@ lock: $(VENV)/.installed ## Write the requirements of the images, with hashes
 clean: ## Remove what was made, but not .venv
 	rm -rf .trimaran reports build *.egg-info
 
-.PHONY: help install demo test check bench growth peers schemas lock clean
+.PHONY: help install demo test check bench growth peers wheel environments docs schemas lock clean

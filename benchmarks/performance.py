@@ -29,6 +29,7 @@ PAGE = ROOT / "docs" / "performance.md"
 _SHOWN_SHARE = 0.01
 # Wanted speed-ups over eager PyTorch at the three shapes.
 MINILM_GOALS, BASE_GOALS = ("4.7", "3.2", "3"), ("7", "3.5", "3")
+_INSTRUCTIONS = {"vnni": "with VNNI", "without-vnni": "without VNNI (AVX2, 7-bit weights)"}
 _EXPECTED = {
     "length": "linear layers grow with the tokens, attention with their square",
     "batch": "all grows with the rows",
@@ -133,12 +134,15 @@ def _served(served: Sequence[ServedModels]) -> str:
     return f"{expected}\n\n{table(heads, rows, left=0)}"
 
 
+def _each_result(pattern: str, shown: Callable[[dict[str, Any]], str], command: str) -> str:
+    results = read_results(pattern, RESULTS)
+    return "\n\n".join(map(shown, results)) if results else f"Not measured yet: `{command}`."
+
+
 def levers_block() -> str:
     """What single settings of an engine do to its speed and its answers, for each artifact that was tried."""
-    results = read_results("levers*", RESULTS)
-    if not results:
-        return "Not measured yet: `python benchmarks/levers.py ARTIFACT -o benchmarks/results/levers-NAME.json`."
-    return "\n\n".join(map(_levers, results))
+    command = "python benchmarks/levers.py ARTIFACT -o benchmarks/results/levers-NAME.json"
+    return _each_result("levers*", _levers, command)
 
 
 def _levers(result: dict[str, Any]) -> str:
@@ -162,6 +166,27 @@ def _levers(result: dict[str, Any]) -> str:
     ]
     told = [f"{machine} Where its time goes, by kind of node:", "", *nodes] if nodes else [machine]
     return "\n".join([table(heads, rows), "", *told])
+
+
+def public_sets_block() -> str:
+    """How true the INT8 candidate is on public sets, for each instruction set that was tried."""
+    return _each_result("text-kinds*", _public_sets, "python benchmarks/text_kinds.py --data FOLDER")
+
+
+def _public_sets(result: dict[str, Any]) -> str:
+    heads = [f"`{result['candidate']}` at `{result['fidelity']}`, {_INSTRUCTIONS[result['products_by']]}", "texts"]
+    rows = [["wanted", "", "≤ 0.0012", "≤ 0.006", "", "≥ 0.995"]]
+    for name, row in result["public_sets"].items():
+        values = [number(row[key]) for key in ("mean", "tail", "worst")]
+        rows.append([name, f"{row['n']:,}", *values, number(row["epsilon_recall"], digits=4)])
+    unusual = result["shipped_kinds"]["unusual"]
+    rows.append(
+        ["unusual texts (shipped)", f"{unusual['n']}", number(unusual["mean"]), "–", number(unusual["worst"]), "–"]
+    )
+    broken = [claim for claim, holds in result["claims"].items() if not holds]
+    words = f"Not kept: {'; '.join(broken)}." if broken else "All of it is kept, and no unusual text is above 0.02."
+    shown = table([*heads, "mean 1−cos", "1 % tail", "worst", "ε-recall@10"], rows)
+    return f"{shown}\n\n{words} {result['environment']['cpu']}, {count(result['threads'], 'thread')}."
 
 
 def operation_block() -> str:
@@ -259,6 +284,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "base-size": base_block,
     "growth": growth_block,
     "levers": levers_block,
+    "public-sets": public_sets_block,
 }
 
 

@@ -1,4 +1,4 @@
-"""The figures of the README, made from the committed reports and from nothing else."""
+"""The figures of the README and of docs/results.md, made from the committed reports and from nothing else."""
 
 from __future__ import annotations
 
@@ -48,8 +48,28 @@ def held_figures() -> set[str]:
     return figures_in("\n".join([*texts, figures_block()]))
 
 
+def short_block() -> str:
+    """What stands between the README's markers: the verdict, the machine, and the chosen candidate."""
+    report = read_report(RESULTS / SHOWN)
+    shapes = shapes_of(report.measurements)
+    ratios = speedups_of(report, report.verdict.chosen or "")
+    return "\n".join(
+        [
+            f"> {report.verdict}",
+            "",
+            f"Speed-up over eager PyTorch on {report.environment.cpu}, {count(report.threads, 'thread')}, "
+            f"all-MiniLM-L6-v2, level `{report.level}`, {report.created[:10]}, at batch x tokens:",
+            "",
+            plain_table(
+                ["candidate", *map(str, shapes)],
+                [[f"`{report.verdict.chosen}`", *(ratio_words(ratios.get(shape)) for shape in shapes)]],
+            ),
+        ]
+    )
+
+
 def figures_block() -> str:
-    """What stands between the README's markers: the verdict, the machine, a table of candidates, one of scenarios."""
+    """docs/results.md between its markers: the verdict, the machine, a table of candidates, one of scenarios."""
     report = read_report(RESULTS / SHOWN)
     shapes = shapes_of(report.measurements)
     headline = task(report.task).headline
@@ -138,11 +158,15 @@ def picture(report: Report) -> str:
     return svg_file(speedup_bars(report, shapes_of(report.measurements)[1]))
 
 
+PAGES = {"README.md": short_block, "docs/results.md": figures_block}
+
+
 def write_figures() -> None:
-    page = (ROOT / "README.md").read_text(encoding="utf-8")
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    (ROOT / "README.md").write_text(f"{before}{BEGIN}\n{figures_block()}\n{END}{after}", encoding="utf-8")
+    for name, block in PAGES.items():
+        page = (ROOT / name).read_text(encoding="utf-8")
+        before, _, rest = page.partition(BEGIN)
+        _, _, after = rest.partition(END)
+        (ROOT / name).write_text(f"{before}{BEGIN}\n{block()}\n{END}{after}", encoding="utf-8")
     (RESULTS / SHOWN / "speedup.svg").write_text(picture(read_report(RESULTS / SHOWN)), encoding="utf-8")
 
 

@@ -26,6 +26,7 @@ from levers import DEADLINE_S, EFFORT, SHAPES
 from trimaran.benchmarks.measure.runner import RaceEntry, measure
 from trimaran.benchmarks.report.figures import speedups
 from trimaran.core.artifact import Artifact
+from trimaran.core.choices import BUDGET_S
 from trimaran.core.config import DeployConfig
 from trimaran.core.corpus import kinds_of, shipped_texts, spread
 from trimaran.core.distances import NEIGHBOURS, Column, Floats, cosine_distances, epsilon_recalls
@@ -54,6 +55,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path("data"))
     parser.add_argument("--base", help="the candidate as it was made before, to compare the speed with")
     parser.add_argument("--most", type=int, default=2000, help="texts of one set, drawn evenly")
+    parser.add_argument("--budget", type=float, default=BUDGET_S, help="seconds for the search; more on a busy machine")
     parser.add_argument("--instructions", default="", choices=("", "AVX2"), help="as on a CPU with no more than these")
     asked = parser.parse_args()
     if asked.instructions:
@@ -69,7 +71,14 @@ def measured(asked: argparse.Namespace, store: Store, progress: Progress) -> dic
     ref, threads = find_model(config), usable_cores()
     _, graph = export_model(ref, config.profile_for(ref), store=store, progress=progress)
     made = make_one_candidate(
-        str(graph.directory), asked.candidate, None, threads, fidelity=asked.fidelity, store=store, progress=progress
+        str(graph.directory),
+        asked.candidate,
+        None,
+        threads,
+        fidelity=asked.fidelity,
+        budget_s=asked.budget,
+        store=store,
+        progress=progress,
     )
     shipped = shipped_texts("judging")
     sets = {name: spread(texts, asked.most) for name, texts in public_sets(asked.data).items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 
 import trimaran
 from tests.benchmarks.scripts import scripts_in
+from tests.export import zoo
 from tests.tiny import tiny_artifact
 
 ROOT = Path(__file__).parent.parent
@@ -62,3 +64,40 @@ def test_the_program_prints_the_best_line(model: Any, tmp_path: Path) -> None:
     command = [str(ROOT / "examples" / "semantic_search.py"), str(model.manifest.directory), "texts.txt", TEXTS[0]]
     done = subprocess.run([sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[0] == f"1.000  {TEXTS[0]}"
+
+
+def test_the_notebook_runs(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRIMARAN_EXAMPLE_MODEL", str(model.manifest.directory))
+    notebook = json.loads((ROOT / "examples" / "first_steps.ipynb").read_text(encoding="utf-8"))
+    scope: dict[str, Any] = {}
+    for cell in notebook["cells"]:
+        assert not cell.get("outputs"), "outputs of one machine are not committed"
+        if cell["cell_type"] == "code":
+            exec("".join(cell["source"]), scope)
+    assert scope["nearest"] == TEXTS[2] and scope["similarities"].shape == (4, 4)
+
+
+def test_names_are_marked_where_they_stand(examples: Any) -> None:
+    text = "Ada lived in London."
+    found = [
+        {"start": 0, "end": 3, "entity_group": "PER"},
+        {"start": 13, "end": 19, "entity_group": "LOC"},
+    ]
+    assert examples.entity_service.marked(text, found) == "[Ada](PER) lived in [London](LOC)."
+
+
+@pytest.mark.slow
+def test_a_classifier_is_deployed_and_gated(examples: Any, tmp_path: Path) -> None:
+    trained = zoo.saved_model(tmp_path / "trained", "bert", "text-classification")
+    settings: dict[str, Any] = {
+        "store": tmp_path / "store",
+        "candidates": ("onnxruntime-fp32",),
+        "serve_check": False,
+        "quick": True,
+        "sequence": (1, 16, 32),
+        "batch": (1, 2, 4),
+    }
+    assert examples.gated_classifier.deploy_and_gate(trained, tmp_path, **settings) == 0
+    (tmp_path / "gates.toml").write_text("size_mb = 0.000001\n")
+    assert examples.gated_classifier.deploy_and_gate(trained, tmp_path, **settings) == 4
+    assert "size on disk" in (tmp_path / "gates.xml").read_text()

@@ -17,10 +17,11 @@ def readme() -> Iterator[ModuleType]:
         yield scripts.readme
 
 
-def test_the_readme_shows_the_figures_of_the_committed_report(readme: ModuleType) -> None:
-    page = (ROOT / "README.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", ["README.md", "docs/results.md"])
+def test_a_page_shows_the_figures_of_the_committed_report(readme: ModuleType, name: str) -> None:
+    page = (ROOT / name).read_text(encoding="utf-8")
     shown = page.partition(readme.BEGIN)[2].partition(readme.END)[0].strip()
-    assert shown == readme.figures_block(), "run `python benchmarks/readme.py`"
+    assert shown == readme.PAGES[name](), "run `python benchmarks/readme.py`"
 
 
 def test_the_picture_is_that_of_the_committed_report(readme: ModuleType) -> None:

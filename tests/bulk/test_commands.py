@@ -94,6 +94,19 @@ def test_an_index_is_built_and_searched_by_name(world: Path, encoded: Path, text
     best = [hit["id"] for hit in answer["hits"]]
     assert len(best) == 2
     assert any(texts[place] == texts[250] for place in best) or best[0] == 250
+    assert [hit["text"] for hit in answer["hits"]] == [texts[place] for place in best]
+
+
+def test_a_search_prints_the_texts_while_the_input_is_as_it_was(world: Path, tmp_path: Path) -> None:
+    home, path = world / "home", written(tmp_path / "a.txt", ["the cat sat", "", "dog ran"])
+    trimaran_json("encode", "titles", "--input", path, "-o", tmp_path / "vectors", home=home, cwd=world)
+    trimaran_json("index", "build", tmp_path / "vectors", "-o", tmp_path / "a.faiss", home=home, cwd=world)
+    search = ("index", "search", tmp_path / "a.faiss", "titles", "dog ran", "-k", 1)
+    assert trimaran(*search, home=home, cwd=world).stdout == "1.0000\t2\tdog ran\n"
+    path.write_text("something else")
+    later = trimaran(*search, home=home, cwd=world)
+    assert later.stdout == "1.0000\t2\n"
+    assert f"{path} has changed since it was encoded" in later.stderr
 
 
 def test_a_search_with_another_artifact_says_so(world: Path, encoded: Path) -> None:

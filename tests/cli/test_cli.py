@@ -77,6 +77,7 @@ def test_every_command_explains_its_options_and_shows_an_example(
     assert ended.value.code == 0
     assert f"Usage: trimaran {' '.join(words)} [OPTIONS]" in shown
     assert f"Example: trimaran {' '.join(words)}" in shown
+    assert not re.search(r"\w…", shown), "a word of the help is cut"
     for parameter in ALL_COMMANDS[words].params:
         for name in (*parameter.opts, *parameter.secondary_opts):
             assert name in shown, f"{name} is not in the help"

@@ -17,6 +17,7 @@ from trimaran.core.errors import UsageError
 from trimaran.core.store import Store
 from trimaran.export.adopt import adopt
 from trimaran.pipeline.exporting import open_graph
+from trimaran.pipeline.library import GRAPH_IS_REFERENCE
 from trimaran.quantize.optimize import optimize
 
 TEXTS = ["Angela Merkel visited Paris in 2015, didn't she?", "I love pizza."]
@@ -76,3 +77,27 @@ def test_another_file_gives_another_artifact(exports: Exports, tmp_path: Path) -
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "note": "another"}))
     assert adopt(folder / "model.onnx", store=store, progress=QUIET).digest != first.digest
+
+
+@pytest.mark.slow
+def test_a_graph_without_weights_is_deployed_as_its_own_reference(exports: Exports, tmp_path: Path) -> None:
+    folder = foreign_folder(exports, tmp_path / "optimum", "text-classification", {"logits": "logits"})
+    deployed = trimaran.deploy(
+        folder,
+        store=tmp_path / "store",
+        output=tmp_path / "repository",
+        report=tmp_path / "report",
+        candidates=("onnxruntime-fp32",),
+        serve_check=False,
+        quick=True,
+        busy_ok=True,
+        sequence=(1, 16, 32),
+        batch=(1, 2, 4),
+    )
+    assert GRAPH_IS_REFERENCE in deployed.report.notes
+    assert deployed.report.reference.backend == "onnxruntime"
+    sentences = f"{deployed.report.verdict} {(tmp_path / 'report' / 'report.md').read_text()}"
+    assert "eager PyTorch" not in sentences and "the given fp32 graph" in sentences
+    found = trimaran.load(deployed.folder).classify(TEXTS)
+    wanted = trimaran.load(exports("bert", "text-classification").directory).classify(TEXTS)
+    assert [row["label"] for row in found] == [row["label"] for row in wanted]

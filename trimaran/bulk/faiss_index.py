@@ -57,6 +57,7 @@ class IndexFacts(Frozen):
     reason: str  # why this type was chosen
     model: str
     artifact: str  # digest
+    vectors: str = ""  # the run's folder, where the inputs are named; older indexes have none
     count: int
     width: int
     metric: IndexMetric
@@ -108,6 +109,7 @@ def build(
         reason=choice.reason,
         model=vectors.manifest.model,
         artifact=vectors.manifest.artifact,
+        vectors=str(folder.absolute()),
         count=vectors.count,
         width=vectors.width,
         metric=metric,

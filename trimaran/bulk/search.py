@@ -11,6 +11,7 @@ from pydantic import ValidationError as SchemaError
 
 from trimaran.bulk.child import EncodeChild
 from trimaran.bulk.faiss_index import IndexFacts, facts_path, faiss_library, ids_path, ready_for_index
+from trimaran.bulk.hit_texts import texts_of
 from trimaran.bulk.part_files import Vectors
 from trimaran.bulk.worker import EncodeOptions, require_prompt, width_of
 from trimaran.core.artifact import Artifact
@@ -18,13 +19,17 @@ from trimaran.core.environment import usable_cores
 from trimaran.core.errors import IntegrityError, UsageError
 from trimaran.core.isolation import Worker
 from trimaran.core.spec import Frozen
+from trimaran.runtime.text import Text
 
 _DEADLINE_S = 600.0
+_OLD_INDEX = "The index does not say where its vectors came from; build it again."
 
 
 class Hit(Frozen):
     id: int | str
     score: float
+    # What was encoded; None where the input cannot be read any more. A pair has two.
+    text: Text | None = None
 
 
 class SavedIndex:
@@ -61,6 +66,13 @@ class SavedIndex:
             [Hit(id=self._ids[place], score=float(score)) for score, place in zip(*row, strict=True) if place >= 0]
             for row in zip(scores, positions, strict=True)
         ]
+
+    def with_texts(self, answers: Sequence[Sequence[Hit]]) -> tuple[list[list[Hit]], str]:
+        """The hits with their texts, and the reason if the texts cannot be found."""
+        ids = {hit.id for hits in answers for hit in hits}
+        texts, reason = texts_of(Path(self.facts.vectors), ids) if self.facts.vectors else ({}, _OLD_INDEX)
+        shown = [[hit.model_copy(update={"text": texts.get(hit.id)}) for hit in hits] for hits in answers]
+        return shown, reason
 
 
 def vectors_by_artifact(artifact: Artifact, how: EncodeOptions, texts: Sequence[str]) -> Vectors:

@@ -61,7 +61,10 @@ if TYPE_CHECKING:
 def deploy(
     context: typer.Context,
     model: ModelOption = None,
-    output: Annotated[str | None, typer.Option("-o", "--output", help="The model repository to add to.")] = None,
+    output: Annotated[
+        str | None,
+        typer.Option("-o", "--output", help="The model repository to add to.", show_default="model_repository"),
+    ] = None,
     name: NameOption = None,
     fidelity: FidelityOption = "strict",
     quick: Annotated[
@@ -69,7 +72,13 @@ def deploy(
     ] = None,
     task: TaskOption = None,
     objective: Annotated[
-        Objective | None, typer.Option("--objective", help="What the fastest means.", rich_help_panel=THE_CANDIDATES)
+        Objective | None,
+        typer.Option(
+            "--objective",
+            help="What the fastest means.",
+            show_default="latency",
+            rich_help_panel=THE_CANDIDATES,
+        ),
     ] = None,
     batch: BatchOption = None,
     sequence: SequenceOption = None,
@@ -214,6 +223,10 @@ def _promotion(deployment: Deployment) -> dict[str, str]:
     return {"Promote": shlex.join(words)}
 
 
+def _serve_command(deployment: Deployment) -> str:
+    return shlex.join(["trimaran", "serve", str(deployment.repository), "--detach"])
+
+
 def _print_result(result: DeployResult) -> None:
     print_summary(result.report)
     deployment = result.deployment
@@ -225,7 +238,7 @@ def _print_result(result: DeployResult) -> None:
         "Report": result.report_paths["html"],
         "Repository": f"{deployment.repository} ({deployment.name}, version {deployment.version})",
         **_promotion(deployment),
-        "Serve": shlex.join(["trimaran", "serve", str(deployment.repository)]),
+        **({"Served by": ", ".join(result.servers)} if result.servers else {"Serve": _serve_command(deployment)}),
         "Ask": result.example_query(),
     }
     for key, value in lines.items():

@@ -9,6 +9,7 @@ import typer
 
 from trimaran.cli.app import app
 from trimaran.cli.options import (
+    REPOSITORY,
     BatchOption,
     DimensionsOption,
     ExporterOption,
@@ -18,10 +19,12 @@ from trimaran.cli.options import (
     HubOption,
     JsonOption,
     LayerOption,
+    LayoutOption,
     ModelOption,
     ModuleOption,
     NormalizeOption,
     PoolingOption,
+    RepositoryOption,
     SequenceOption,
     StoreOption,
     TaskOption,
@@ -39,6 +42,7 @@ def export(
     model: ModelOption = None,
     task: TaskOption = None,
     output: FolderOption = None,
+    layout: LayoutOption = "plain",
     batch: BatchOption = None,
     sequence: SequenceOption = None,
     family: FamilyOption = None,
@@ -55,19 +59,26 @@ def export(
     exporter: ExporterOption = None,
     hub: HubOption = None,
     atol: Annotated[float, typer.Option("--atol", help="Largest |Δ| to eager PyTorch.")] = 1e-5,
+    repository: RepositoryOption = REPOSITORY,
     store: StoreOption = None,
     force: ForceOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Export a trained model to one ONNX graph, proven equal to eager PyTorch.
 
-    Example: `trimaran export -m ./my-model -o exported --sequence 1 128 512`
-    """
-    from trimaran.pipeline.exporting import export_configured
+    By the name of a deployed model, what is served of it is written to `-o`, as it was proven.
 
-    artifacts = open_store(store, force=force)
-    graph = export_configured(deploy_config_of(context), atol=atol, store=artifacts, progress=progress_on_stderr())
-    emit_artifact(graph, as_json, folder=output, store=artifacts)
+    Example: `trimaran export -m ./my-model -o exported --sequence 1 128 512`
+
+    Example: `trimaran export -m minilm -o for-optimum --layout optimum`
+    """
+    from trimaran.pipeline.exporting import export_configured, made_before
+
+    artifacts, config = open_store(store, force=force), deploy_config_of(context)
+    graph = made_before(config.model, store=artifacts, repository=repository) or export_configured(
+        config, atol=atol, store=artifacts, progress=progress_on_stderr()
+    )
+    emit_artifact(graph, as_json, folder=output, store=artifacts, layout=layout)
 
 
 @app.command(rich_help_panel="Stages")

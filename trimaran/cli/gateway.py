@@ -29,6 +29,9 @@ key_app = typer.Typer(no_args_is_help=True, help="Keys of callers: shown once, k
 gateway_app.add_typer(key_app, name="key")
 app.add_typer(gateway_app, name="gateway", rich_help_panel="Serve")
 
+# Groups of options in the help; those without a group come first.
+LIMITS, SAFETY, WATCHING = "Limits", "Who may call, and how", "Logs, traces and canaries"
+
 KeysOption = Annotated[Path | None, typer.Option("--keys", help="The file of keys; by default in TRIMARAN_HOME.")]
 
 
@@ -44,33 +47,74 @@ def gateway(
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 picks a free one.")] = 8080,
     keys: KeysOption = None,
     no_auth: Annotated[bool, typer.Option("--no-auth", help="Let everybody call. It must be said.")] = False,
-    rate: Annotated[float | None, typer.Option("--rate", min=0.001, help="Requests a second of one caller.")] = None,
-    burst: Annotated[float, typer.Option("--burst", min=1, help="Requests at once of one caller.")] = 50,
+    rate: Annotated[
+        float | None, typer.Option("--rate", min=0.001, help="Requests a second of one caller.", rich_help_panel=LIMITS)
+    ] = None,
+    burst: Annotated[
+        float, typer.Option("--burst", min=1, help="Requests at once of one caller.", rich_help_panel=LIMITS)
+    ] = 50,
     text_rate: Annotated[
-        float | None, typer.Option("--text-rate", min=0.001, help="Texts a second of one caller.")
+        float | None,
+        typer.Option("--text-rate", min=0.001, help="Texts a second of one caller.", rich_help_panel=LIMITS),
     ] = None,
-    text_burst: Annotated[float, typer.Option("--text-burst", min=1, help="Texts at once of one caller.")] = 2048,
-    in_flight: Annotated[int, typer.Option("--in-flight", min=1, help="Texts that Triton has at a time.")] = 64,
-    queue: Annotated[int, typer.Option("--queue", min=0, help="Requests that may wait; more are refused.")] = 512,
-    queue_timeout: Annotated[float, typer.Option("--queue-timeout", min=0.001, help="Seconds to wait at most.")] = 5.0,
-    timeout: Annotated[float, typer.Option("--timeout", min=0.001, help="Seconds for one answer.")] = 30.0,
-    canary_interval: Annotated[
-        float, typer.Option("--canary-interval", min=0.1, help="Seconds between canaries, which /readyz goes by.")
+    text_burst: Annotated[
+        float, typer.Option("--text-burst", min=1, help="Texts at once of one caller.", rich_help_panel=LIMITS)
+    ] = 2048,
+    in_flight: Annotated[
+        int, typer.Option("--in-flight", min=1, help="Texts that Triton has at a time.", rich_help_panel=LIMITS)
+    ] = 64,
+    queue: Annotated[
+        int, typer.Option("--queue", min=0, help="Requests that may wait; more are refused.", rich_help_panel=LIMITS)
+    ] = 512,
+    queue_timeout: Annotated[
+        float, typer.Option("--queue-timeout", min=0.001, help="Seconds to wait at most.", rich_help_panel=LIMITS)
     ] = 5.0,
-    max_body: Annotated[int, typer.Option("--max-body", min=1024, help="Bytes of one body.")] = 8 << 20,
-    max_bodies: Annotated[int, typer.Option("--max-bodies", min=1024, help="Bytes of all bodies at a time.")] = 256
-    << 20,
-    max_texts: Annotated[int, typer.Option("--max-texts", min=1, help="Texts of one request.")] = 2048,
-    max_characters: Annotated[int, typer.Option("--max-characters", min=1, help="Characters of one text.")] = 200_000,
-    max_tokens: Annotated[int, typer.Option("--max-tokens", min=1, help="Tokens of one request.")] = 300_000,
-    max_connections: Annotated[int, typer.Option("--max-connections", min=1, help="Open connections.")] = 4096,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=0.001, help="Seconds for one answer.", rich_help_panel=LIMITS)
+    ] = 30.0,
+    canary_interval: Annotated[
+        float,
+        typer.Option(
+            "--canary-interval",
+            min=0.1,
+            help="Seconds between canaries, which /readyz goes by.",
+            rich_help_panel=WATCHING,
+        ),
+    ] = 5.0,
+    max_body: Annotated[
+        int, typer.Option("--max-body", min=1024, help="Bytes of one body.", rich_help_panel=LIMITS)
+    ] = 8 << 20,
+    max_bodies: Annotated[
+        int, typer.Option("--max-bodies", min=1024, help="Bytes of all bodies at a time.", rich_help_panel=LIMITS)
+    ] = 256 << 20,
+    max_texts: Annotated[
+        int, typer.Option("--max-texts", min=1, help="Texts of one request.", rich_help_panel=LIMITS)
+    ] = 2048,
+    max_characters: Annotated[
+        int, typer.Option("--max-characters", min=1, help="Characters of one text.", rich_help_panel=LIMITS)
+    ] = 200_000,
+    max_tokens: Annotated[
+        int, typer.Option("--max-tokens", min=1, help="Tokens of one request.", rich_help_panel=LIMITS)
+    ] = 300_000,
+    max_connections: Annotated[
+        int, typer.Option("--max-connections", min=1, help="Open connections.", rich_help_panel=LIMITS)
+    ] = 4096,
     cors: Annotated[
-        list[str] | None, typer.Option("--cors", help="An origin whose pages may call; again for more.")
+        list[str] | None,
+        typer.Option("--cors", help="An origin whose pages may call; again for more.", rich_help_panel=SAFETY),
     ] = None,
-    tls_cert: Annotated[Path | None, typer.Option("--tls-cert", help="Certificate chain, PEM.")] = None,
-    tls_key: Annotated[Path | None, typer.Option("--tls-key", help="Its private key, PEM.")] = None,
-    access_log: Annotated[Path | None, typer.Option("--access-log", help="JSON lines; by default stderr.")] = None,
-    otlp: Annotated[str, typer.Option("--otlp", help="OpenTelemetry collector, such as http://host:4318.")] = "",
+    tls_cert: Annotated[
+        Path | None, typer.Option("--tls-cert", help="Certificate chain, PEM.", rich_help_panel=SAFETY)
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option("--tls-key", help="Its private key, PEM.", rich_help_panel=SAFETY)
+    ] = None,
+    access_log: Annotated[
+        Path | None, typer.Option("--access-log", help="JSON lines; by default stderr.", rich_help_panel=WATCHING)
+    ] = None,
+    otlp: Annotated[
+        str, typer.Option("--otlp", help="OpenTelemetry collector, such as http://host:4318.", rich_help_panel=WATCHING)
+    ] = "",
     as_json: JsonOption = False,
 ) -> None:
     """Serve until Ctrl-C or SIGTERM, then answer what is in flight."""

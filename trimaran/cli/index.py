@@ -76,6 +76,10 @@ def search_command(
     model: Annotated[str, typer.Argument(metavar="NAME|ARTIFACT", help="The model that made the vectors.")],
     texts: Annotated[list[str], typer.Argument(help="What to look for.")],
     k: Annotated[int, typer.Option("-k", min=1, help="How many to show for each text.")] = 10,
+    texts_too: Annotated[
+        bool,
+        typer.Option("--texts/--no-texts", help="Read the texts that were found from the files that were encoded."),
+    ] = True,
     url: Annotated[
         str | None,
         typer.Option("--url", help="Ask the served model NAME at host:port instead of opening the artifact."),
@@ -86,7 +90,7 @@ def search_command(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Find the nearest vectors of an index to each text.
+    """Find the texts of an index that are nearest to each text: score, id, text.
 
     Example: `trimaran index search titles.faiss minilm "boats with three hulls" -k 5`
     """
@@ -104,12 +108,16 @@ def search_command(
             f"{asked.artifact[:12] or 'not one of ours'}: scores may not mean the same."
         )
     answers = opened.search(asked.vectors, k)
+    if texts_too:
+        answers, reason = opened.with_texts(answers)
+        if reason:
+            progress_on_stderr().note(f"The texts are not shown. {reason}")
     if as_json:
         emit(
             {
                 "index": str(index.absolute()),
                 "answers": [
-                    {"text": text, "hits": [hit.model_dump() for hit in hits]}
+                    {"text": text, "hits": [hit.model_dump(exclude_none=True) for hit in hits]}
                     for text, hits in zip(texts, answers, strict=True)
                 ],
             }
@@ -119,7 +127,8 @@ def search_command(
         if len(texts) > 1:
             typer.echo(text)
         for hit in hits:
-            typer.echo(f"{hit.score:.4f}\t{hit.id}")
+            found = " ||| ".join(hit.text) if isinstance(hit.text, tuple) else hit.text
+            typer.echo("\t".join([f"{hit.score:.4f}", str(hit.id), *([" ".join(found.split())] if found else [])]))
 
 
 @index_app.command("export")

@@ -22,7 +22,9 @@ app.add_typer(init, name="init", rich_help_panel="Look")
 
 @init.command()
 def ci(
-    platform: Annotated[CiPlatform, typer.Argument(help="`github` for Actions, `make` for any other CI.")],
+    platform: Annotated[
+        CiPlatform, typer.Argument(help="`github` for Actions, `gitlab` for GitLab CI, `make` for any other.")
+    ],
     model: Annotated[str, typer.Option("-m", "--model", help="As for `trimaran deploy`.")] = "./model",
     name: Annotated[str, typer.Option("--name", help="What the served model is called.")] = "model",
     fidelity: FidelityOption = "strict",

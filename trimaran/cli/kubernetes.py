@@ -37,6 +37,9 @@ def kubernetes(
     monitoring: Annotated[str, typer.Option("--monitoring", help="The namespace that reads metrics.")] = (
         _DEFAULTS.monitoring
     ),
+    kserve: Annotated[
+        bool, typer.Option("--kserve", help="An InferenceService and its runtime for KServe instead; no gateway.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Print Kubernetes objects for a model: Deployment, Service, autoscaler, disruption budget and network policy.
@@ -49,6 +52,7 @@ def kubernetes(
     import yaml
 
     from trimaran.serving.container.image import served_model
+    from trimaran.serving.container.kserve import kserve_objects
     from trimaran.serving.container.kubernetes import objects
 
     options = KubernetesOptions(
@@ -62,7 +66,7 @@ def kubernetes(
         callers=callers,
         monitoring=monitoring,
     )
-    made = objects(served_model(repository, name), options)
+    made = (kserve_objects if kserve else objects)(served_model(repository, name), options)
     if as_json:
         emit({"apiVersion": "v1", "kind": "List", "items": made})
     else:

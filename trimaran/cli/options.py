@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -56,7 +56,12 @@ BusyOkOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
 ThreadsOption = Annotated[
     int | None,
-    typer.Option("--threads", help="Threads of every engine, eager PyTorch included.", rich_help_panel=THE_CANDIDATES),
+    typer.Option(
+        "--threads",
+        help="Threads of every engine, eager PyTorch included.",
+        show_default="all cores",
+        rich_help_panel=THE_CANDIDATES,
+    ),
 ]
 BatchOption = Annotated[
     Triple | None,
@@ -76,7 +81,10 @@ SequenceOption = Annotated[
 TaskOption = Annotated[
     str | None,
     typer.Option(
-        "--task", help="What the model is asked for; `auto` reads it from the model.", rich_help_panel=THE_MODEL
+        "--task",
+        help="What the model is asked for; `auto` reads it from the model.",
+        show_default="auto",
+        rich_help_panel=THE_MODEL,
     ),
 ]
 FamilyOption = Annotated[
@@ -119,7 +127,7 @@ ModuleOption = Annotated[
     bool | None,
     typer.Option(
         "--module",
-        help="MODEL is `package.module:function`, which returns a module, tokenizer and inputs.",
+        help="MODEL is a function, as `module:name`, that returns a module, tokenizer and inputs.",
         rich_help_panel=THE_MODEL,
     ),
 ]
@@ -171,6 +179,13 @@ CandidatesOption = Annotated[
 FolderOption = Annotated[
     Path | None,
     typer.Option("-o", "--output", help="Also write a plain folder: model, tokenizer, config, manifest with proofs."),
+]
+LayoutOption = Annotated[
+    Literal["plain", "optimum"],
+    typer.Option(
+        "--layout",
+        help="Of the folder -o: trimaran's own, or one that optimum's ORTModelFor… or OVModelFor… opens.",
+    ),
 ]
 NameOption = Annotated[str | None, typer.Option("--name", help="What callers will call; by default the model's name.")]
 NameArgument = Annotated[str, typer.Argument(help="The model.")]

@@ -20,18 +20,30 @@ def emit(value: Any) -> None:
 
 
 def emit_artifact(
-    artifact: Artifact, as_json: bool, *, store: Store, folder: Path | None = None, parent: str = ""
+    artifact: Artifact,
+    as_json: bool,
+    *,
+    store: Store,
+    folder: Path | None = None,
+    parent: str = "",
+    layout: str = "plain",
 ) -> None:
-    """With `folder`, the artifact is written there as a plain folder first, and shown from there."""
-    if folder:
-        from trimaran.pipeline.plain_folder import write_plain_folder
+    """With `folder`, the artifact is written there first, as a plain folder or as optimum's, and shown from there."""
+    from trimaran.core.errors import UsageError
+    from trimaran.pipeline.plain_folder import write_optimum_folder, write_plain_folder
 
-        artifact = write_plain_folder(artifact, folder, store=store, parent=Path(parent) if parent else None)
+    written, beside = artifact.directory, Path(parent) if parent else None
+    if layout == "optimum" and folder is None:
+        raise UsageError("--layout is of a folder, and none was named.", hint="Add -o FOLDER.")
+    if folder and layout == "optimum":
+        written = write_optimum_folder(artifact, folder, store=store, parent=beside)
+    elif folder:
+        written = write_plain_folder(artifact, folder, store=store, parent=beside).directory
     if as_json:
         checks = [str(check) for check in artifact.checks]
-        emit({"artifact": str(artifact.directory), "digest": artifact.digest, "checks": checks})
+        emit({"artifact": str(written), "digest": artifact.digest, "checks": checks})
     else:
-        typer.echo(str(artifact.directory))
+        typer.echo(str(written))
 
 
 def print_summary(report: Report) -> None:

@@ -16,6 +16,7 @@ from trimaran.cli.options import (
     ForceOption,
     GateOption,
     JsonOption,
+    LayoutOption,
     MetricOption,
     StoreOption,
     ThreadsOption,
@@ -32,6 +33,7 @@ def optimize(
         str, typer.Argument(help="An exported graph: folder, name, digest, or an .onnx file with config and tokenizer.")
     ],
     output: FolderOption = None,
+    layout: LayoutOption = "plain",
     allow_partial_fusion: Annotated[bool, typer.Option("--allow-partial-fusion", help="Record a shortfall.")] = False,
     store: StoreOption = None,
     force: ForceOption = False,
@@ -48,7 +50,7 @@ def optimize(
     progress = progress_on_stderr()
     graph = open_graph(artifact, store=artifacts, progress=progress)
     fused = fuse(graph, store=artifacts, progress=progress, allow_partial=allow_partial_fusion)
-    emit_artifact(fused, as_json, folder=output, store=artifacts, parent=artifact)
+    emit_artifact(fused, as_json, folder=output, store=artifacts, parent=artifact, layout=layout)
 
 
 @app.command(rich_help_panel="Stages")
@@ -61,6 +63,7 @@ def quantize(
     ],
     to: Annotated[str, typer.Option("--to", help="The candidate to make, such as openvino-int8-static.")],
     output: FolderOption = None,
+    layout: LayoutOption = "plain",
     calibration: Annotated[
         Path | None, typer.Option("--calibration", help="Texts: .txt (one a line), .jsonl, .tsv or .parquet.")
     ] = None,
@@ -99,7 +102,7 @@ def quantize(
         store=artifacts,
         progress=progress_on_stderr(),
     )
-    emit_artifact(made, as_json, folder=output, store=artifacts, parent=artifact)
+    emit_artifact(made, as_json, folder=output, store=artifacts, parent=artifact, layout=layout)
 
 
 @app.command("build-engine", rich_help_panel="Stages")

@@ -126,20 +126,22 @@ def gate(
 ) -> None:
     """Hold a report against limits: speed-up, latency, quality, memory, size, scenarios, regression.
 
-    Ends with exit code 4 and the failing rows when one is broken. What was not measured keeps to no limit.
+    Ends with exit code 4 and the failing rows when one is broken. What was not measured keeps to no limit. Of a folder
+    of several runs the last is held against limits, and all of them against the baseline.
 
     Example: `trimaran report gate reports/minilm gates.toml --junit gates.xml`
     """
     from trimaran.benchmarks.report.gates import hold, read_gates
     from trimaran.benchmarks.report.junit import junit_of_gates
     from trimaran.benchmarks.report.render_gates import gates_markdown, gates_table
-    from trimaran.benchmarks.report.report_files import read_report
+    from trimaran.benchmarks.report.report_files import read_runs
     from trimaran.benchmarks.report.step_summary import add_to_step_summary
     from trimaran.core.errors import ValidationError
     from trimaran.core.store import write_atomically
 
-    report = read_report(path)
-    rows = hold(report, read_gates(gates), folder=gates.absolute().parent)
+    runs = read_runs(path)
+    report = runs[-1]
+    rows = hold(runs, read_gates(gates), folder=gates.absolute().parent)
     if junit:
         write_atomically(junit.absolute(), junit_of_gates(report, rows))
     add_to_step_summary(gates_markdown(report, rows))

@@ -46,6 +46,8 @@ def status(as_json: JsonOption = False) -> None:
             typer.echo(f"  {seen}")
         for name, reason in server.refused.items():
             typer.echo(f"  {name} is not served: {reason}")
+        for model_version in set(server.not_loaded) - set(server.refused):
+            typer.echo(f"  {model_version} is in the repository and not loaded: `trimaran repository load` loads it")
     for state in gateways:
         typer.echo(f"{state.name} is up at {state.url}")
 

@@ -20,7 +20,7 @@ Protocol = Literal["grpc", "http"]
 # The metrics of labelled data.
 LabelMetric = Literal["spearman", "accuracy", "f1", "exact-match"]
 HardwareCompatible = Literal["NONE", "AMPERE_PLUS", "SAME_COMPUTE_CAPABILITY"]
-CiPlatform = Literal["github", "make"]
+CiPlatform = Literal["github", "gitlab", "make"]
 # Of `trimaran encode`: what is read, what is written, and what does the work.
 InputKind = Literal["txt", "jsonl", "csv", "tsv", "parquet"]
 PartFormat = Literal["parquet", "npy", "faiss", "jsonl"]

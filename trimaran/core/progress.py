@@ -6,8 +6,8 @@ import contextlib
 import itertools
 import sys
 import time
-from collections.abc import Iterator
-from typing import Protocol, TextIO
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple, Protocol, TextIO
 
 
 class Progress(Protocol):
@@ -41,16 +41,97 @@ class SilentProgress:
         pass
 
 
-class NumberedProgress:
-    """Puts `[3 of 8]` before the title of each stage that begins. Stages may begin in several threads."""
+class ExpectedStage(NamedTuple):
+    """How long a stage will take, about."""
 
-    def __init__(self, progress: Progress, total: int) -> None:
+    seconds: float
+    # What it adds to the run: less than `seconds` if other stages run beside it.
+    share_s: float
+
+
+class TimeLeft:
+    """What is left of a run, from the stages that are expected and the pace of those that ended.
+
+    A run that takes twice as long as expected for its first half is expected to do so for the rest.
+    """
+
+    # The expectation counts like this share of the run, so that the first stage alone does not decide.
+    _TRUST = 0.2
+
+    def __init__(self, expected: Mapping[str, ExpectedStage], clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._expected, self._clock_s = expected, clock_s
+        self.total_s = sum(stage.share_s for stage in expected.values())
+        self._begun_s = clock_s()
+        self._running: dict[str, float] = {}
+        self._done: set[str] = set()
+
+    def begin(self, title: str) -> None:
+        self._running[title] = self._clock_s()
+
+    def end(self, title: str) -> None:
+        self._running.pop(title, None)
+        self._done.add(title)
+
+    def left_s(self) -> float:
+        now_s = self._clock_s()
+        done_s = sum(stage.share_s for title, stage in self._expected.items() if title in self._done)
+        for title, since_s in list(self._running.items()):
+            if stage := self._expected.get(title):
+                done_s += stage.share_s * min(0.95, (now_s - since_s) / stage.seconds)
+        pace = (now_s - self._begun_s + self._TRUST * self.total_s) / (done_s + self._TRUST * self.total_s)
+        return max(0.0, (self.total_s - done_s) * pace)
+
+    def __str__(self) -> str:
+        return f"{about(self.left_s())} left"
+
+
+def about(seconds: float) -> str:
+    """Such as `about 40 s`, `about 3 min`."""
+    if seconds < 90:
+        return f"about {max(5, 5 * round(seconds / 5))} s"
+    minutes = round(seconds / 60)
+    return f"about {minutes} min" if minutes < 90 else f"about {minutes / 60:.1f} h"
+
+
+class _TimedStep:
+    """Adds the time left to the outcome of a stage."""
+
+    def __init__(self, step: Step) -> None:
+        self.advance = step.advance
+        self.text = ""
+
+    def outcome(self, text: str) -> None:
+        self.text = text
+
+
+class NumberedProgress:
+    """Puts `[3 of 8]` before the title of each stage that begins. Stages may begin in several threads.
+
+    With `expected` stages, the time left comes after the outcome of each: `; about 2 min left`.
+    """
+
+    def __init__(self, progress: Progress, total: int, *, expected: Mapping[str, ExpectedStage] | None = None) -> None:
         self._progress, self._total = progress, total
         self._numbers = itertools.count(1)
         self.note = progress.note
+        self._time_left = TimeLeft(expected) if expected else None
+        if isinstance(progress, LiveProgress):
+            progress.time_left = self._time_left
 
-    def stage(self, title: str) -> contextlib.AbstractContextManager[Step]:
-        return self._progress.stage(f"[{next(self._numbers)} of {self._total}] {title}")
+    @contextlib.contextmanager
+    def stage(self, title: str) -> Iterator[Step]:
+        left = self._time_left
+        with self._progress.stage(f"[{next(self._numbers)} of {self._total}] {title}") as step:
+            if left is None:
+                yield step
+                return
+            timed = _TimedStep(step)
+            left.begin(title)
+            yield timed
+            left.end(title)
+            # A live display has a column for it, which does not stand still.
+            ended = isinstance(self._progress, LiveProgress) or left.left_s() < 1
+            step.outcome(timed.text if ended else f"{timed.text or 'done'}; {left}")
 
 
 class _LineStep:
@@ -107,16 +188,36 @@ class LiveProgress:
 
     def __init__(self) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            ProgressColumn,
+            SpinnerColumn,
+            Task,
+            TextColumn,
+            TimeElapsedColumn,
+        )
         from rich.progress import Progress as Bars
+        from rich.text import Text
 
         self.console = Console(stderr=True)
+        self.time_left: TimeLeft | None = None
+        live = self
+
+        class TimeLeftColumn(ProgressColumn):
+            """What is left of the whole run, on the first line."""
+
+            def render(self, task: Task) -> Text:
+                first = live.bars.tasks[:1] == [task]
+                return Text(str(live.time_left), style="dim") if live.time_left and first else Text("")
+
         self.bars = Bars(
             SpinnerColumn(),
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
+            TimeLeftColumn(),
             console=self.console,
             transient=True,
         )

@@ -6,7 +6,7 @@ The graph itself is the reference. It is not compared with trained weights, and 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trimaran.core.artifact import Artifact, Check, Draft, Recipe
 from trimaran.core.environment import tools
@@ -17,8 +17,11 @@ from trimaran.core.progress import Progress
 from trimaran.core.spec import ModelRef, Range, ShapeProfile
 from trimaran.core.store import Store
 from trimaran.core.tasks import task
+from trimaran.export.checkpoint import PICKLES, SAFETENSORS
 from trimaran.export.load import load_tokenizer, save_tokenizer
 from trimaran.export.locate import locate
+from trimaran.export.optimum_layout import OUTPUTS
+from trimaran.export.pooled_graph import append_pooling
 from trimaran.export.read_json import read_json
 from trimaran.export.reference import hidden_act_of, signature_of
 from trimaran.export.samples import sample_inputs
@@ -29,21 +32,17 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 ENTRY = "model.onnx"
-# The names that optimum, sentence-transformers and torch give outputs, and ours. Other outputs are dropped.
-_OUTPUTS: dict[str, dict[str, str]] = {
-    "embedding": {"sentence_embedding": "embedding"},
-    "text-classification": {"logits": "logits"},
-    "token-classification": {"logits": "token_logits"},
-    "question-answering": {"start_logits": "start_logits", "end_logits": "end_logits"},
-    "feature-extraction": {"last_hidden_state": "token_embeddings", "token_embeddings": "token_embeddings"},
-}
+# The names that optimum and sentence-transformers give outputs, and ours. Other outputs are dropped.
+_OUTPUTS = {name: {theirs: ours for ours, theirs in names.items()} for name, names in OUTPUTS.items()}
+_OUTPUTS["feature-extraction"]["token_embeddings"] = "token_embeddings"  # noqa: S105  (the name of an output)
 # Tasks that the outputs tell by themselves, the first that fits.
 _TELLING = {"sentence_embedding": "embedding", "last_hidden_state": "feature-extraction"}
 _LONGEST_BY_DEFAULT = 512
+_TOKEN_STATES = ("last_hidden_state", "token_embeddings")
 
 
-def adopt(path: Path, *, store: Store, progress: Progress) -> Artifact:
-    """The ONNX file with config.json and tokenizer in its folder, or in the one above, as an artifact.
+def adopted_ref(path: Path, *, task_name: str = "auto", **settings: Any) -> ModelRef:
+    """The model of an ONNX file, from config.json in its folder or in the one above. `settings` are those of `locate`.
 
     Raises UsageError where its inputs or outputs are not those of its task.
     """
@@ -56,16 +55,59 @@ def adopt(path: Path, *, store: Store, progress: Progress) -> Artifact:
             f"There is no config.json beside {path}.", hint="Keep the file in the folder that the exporter wrote."
         )
     model = ir.load(path)
-    ref = locate(str(folder), task_name=_task_of(model), weights=path)
-    profile = _profile(ref)
+    if task_name == "auto" and not (folder / "modules.json").is_file():
+        task_name = _task_of(model)
+    ref = locate(str(folder), task_name=task_name, weights=path, **settings)
+    given = {str(value.name) for value in model.graph.inputs}
+    fed = tuple(name for name in ref.inputs if name in given)
+    outputs = {str(value.name) for value in model.graph.outputs}
+    names = _OUTPUTS.get(ref.task)
+    if names is None:
+        raise UsageError(
+            f"An ONNX file of another exporter can be taken for {', '.join(_OUTPUTS)}, not for {ref.task}.",
+            hint="Export it from its trained weights: trimaran export -m FOLDER.",
+        )
+    wanted = {spec.name for spec in signature_of(ref).outputs}
+    answers = {names[name] for name in outputs & set(names)}
+    if ref.task == "embedding" and outputs & set(_TOKEN_STATES):
+        answers = wanted
+    if wanted != answers or given - set(ref.inputs) or not {"input_ids", "attention_mask"} <= given:
+        raise UsageError(
+            f"{path} has inputs {', '.join(sorted(given))} and outputs {', '.join(sorted(outputs))}; "
+            f"{ref.task} of a {ref.family} wants {', '.join(ref.inputs)} and {' or '.join(names)}.",
+            hint="Export it from its trained weights: trimaran export -m FOLDER.",
+        )
+    return ref.model_copy(update={"inputs": fed})
+
+
+def adopt(
+    path: Path,
+    *,
+    store: Store,
+    progress: Progress,
+    ref: ModelRef | None = None,
+    profile: ShapeProfile | None = None,
+) -> Artifact:
+    """The ONNX file as an artifact. `ref` and `profile` are by default what the files beside it say."""
+    import onnx_ir as ir
+
+    path = path.absolute()
+    ref = ref or adopted_ref(path)
+    profile = profile or _profile(ref)
     recipe = Recipe(
         step="adopted",
-        parameters={"model": ref.digest, "task": ref.task, "profile": profile.model_dump(mode="json")},
+        parameters={
+            "model": ref.digest,
+            "task": ref.task,
+            "profile": profile.model_dump(mode="json"),
+            "pooling": ref.pooling.model_dump(mode="json") if ref.pooling else None,
+        },
         tools=tools("onnx", "onnxruntime", "transformers"),
     )
 
     def make(target: Path) -> Draft:
-        _rename(model, ref, path)
+        model = ir.load(path)
+        _rename(model, ref)
         check_graph(model)
         external = write_model(model, target / ENTRY, external_above_bytes=EXTERNAL_ABOVE_BYTES)
         tokenizer = load_tokenizer(ref)
@@ -110,6 +152,15 @@ def onnx_file_of(reference: str) -> Path | None:
     return next((file for file in (path / ENTRY, path / "onnx" / ENTRY) if file.is_file()), None)
 
 
+def graph_without_weights(source: str) -> Path | None:
+    """The ONNX file to deploy from: one that is named, or that of a folder without trained weights; None for others."""
+    path = onnx_file_of(source)
+    if path is None or Path(source).expanduser() == path:
+        return path
+    trained = any((Path(source).expanduser() / name).is_file() for name in (*SAFETENSORS, *PICKLES))
+    return None if trained else path
+
+
 def _task_of(model: ir.Model) -> str:
     names = {value.name for value in model.graph.outputs}
     return next((name for output, name in _TELLING.items() if output in names), "auto")
@@ -123,24 +174,13 @@ def _profile(ref: ModelRef) -> ShapeProfile:
     )
 
 
-def _rename(model: ir.Model, ref: ModelRef, path: Path) -> None:
-    """Gives the outputs of the task our names, in our order, and drops the others."""
-    names = _OUTPUTS.get(ref.task)
-    if names is None:
-        raise UsageError(
-            f"An ONNX file of another exporter can be taken for {', '.join(_OUTPUTS)}, not for {ref.task}.",
-            hint="Export it from its trained weights: trimaran export -m FOLDER.",
-        )
+def _rename(model: ir.Model, ref: ModelRef) -> None:
+    """Gives the outputs of the task our names, in our order, and drops the others. Token vectors are pooled."""
+    if ref.task == "embedding" and not any(value.name == "sentence_embedding" for value in model.graph.outputs):
+        append_pooling(model, ref, next(value for value in model.graph.outputs if value.name in _TOKEN_STATES))
+    names = _OUTPUTS[ref.task]
     found = {names[value.name]: value for value in model.graph.outputs if value.name in names}
-    wanted = [spec.name for spec in signature_of(ref).outputs]
-    inputs = [str(value.name) for value in model.graph.inputs]
-    if set(wanted) != set(found) or set(inputs) != set(ref.inputs):
-        raise UsageError(
-            f"{path} has inputs {', '.join(inputs)} and outputs {', '.join(str(v.name) for v in model.graph.outputs)}; "
-            f"{ref.task} of a {ref.family} wants {', '.join(ref.inputs)} and {' or '.join(names)}.",
-            hint="Export it from its trained weights: trimaran export -m FOLDER.",
-        )
-    model.graph.outputs[:] = [found[name] for name in wanted]
+    model.graph.outputs[:] = [found[spec.name] for spec in signature_of(ref).outputs]
     for name, value in found.items():
         value.name = name
 

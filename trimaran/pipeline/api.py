@@ -32,7 +32,7 @@ def load(
 
     Raises UsageError when there is no such model, UnavailableError when its engine cannot run here.
 
-    Example:
+    Examples:
         >>> model = trimaran.load("minilm")
         >>> vectors = model.encode(["one text", "another"])
     """
@@ -55,7 +55,7 @@ def deploy(
 
     Raises QualityError when no candidate keeps its gates, UsageError for an unknown setting.
 
-    Example:
+    Examples:
         >>> deployed = trimaran.deploy("./my-model", fidelity="strict")
         >>> deployed.report.verdict.chosen
         'openvino-int8-mixed'
@@ -81,13 +81,18 @@ def serve(repository: str | Path = "model_repository", **options: Unpack[LaunchO
 
     Free ports are picked unless they are given (`http_port`, `grpc_port`, `metrics_port`).
 
-    Raises UnavailableError where there is no Triton, ToolError when it did not start.
+    Raises UnavailableError where there is no Triton, ToolError when it did not start, UsageError for `shadow`, which
+    only the command has.
 
-    Example:
+    Examples:
         >>> with trimaran.serve("model_repository") as server, trimaran.Client(server.grpc_url) as client:
         ...     client.embed("minilm", "some text").shape
         (384,)
     """
+    if options.get("shadow"):
+        raise UsageError(
+            "A shadow process needs the supervisor of the command.", hint="trimaran serve --shadow 0.001 --detach"
+        )
     return launch(Path(repository), **options)
 
 

@@ -6,11 +6,20 @@ from pathlib import Path
 
 from trimaran.core.config import DeployConfig
 from trimaran.core.spec import ModelRef, ShapeProfile
+from trimaran.export.adopt import graph_without_weights, onnx_file_of
 
 
 def assumptions(config: DeployConfig, ref: ModelRef, profile: ShapeProfile) -> tuple[str, ...]:
     """Each sentence ends with the flag that changes it. Empty when everything was read from the model."""
-    return tuple(filter(None, (_length(config, ref, profile), _pooling(config, ref))))
+    return tuple(filter(None, (_length(config, ref, profile), _pooling(config, ref), _graph_beside(config))))
+
+
+def _graph_beside(config: DeployConfig) -> str:
+    """A folder of optimum may hold both; the report says which of them counts."""
+    path = None if config.module else onnx_file_of(config.model)
+    if path is None or graph_without_weights(config.model):
+        return ""
+    return f"{path.name} in the folder is not read: the trained weights beside it are exported, and are the reference."
 
 
 def _length(config: DeployConfig, ref: ModelRef, profile: ShapeProfile) -> str:

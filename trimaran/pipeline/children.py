@@ -10,6 +10,7 @@ from trimaran.core.choices import Exporter
 from trimaran.core.progress import SilentProgress
 from trimaran.core.spec import ModelRef, ShapeProfile
 from trimaran.core.store import Store
+from trimaran.export.adopt import adopt
 from trimaran.export.reference import reference
 from trimaran.export.to_onnx import export
 from trimaran.quantize.candidates import candidate
@@ -26,6 +27,17 @@ def make_reference(ref: dict[str, Any], profile: dict[str, Any], store: str, for
         progress=SilentProgress(),
     )
     return str(eager.directory)
+
+
+def adopt_graph(path: str, ref: dict[str, Any], profile: dict[str, Any], store: str, force: bool) -> str:
+    graph = adopt(
+        Path(path),
+        store=Store(Path(store), force=force),
+        progress=SilentProgress(),
+        ref=ModelRef.model_validate(ref),
+        profile=ShapeProfile.model_validate(profile),
+    )
+    return str(graph.directory)
 
 
 def export_reference(

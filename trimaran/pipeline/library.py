@@ -24,6 +24,10 @@ from trimaran.runtime.text import Text
 from trimaran.runtime.wire import OPTIONS, PROMPT
 
 _DEADLINE_S = 900.0
+GRAPH_IS_REFERENCE = (
+    "There are no trained weights beside the ONNX file: the given graph, in fp32 on ONNX Runtime, is the reference. It "
+    "was compared neither with trained weights nor with the model's own library. `eager` names it in this report."
+)
 # Raised when a comparison made before no longer counts.
 _VERSION = 1
 _ODD = (
@@ -60,6 +64,9 @@ def compare_library(run: DeployRun, reference: Artifact, *, worker: Worker | Non
             said = "The model is a PyTorch module of its own, which no library answers for: eager is the reference."
             step.outcome("no library: eager is the reference")
             return said
+        if plan.graph:
+            step.outcome("no trained weights: the given graph is the reference")
+            return GRAPH_IS_REFERENCE
         rows = requests_of(plan.ref, reference)
         maximum = library_maximum(plan.ref, reference)
         recipe = Recipe(

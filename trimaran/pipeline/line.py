@@ -19,8 +19,8 @@ from trimaran.core.artifact import Artifact
 from trimaran.core.backends import Array
 from trimaran.core.config import DeployConfig
 from trimaran.core.config_pbtxt import CONFIG_FILE, read_config
-from trimaran.core.errors import QualityError, UnavailableError
-from trimaran.core.progress import NumberedProgress, Progress
+from trimaran.core.errors import QualityError, TrimaranError, UnavailableError
+from trimaran.core.progress import NumberedProgress, Progress, about
 from trimaran.core.shadow_graph import fp32_ancestor
 from trimaran.core.small_vectors import RANGES, recalls
 from trimaran.core.store import Store
@@ -28,8 +28,10 @@ from trimaran.judging.final_answers import final_answers
 from trimaran.judging.golden import Golden, make_golden
 from trimaran.judging.judgement import UNPADDED
 from trimaran.model_repository.layout import Deployment, lay_out
+from trimaran.pipeline.duration import expected_stages
 from trimaran.pipeline.eager import EagerInBackground, GoldenRequests
 from trimaran.pipeline.exporting import export_planned
+from trimaran.pipeline.live import load_where_served
 from trimaran.pipeline.outcomes import CandidateOutcome, Proven
 from trimaran.pipeline.plan import DeployRun, plan_deployment, require_writable
 from trimaran.pipeline.proving import make_and_prove_candidates
@@ -37,6 +39,8 @@ from trimaran.pipeline.race import QUICK, make_report, measure_candidates
 from trimaran.pipeline.redeploy import made_before, remember_deployment
 from trimaran.serving.client.asking import example_command
 from trimaran.serving.triton.golden_check import serve_and_verify
+
+_SOONER = "what the store has of it is not made again."
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,8 @@ class DeployResult:
     served: Mapping[str, float] | None
     # The same deployment was made before and is still in its place: nothing was done.
     unchanged: bool = False
+    # host:port of the running servers of the repository, which have loaded it.
+    servers: tuple[str, ...] = ()
 
     @property
     def folder(self) -> Path:
@@ -64,6 +70,7 @@ class DeployResult:
             **summary_json(self.report),
             "served": dict(self.served) if self.served else None,
             "unchanged": self.unchanged,
+            "servers": list(self.servers),
             "report": {kind: str(path) for kind, path in self.report_paths.items()},
         }
 
@@ -80,10 +87,15 @@ def deploy(config: DeployConfig, *, store: Store, progress: Progress, command: S
     require_writable(plan.repository, plan.report)
     if not config.force and (record := made_before(plan, store)):
         paths = record.paths(plan.report)
-        return DeployResult(record.deployment, read_report(plan.report), paths, record.served, unchanged=True)
-    run = DeployRun(plan, store, NumberedProgress(progress, plan.stages))
+        servers = _servers(record.deployment, progress)
+        return DeployResult(
+            record.deployment, read_report(plan.report), paths, record.served, unchanged=True, servers=servers
+        )
+    expected = expected_stages(plan)
+    run = DeployRun(plan, store, NumberedProgress(progress, plan.stages, expected=expected))
     for note in plan.notes:
         progress.note(note)
+    progress.note(f"{plan.stages} stages, {about(sum(stage.share_s for stage in expected.values()))}; {_SOONER}")
     with EagerInBackground(run) as eager:
         reference, graph = export_planned(run, when_loaded=eager.start)
         outcomes = make_and_prove_candidates(run, graph, eager.answers)
@@ -101,7 +113,16 @@ def deploy(config: DeployConfig, *, store: Store, progress: Progress, command: S
     served = check_served(run, winner, golden) if config.serve_check else None
     deployment = lay_out_winner(run, winner, golden, paths)
     remember_deployment(plan, store, deployment, served, paths)
-    return DeployResult(deployment, report, paths, served)
+    return DeployResult(deployment, report, paths, served, servers=_servers(deployment, progress))
+
+
+def _servers(deployment: Deployment, progress: Progress) -> tuple[str, ...]:
+    """Where it is served now. A server that does not load it, such as an unsigned one, does not undo the deployment."""
+    try:
+        return load_where_served(deployment)
+    except TrimaranError as error:
+        progress.note(f"The running server did not load {deployment.name}: {error}")
+        return ()
 
 
 def small_vectors_note(vectors: Array, graph: Artifact) -> str:

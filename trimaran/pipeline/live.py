@@ -10,10 +10,12 @@ from typing import Any
 import psutil
 
 from trimaran.core.choices import Protocol
-from trimaran.core.errors import UsageError
+from trimaran.core.errors import TrimaranError, UsageError
 from trimaran.core.spec import Frozen
 from trimaran.judging.shadow_evidence import ShadowEvidence
-from trimaran.serving.triton.daemon import Running, running
+from trimaran.model_repository.layout import Deployment
+from trimaran.model_repository.versions import list_models, model_versions
+from trimaran.serving.triton.daemon import Running, load_on_servers, running
 
 _TIMEOUT_S = 5.0
 
@@ -44,6 +46,8 @@ class ServerStatus(Frozen):
     models: tuple[ModelStatus, ...]
     # Models that are not served because their files are damaged, with the reason.
     refused: dict[str, str]
+    # What the repository names as served, and this server has not loaded: `NAME version 2`.
+    not_loaded: tuple[str, ...] = ()
     # The share of rows that the shadow checks, how often its process was started again, and what it has seen.
     shadow: float = 0.0
     shadow_restarts: int = 0
@@ -55,11 +59,29 @@ def live_url(name: str, protocol: Protocol) -> str:
 
     Raises UsageError when several servers have it.
     """
-    having = [state for state in running() if name in state.models]
+    having = [state for state in running() if name in state.models or name in _loaded(state)]
     urls = [f"127.0.0.1:{state.grpc_port if protocol == 'grpc' else state.http_port}" for state in having]
     if len(urls) > 1:
         raise UsageError(f"{len(urls)} running servers have {name}.", hint=f"Give one as --url: {', '.join(urls)}.")
     return next(iter(urls), "")
+
+
+def load_where_served(deployment: Deployment) -> tuple[str, ...]:
+    """Loads a new model into the running servers of its repository; returns the gRPC addresses that serve it then.
+
+    A later version waits for `trimaran promote`, and the addresses that serve the model now are returned.
+    """
+    repository, name = deployment.repository.absolute(), deployment.name
+    servers = [state for state in running() if state.repository == repository]
+    serves = deployment.version in model_versions(repository, name).served
+    if servers and serves and any((name, str(deployment.version)) not in _loaded(state).items() for state in servers):
+        load_on_servers(repository, name)
+    return tuple(f"127.0.0.1:{state.grpc_port}" for state in servers)
+
+
+def _loaded(state: Running) -> dict[str, str]:
+    """The versions of the models that a server has loaded now; nothing when it does not answer."""
+    return {model.name: model.version for model in _models(state.http_port) or ()}
 
 
 def any_url(repository: Path, protocol: Protocol) -> str:
@@ -88,10 +110,21 @@ def _status(state: Running) -> ServerStatus:
         restarts=state.restarts,
         models=models or (),
         refused=state.refused,
+        not_loaded=_not_loaded(state.repository, models or ()),
         shadow=state.shadow,
         shadow_restarts=state.shadow_restarts,
         shadowed=state.shadow_state().versions,
     )
+
+
+def _not_loaded(repository: Path, models: tuple[ModelStatus, ...]) -> tuple[str, ...]:
+    loaded = {(model.name, int(model.version)) for model in models}
+    try:
+        listed = [model for model in list_models(repository) if model.task]
+    except TrimaranError:
+        return ()
+    wanted = [(model.name, version) for model in listed for version in model.served]
+    return tuple(f"{name} version {version}" for name, version in wanted if (name, version) not in loaded)
 
 
 def _models(port: int) -> tuple[ModelStatus, ...] | None:

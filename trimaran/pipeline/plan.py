@@ -31,6 +31,7 @@ from trimaran.core.spec import ModelRef, Pooling, ShapeProfile
 from trimaran.core.store import Store
 from trimaran.core.tail import fewest_texts
 from trimaran.core.tasks import Gate, gates_for, task
+from trimaran.export.adopt import adopted_ref, graph_without_weights
 from trimaran.export.locate import locate
 from trimaran.export.reference import check_profile
 from trimaran.judging.labelled import LabelledData, read_labelled
@@ -60,6 +61,8 @@ class DeployPlan:
     report: Path
     # The user's labelled data.
     data: LabelledData | None = None
+    # The ONNX file of a model that has no trained weights: it is the reference then.
+    graph: Path | None = None
     # What is cut or assumed of how the model reads text.
     notes: tuple[str, ...] = ()
 
@@ -163,6 +166,7 @@ def plan_deployment(config: DeployConfig) -> DeployPlan:
         repository=Path(config.output),
         report=Path(config.report) if config.report else Path("reports") / name,
         data=labelled_data(config, ref),
+        graph=graph_of(config),
         notes=(*assumptions(config, ref, profile), *filter(None, [left_out])),
     )
 
@@ -243,6 +247,10 @@ def find_model(config: DeployConfig) -> ModelRef:
         pooling = Pooling.model_validate(config.pooling_changes())
         task_name = "embedding" if config.task == "auto" else config.task
         return locate_module(config.model, task_name=task_name, pooling=pooling)
+    if graph := graph_of(config):
+        return adopted_ref(
+            graph, task_name=config.task, family_name=config.family, pooling_changes=config.pooling_changes()
+        )
     return locate(
         config.model,
         task_name=config.task,
@@ -253,6 +261,11 @@ def find_model(config: DeployConfig) -> ModelRef:
         hub=config.hub,
         revision=config.revision,
     )
+
+
+def graph_of(config: DeployConfig) -> Path | None:
+    """The ONNX file that the config names, if there are no trained weights beside it."""
+    return None if config.module else graph_without_weights(config.model)
 
 
 def require_writable(*folders: Path) -> None:

@@ -23,7 +23,7 @@ from trimaran.model_repository.versions import (
     remember,
     restore,
 )
-from trimaran.serving.triton import control, readiness
+from trimaran.serving.triton import control, processes, readiness
 from trimaran.serving.triton.golden_check import serve_and_verify
 from trimaran.serving.triton.states import Running, running
 from trimaran.serving.triton.undamaged import compile_stages
@@ -91,6 +91,7 @@ def _switch(repository: Path, name: str, version: int, *, prove: bool, progress:
             with progress.stage("switch") as step:
                 control.load(server.control, name)
                 control.switched(server.control, name, version)
+                processes.kill_other_versions(server.pid, name, version)
                 readiness.send_canary(server.http_port, name)
                 step.outcome(f"the server on port {server.http_port} serves version {version} of {name}")
         before = {**pin(repository, name, version), **before}

@@ -12,6 +12,7 @@ from trimaran.core.metrics import METRICS_VERSION
 from trimaran.core.store import Store
 from trimaran.judging.judgement import Quality
 from trimaran.model_repository.layout import Deployment, lay_out
+from trimaran.pipeline.live import load_where_served
 
 _HINT = "`trimaran deploy` proves candidates; --unproven publishes it all the same, and marks it."
 
@@ -30,9 +31,11 @@ def publish_by_hand(
     """Raises QualityError for an artifact that was rejected or never judged, unless it may be `unproven`."""
     if not unproven:
         require_proof(store, artifact, rows)
-    return lay_out(
+    deployment = lay_out(
         artifact, repository=repository, name=name, rows=rows, threads=threads, separate=separate, unproven=unproven
     )
+    load_where_served(deployment)
+    return deployment
 
 
 def require_proof(store: Store, artifact: Artifact, rows: Rows) -> Quality:

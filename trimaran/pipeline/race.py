@@ -23,7 +23,7 @@ from trimaran.benchmarks.report.choice import (
     stopped_row,
 )
 from trimaran.benchmarks.report.figures import decisive
-from trimaran.benchmarks.report.report import REFERENCE, CandidateRow, Report
+from trimaran.benchmarks.report.report import EAGER, REFERENCE, CandidateRow, Report, ReportVerdict
 from trimaran.benchmarks.report.wording import metric_name
 from trimaran.core.artifact import Artifact, Recipe
 from trimaran.core.backends import Array, backend
@@ -221,7 +221,7 @@ def make_report(
         ),
         candidates=choice.rows,
         measurements=measured.measurements,
-        verdict=choice.verdict,
+        verdict=choice.verdict if plan.graph is None else _of_the_graph(choice.verdict),
         notes=(
             *plan.notes,
             *filter(None, [] if measured.busy else [noticed(measured.others_share)]),
@@ -233,6 +233,14 @@ def make_report(
         others_share=measured.others_share,
         cores=cores_for(plan.config.threads),
     )
+
+
+def _of_the_graph(verdict: ReportVerdict) -> ReportVerdict:
+    """The sentences name eager PyTorch; a model without trained weights is compared with its own graph."""
+    sentences = {
+        key: getattr(verdict, key).replace(EAGER, "the given fp32 graph") for key in ("speed", "truth", "proof")
+    }
+    return verdict.model_copy(update=sentences)
 
 
 def report_row(outcome: CandidateOutcome, timing: Timing | None) -> CandidateRow:

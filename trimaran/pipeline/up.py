@@ -151,7 +151,9 @@ def _is_deployed(repository: Path, name: str, ref: ModelRef, store: Store) -> bo
         return False
     line = store.lineage(load_artifact(served_version(repository, name), verify=False))
     origins = [model_ref_of(ancestor) for ancestor in line if ancestor.format == "torch"]
-    return any((origin.digest, origin.task) == (ref.digest, ref.task) for origin in origins)
+    adopted = [one.recipe.parameters for one in line if one.recipe.step == "adopted"]
+    made_from = {(origin.digest, origin.task) for origin in origins} | {(one["model"], one["task"]) for one in adopted}
+    return (ref.digest, ref.task) in made_from
 
 
 def _when_ready(url: str, announce: Callable[[], None]) -> None:

@@ -42,6 +42,7 @@ class Chat:
 
     def rendered(self, text: str | tuple[str, str], instruction: str) -> str:
         """Raises ValueError where the template has no place for what is given."""
+        text = self._fitting(text)
         roles = roles_of(text, instruction)
         template = self._templates.get(",".join(roles))
         if template is None:
@@ -59,8 +60,16 @@ class Chat:
         """
         if not self._restore_end or len(encoding.ids) < maximum:
             return encoding
-        end = self._end(roles_of(text, instruction), instruction)[-len(encoding.ids) :]
+        end = self._end(roles_of(self._fitting(text), instruction), instruction)[-len(encoding.ids) :]
         return Rewritten(encoding, [*encoding.ids[: len(encoding.ids) - len(end)], *end]) if end else encoding
+
+    def _fitting(self, text: str | tuple[str, str]) -> str | tuple[str, str]:
+        """A single text as a pair with itself, where the template is for pairs only.
+
+        Callers of a reranker send pairs. Warm-ups, calibration and proofs also run single texts.
+        """
+        single = isinstance(text, str) and "user" not in self._templates
+        return (str(text), str(text)) if single else text
 
     def _end_of(self, roles: tuple[str, ...], instruction: str) -> tuple[int, ...]:
         """The tokens at the end of the template, which do not depend on the texts."""

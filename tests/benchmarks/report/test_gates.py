@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -16,7 +18,7 @@ from trimaran.benchmarks.report.report import Report
 from trimaran.core.errors import UsageError
 
 
-def held(tmp_path: Path, toml: str, found: Report | None = None) -> dict[str, GateRow]:
+def held(tmp_path: Path, toml: str, found: Report | Sequence[Report] | None = None) -> dict[str, GateRow]:
     path = tmp_path / "gates.toml"
     path.write_text(toml)
     rows = hold(found or usual_report(), read_gates(path), folder=tmp_path)
@@ -94,6 +96,9 @@ def test_what_was_not_measured_keeps_to_no_limit(tmp_path: Path) -> None:
     toml = '[speedup]\n"7x7" = 0.1\n[latency_ms]\n"7x7 p50" = 9e9\n[quality]\nlabel_agreement = 0.1\n'
     rows = held(tmp_path, toml).values()
     assert [(one.holds, one.observed) for one in rows] == [(False, "not measured")] * 3
+    accepted = held(tmp_path, f'unmeasured = "accepted"\n{toml}')
+    assert [(one.holds, one.observed) for one in accepted.values()] == [(True, "not measured, accepted")] * 3
+    assert not held(tmp_path, 'unmeasured = "accepted"\n[speedup]\n"1x8" = 99\n')["quick: speed-up at 1x8"].holds
 
 
 def test_every_servable_candidate_can_be_gated_at_once(tmp_path: Path) -> None:
@@ -145,6 +150,24 @@ def test_a_regression_against_the_baseline_fails_and_none_passes(tmp_path: Path)
     elsewhere = usual_report().model_copy(update={"threads": 9})
     with pytest.raises(UsageError, match="threads: 2 and 9"):
         held(tmp_path, gate, elsewhere)
+
+
+def test_a_regression_gate_wants_its_runs_on_either_side_and_says_what_they_would_have_shown(tmp_path: Path) -> None:
+    runs = [
+        report([row("quick"), row("slow")], {"quick": speed, "slow": 1.5}).model_copy(
+            update={"created": f"2026-01-0{day}"}
+        )
+        for day, speed in enumerate((3.0, 3.06, 2.96), start=1)
+    ]
+    for run in runs:
+        (tmp_path / "base" / run.created).mkdir(parents=True)
+        (tmp_path / "base" / run.created / "report.json").write_text(run.to_json())
+    gate = '[regression]\nbaseline = "base"\nruns = 3\n'
+    one = held(tmp_path, gate, runs[0])
+    assert one["quick: regression: runs"].observed == "needs 3 runs a side, has 3 and 1"
+    assert not one["quick: regression: runs"].holds
+    three = held(tmp_path, gate, runs)["quick: regression"]
+    assert three.holds and re.search(r"3 and 3 runs.* A change of \d+% or more of any speed would", three.observed)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.serving.gateway.browser import BROWSER, tab
+from tests.serving.gateway.conftest import Tasks
 from tests.serving.gateway.worlds import Running
 from tests.serving.worlds import by_hand
 from trimaran.serving.gateway.routes import ROUTES
@@ -49,6 +50,39 @@ def test_a_person_with_a_key_gets_an_answer_in_a_browser(running: Running, tmp_p
             assert not troubles
 
     asyncio.run(scenario())
+
+
+@needs_browser
+def test_the_page_offers_what_the_models_do(tasks: Tasks, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with tab(tmp_path) as page:
+            await page.send("Page.navigate", url=f"{tasks.gateway.url}/")
+            await page.until("document.querySelectorAll('details').length > 0")
+            await page.evaluate(f"document.getElementById('key').value = {json.dumps(tasks.gateway.key)}")
+            await page.evaluate("document.getElementById('key').dispatchEvent(new Event('change'))")
+            await page.until("document.querySelectorAll('#models li').length > 0")
+            assert await page.evaluate("document.querySelectorAll('#models li').length") == len(tasks.artifacts)
+            await page.evaluate("document.querySelector('#similarity button').click()")
+            await page.until("document.getElementById('cosine').textContent.startsWith('Cosine ')")
+            await page.evaluate("document.getElementById('info').open = true")
+            await page.until("document.querySelector('#info .curl').textContent !== ''")
+            line = await page.evaluate("document.querySelector('#info .curl').textContent")
+            assert line == f'curl -s {tasks.gateway.url}/info -H "authorization: Bearer $KEY"'
+            vector = json.dumps({"embedding": [0.5] * 100})
+            shown = await page.evaluate(f"pretty({json.dumps(vector)}, false)")
+            assert json.loads(shown) == {"embedding": [0.5] * 4 + ["… 96 more"]}
+
+    asyncio.run(scenario())
+
+
+def test_swaggers_page_loads_nothing_from_elsewhere(running: Running) -> None:
+    pytest.importorskip("swagger_ui")
+    found = running.ask("/docs", key="")
+    assert found.status == 200 and "default-src 'none'" in found.headers["content-security-policy"]
+    names = re.findall(r"(?:src|href)=\"([^\"]+)\"", found.body.decode())
+    assert len(names) == 3
+    for name in names:
+        assert running.ask(f"/{name}", key="").status == 200
 
 
 async def submit(page: object, section: str, body: object) -> None:

@@ -42,6 +42,12 @@ def test_a_switch_is_done_when_the_new_version_alone_is_loaded(triton: FakeTrito
     assert len(triton.requests) == 4
 
 
+def test_a_version_that_never_ends_unloading_is_not_waited_for_without_end(triton: FakeTriton) -> None:
+    triton.answers[INDEX] = (200, [entry("1", "UNLOADING"), entry("2", "READY")])
+    control.switched(triton.address, "m", 2, drain_s=0.05)
+    assert len(triton.requests) > 1
+
+
 def test_a_switch_that_does_not_end_names_what_is_ready(triton: FakeTriton) -> None:
     triton.answers[INDEX] = (200, [entry("1", "READY")])
     with pytest.raises(NotReady, match="Wanted version 2 of m to be ready after 0 s, found 1"):

@@ -7,7 +7,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from trimaran.serving.triton.processes import STUB, Stub, living_instances, stubs_of
+from tests.serving.worlds import eventually
+from trimaran.serving.triton.processes import STUB, Stub, kill_other_versions, living_instances, stubs_of
 
 
 @contextlib.contextmanager
@@ -29,6 +30,10 @@ def test_a_stub_is_known_by_its_models_folder_and_its_instances_name(tmp_path: P
         assert stubs_of(os.getpid())[pid] == Stub("m", "3")
         assert living_instances(os.getpid(), "m") == {"m_0_0"}
         assert living_instances(os.getpid(), "other") == set()
+        kill_other_versions(os.getpid(), "m", 3)
+        assert pid in stubs_of(os.getpid())
+        kill_other_versions(os.getpid(), "m", 4)
+        assert eventually(lambda: pid not in stubs_of(os.getpid()))
 
 
 def test_a_stub_that_is_only_asked_for_its_version_serves_nothing() -> None:

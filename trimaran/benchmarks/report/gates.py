@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 import re
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from pydantic import Field
 from pydantic import ValidationError as SchemaError
 
-from trimaran.benchmarks.report.compare import ChangeKind, ReportChange, compare, scenario_words
+from trimaran.benchmarks.report.between_runs import visible_change
+from trimaran.benchmarks.report.compare import ChangeKind, ReportChange, ReportComparison, compare, scenario_words
 from trimaran.benchmarks.report.figures import speedups_of
 from trimaran.benchmarks.report.render_compare import comparison_cells
 from trimaran.benchmarks.report.report import CandidateRow, Report
@@ -51,6 +52,8 @@ class RegressionRule(Frozen):
     # How many times worse is still accepted.
     tolerance: float = Field(default=1.0, ge=1.0)
     kinds: tuple[ChangeKind, ...] = ("verdict", "speed", "scenario", "quality", "memory", "size")
+    # Fewer runs on either side fail: how much runs differ from one another is known from three on.
+    runs: int = Field(default=1, ge=1)
     # Whether the baseline may come from another machine or other versions.
     unlike: bool = False
 
@@ -62,6 +65,8 @@ class GatesFile(Frozen):
     candidate: str = "chosen"
     # `bound` checks the worse end of the interval against the limit, `median` its middle.
     judge_by: Literal["bound", "median"] = "bound"
+    # Whether a gate on a figure that the report does not have is broken, or only says so.
+    unmeasured: Literal["broken", "accepted"] = "broken"
     # By shape: 1x128.
     speedup: dict[str, float] = {}
     # By shape and percentile: 1x128 p99.
@@ -103,19 +108,28 @@ def read_gates(path: Path) -> GatesFile:
     return gates
 
 
-def hold(report: Report, gates: GatesFile, *, folder: Path) -> tuple[GateRow, ...]:
+def hold(reports: Report | Sequence[Report], gates: GatesFile, *, folder: Path) -> tuple[GateRow, ...]:
     """Every gate against every gated candidate; `folder` is where a baseline's relative path starts.
+
+    Of several runs the last is held against the limits. A regression is judged by the times of all of them.
 
     Raises UsageError when the file gates nothing or names a candidate that the report does not have.
     """
+    runs = (reports,) if isinstance(reports, Report) else tuple(reports)
+    report = runs[-1]
     rows = tuple(
         gate_row
         for row in _gated(report, gates)
         for check in (_speedup_rows, _latency_rows, _quality_rows, _footprint_rows, _scenario_rows)
         for gate_row in check(report, gates, row)
     )
+    if gates.unmeasured == "accepted":
+        rows = tuple(
+            row._replace(observed=f"{NOT_MEASURED}, accepted", holds=True) if row.observed == NOT_MEASURED else row
+            for row in rows
+        )
     if gates.regression:
-        rows += tuple(_regression_rows(report, gates, gates.regression, folder))
+        rows += tuple(_regression_rows(runs, gates, gates.regression, folder))
     if not rows:
         raise UsageError("The gates file has no gate.", hint="Give at least one, such as [speedup] with 1x128 = 1.5.")
     return rows
@@ -230,22 +244,34 @@ def _too_few(figure: ScenarioFigure) -> str:
     return too_few_samples(share, figure.n) if match and figure.n < fewest_samples(share) else ""
 
 
-def _regression_rows(report: Report, gates: GatesFile, rule: RegressionRule, folder: Path) -> Iterator[GateRow]:
-    runs = read_runs(folder / rule.baseline)
-    baseline = runs[-1]
-    comparison = compare(runs, report, allow_unlike=rule.unlike)
+def _regression_rows(runs: Sequence[Report], gates: GatesFile, rule: RegressionRule, folder: Path) -> Iterator[GateRow]:
+    before, report = read_runs(folder / rule.baseline), runs[-1]
+    baseline = before[-1]
+    comparison = compare(before, runs, allow_unlike=rule.unlike)
     names = {row.name for row in _gated(report, gates)}
     if gates.candidate == "chosen" and baseline.verdict.chosen:
         names.add(baseline.verdict.chosen)
     mine = [change for change in comparison.changes if change.candidate in names and change.kind in rule.kinds]
     worse = [change for change in mine if change.outcome == "worse" and _times_worse(change) > rule.tolerance]
     limit = f"no worse than {rule.baseline}" + (f" × {rule.tolerance:g}" if rule.tolerance > 1 else "")
+    if min(len(before), len(runs)) < rule.runs:
+        needs = f"needs {rule.runs} runs a side, has {len(before)} and {len(runs)}"
+        yield GateRow("regression: runs", ", ".join(sorted(names)), needs, f">= {rule.runs}", False)
     for change in worse:
         name, what, old, new, words = comparison_cells(change)
         yield GateRow(f"regression: {what}", name, f"{old} → {new}, {words}", limit, False)
     if not worse:
-        what = f"{len(mine)} numbers compared; {comparison.sides.words()}" if mine else "no number in common"
+        what = f"{len(mine)} numbers compared; {_sides_words(comparison, mine)}" if mine else "no number in common"
         yield GateRow("regression", ", ".join(sorted(names)), what, limit, bool(mine))
+
+
+def _sides_words(comparison: ReportComparison, changes: Sequence[ReportChange]) -> str:
+    """How many runs there were, and which change of speed they would have shown."""
+    ratios = [change.ratio for change in changes if change.kind == "speed" and change.ratio]
+    words = comparison.sides.words()
+    if not (comparison.sides.enough and ratios):
+        return words
+    return f"{words} A change of {max(map(visible_change, ratios)):.0%} or more of any speed would have been seen."
 
 
 def _times_worse(change: ReportChange) -> float:

@@ -94,7 +94,7 @@ def render_html(report: Report) -> str:
         decisive_shape=decisive(report.profile, report.objective)[0],
         fidelity=speed_against_fidelity(report),
         fidelity_table=_fidelity_table(report),
-        kinds_table=_kinds_table(report),
+        kinds_tables=_kinds_tables(report),
         series=[(series_class(report, row.name), row.name) for row in drawn_rows(report)],
         latency_rows=_latency_rows(report),
         searched=[row for row in report.candidates if row.sensitivity],
@@ -176,18 +176,26 @@ def _fidelity_table(report: Report) -> tuple[list[str], list[list[str]], str]:
     return ["candidate", *map(metric_name, names), "texts"], rows, f"{meanings[:1].upper()}{meanings[1:]}."
 
 
-def _kinds_table(report: Report) -> tuple[list[str], list[list[str]]]:
-    """Every kind of text: each gated metric of every candidate that statistics judged; ✕ where a kind breaks a gate."""
-    judged = [row for row in report.candidates if row.quality and row.quality.kinds and row.quality.alpha is not None]
-    heads, cells = ["kind", "texts"], dict[str, list[str]]()
-    for row in judged:
-        assert row.quality is not None
+def _kinds_tables(report: Report) -> list[tuple[str, list[str], list[list[str]]]]:
+    """Candidate, heads and rows: every kind of text with each gated metric; ✕ where a kind breaks a gate.
+
+    There is a table for each candidate that statistics judged: all of them side by side would not fit a screen.
+    """
+    tables = []
+    for row in report.candidates:
+        if not (row.quality and row.quality.kinds and row.quality.alpha is not None):
+            continue
         names = list(row.quality.kinds[0].metrics)
-        heads += [f"{row.name}: {metric_name(name)}" for name in names]
-        for kind in row.quality.kinds:
-            values = [("✕ " if name in kind.broken else "") + number(kind.metrics[name]) for name in names]
-            cells[kind.kind] = [*cells.get(kind.kind, [kind.kind, str(kind.n)]), *values]
-    return heads, list(cells.values())
+        cells = [
+            [
+                kind.kind,
+                str(kind.n),
+                *(("✕ " if name in kind.broken else "") + number(kind.metrics[name]) for name in names),
+            ]
+            for kind in row.quality.kinds
+        ]
+        tables.append((row.name, ["kind", "texts", *map(metric_name, names)], cells))
+    return tables
 
 
 def _ceiling_facts(report: Report) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from trimaran.judging.sensitivity import Sensitivity
 
 OBJECTIVES: tuple[Objective, ...] = ("latency", "throughput")
 REFERENCE = "eager"
+EAGER = "eager PyTorch"
 # 1: candidates and their measurements. 2: baselines, scenarios, the harness's own figures, the suite.
 SCHEMA = 2
 _SERIES = re.compile(r"\[\s*(-?\d[-\d.eE+,\s]*?)\s*\]")
@@ -111,6 +112,11 @@ class Report(Persisted):
     def rows(self) -> tuple[CandidateRow, ...]:
         """Everything that was measured or judged: the reference, the baselines, the candidates."""
         return (self.reference, *self.baselines, *self.candidates)
+
+    @property
+    def reference_words(self) -> str:
+        """What speed and answers are compared with."""
+        return EAGER if self.reference.backend == "torch" else "the given fp32 graph"
 
     def row(self, name: str) -> CandidateRow:
         return next(row for row in self.rows if row.name == name)

@@ -14,17 +14,23 @@ from trimaran.benchmarks.report.older_reports import retold
 from trimaran.benchmarks.report.render_csv import render_csv
 from trimaran.benchmarks.report.render_html import render_html
 from trimaran.benchmarks.report.render_markdown import render_markdown
-from trimaran.benchmarks.report.report import SCHEMA, Report
+from trimaran.benchmarks.report.report import EAGER, SCHEMA, Report
 from trimaran.benchmarks.report.step_summary import add_to_step_summary
 from trimaran.core.errors import IntegrityError, TrimaranError, UnavailableError, UsageError
 from trimaran.core.store import write_atomically
 
+
+def _in_its_words(render: Callable[[Report], str]) -> Callable[[Report], str]:
+    """The sentences of the formats say eager PyTorch; a model without trained weights has another reference."""
+    return lambda report: render(report).replace(EAGER, report.reference_words)
+
+
 FORMATS: dict[str, Callable[[Report], str]] = {
     "report.json": Report.to_json,
-    "report.md": render_markdown,
-    "report.html": render_html,
-    "report.csv": render_csv,
-    "report.xml": render_junit,
+    "report.md": _in_its_words(render_markdown),
+    "report.html": _in_its_words(render_html),
+    "report.csv": _in_its_words(render_csv),
+    "report.xml": _in_its_words(render_junit),
 }
 
 _AGAIN = "It was cut or edited. Run the command that wrote it again."

@@ -69,7 +69,7 @@ def summary_table(report: Report) -> Table:
 
     headline = task(report.task).headline
     shapes = shapes_of(report.measurements)
-    title = f"{report.model}, speed-up over eager PyTorch"
+    title = f"{report.model}, speed-up over {report.reference_words}"
     table = Table(title=title, title_justify="left", header_style="bold", box=None, padding=(0, 2, 0, 0))
     table.add_column("candidate", no_wrap=True)
     table.add_column("verdict", no_wrap=True)

@@ -41,7 +41,7 @@ class EvaluationLog:
 class EmbeddingModel(LocalModel):
     """A drop-in for `SentenceTransformer` wherever texts are encoded.
 
-    Example:
+    Examples:
         >>> model = trimaran.load("minilm")
         >>> vectors = model.encode(["one text", "another"])
         >>> model.similarity(vectors, vectors)
@@ -89,7 +89,7 @@ class EmbeddingModel(LocalModel):
         the given texts. With `overflow="windows"` the vector of a text that is too long is the mean over pieces that
         are read whole (`"windows-max"`: the maximum).
 
-        Example:
+        Examples:
             >>> model.encode(["one text", "another"], prompt="query", show_progress=True).shape
             (2, 384)
         """
@@ -125,7 +125,7 @@ class EmbeddingModel(LocalModel):
     def encode_query(self, inputs: str | Iterable[Text], **options: Any) -> Any:
         """`encode` with the model's `query` prompt, where it has one.
 
-        Example:
+        Examples:
             >>> model.encode_query("What floats?").shape
             (384,)
         """
@@ -134,7 +134,7 @@ class EmbeddingModel(LocalModel):
     def encode_document(self, inputs: str | Iterable[Text], **options: Any) -> Any:
         """`encode` with the model's `document`, `passage` or `corpus` prompt, where it has one.
 
-        Example:
+        Examples:
             >>> model.encode_document(["A boat floats."]).shape
             (1, 384)
         """
@@ -173,7 +173,7 @@ class EmbeddingModel(LocalModel):
     def similarity(self) -> Callable[[Any, Any], Any]:
         """`similarity(first, second)`: every vector of the first with every one of the second, as a torch tensor.
 
-        Example:
+        Examples:
             >>> model.similarity(model.encode(["a", "b"]), model.encode(["c"])).shape
             torch.Size([2, 1])
         """
@@ -183,7 +183,7 @@ class EmbeddingModel(LocalModel):
     def similarity_pairwise(self) -> Callable[[Any, Any], Any]:
         """`similarity_pairwise(first, second)`: each vector of the first with its neighbour of the second.
 
-        Example:
+        Examples:
             >>> model.similarity_pairwise(model.encode(["a", "b"]), model.encode(["c", "d"])).shape
             torch.Size([2])
         """

@@ -24,7 +24,7 @@ class LocalModel:
     Any number of threads may share it; their calls take turns, because one call uses all of the model's threads.
     It can be pickled: a copy opens the same files again, when it is first asked.
 
-    Example:
+    Examples:
         >>> with trimaran.load("sentiment") as model:
         ...     model.classify("A fine day.")
         [{'label': 'positive', 'score': 0.98}]

@@ -24,7 +24,7 @@ class ClassificationModel(LocalModel):
         A list gets one `{"label", "score"}` a text. Where `top_k` is not 1, it gets a list of them a text, all labels
         for None. One text gets a list of labels in either case.
 
-        Example:
+        Examples:
             >>> model.classify(["A fine day.", "What a mess."])
             [{'label': 'positive', 'score': 0.98}, {'label': 'negative', 'score': 0.95}]
         """
@@ -49,7 +49,7 @@ class ZeroShotModel(LocalModel):
     ) -> Any:
         """`{"sequence", "labels", "scores"}` a text, best label first, as the zero-shot pipeline of transformers.
 
-        Example:
+        Examples:
             >>> model.classify("A fine day at sea.", ["weather", "money"])["labels"]
             ['weather', 'money']
         """
@@ -75,7 +75,7 @@ class EntityModel(LocalModel):
 
         With `stride`, a text longer than the model reads is read whole, in pieces that overlap by so many tokens.
 
-        Example:
+        Examples:
             >>> model.entities("Ada lived in London.")
             [{'entity_group': 'PER', 'score': 0.99, 'word': 'Ada', 'start': 0, 'end': 3}, ...]
         """
@@ -100,7 +100,7 @@ class AnswerModel(LocalModel):
         One question gets one `{"score", "start", "end", "answer"}`, or a list of them where `top_k` is above 1. Lists
         of questions and contexts get a list. One context may serve all questions.
 
-        Example:
+        Examples:
             >>> model.answer("Where did Ada live?", "Ada lived in London.")["answer"]
             'London'
         """
@@ -129,7 +129,7 @@ class MaskModel(LocalModel):
         A text with one mask gets a list of `{"score", "token", "token_str", "sequence"}`, one with several masks a list
         of such lists.
 
-        Example:
+        Examples:
             >>> model.fill("The boat has three [MASK].")[0]["token_str"]
             'hulls'
         """
@@ -154,7 +154,7 @@ class RerankModel(LocalModel):
 
         `prompt_name` names one of the model's prompts. `prompt` is an instruction of your own in their place.
 
-        Example:
+        Examples:
             >>> model.rerank("What floats?", ["A stone sinks.", "A boat floats."], top_k=1)
             [{'corpus_id': 1, 'score': 0.97}]
         """
@@ -173,7 +173,7 @@ class RerankModel(LocalModel):
     ) -> npt.NDArray[np.float32]:
         """The score of each (query, document) pair, as `CrossEncoder.predict` gives it.
 
-        Example:
+        Examples:
             >>> model.predict([("What floats?", "A boat floats.")])
             array([0.97], dtype=float32)
         """
@@ -187,7 +187,7 @@ class SparseModel(LocalModel):
     def sparse(self, texts: TextOrTexts, *, prompt_name: str | None = None, top_k: int | None = None) -> Any:
         """The tokens that a text weighs, heaviest first, as `SparseEncoder.decode` of sentence-transformers gives them.
 
-        Example:
+        Examples:
             >>> model.sparse("A boat floats.", top_k=2)
             [('boat', 2.1), ('float', 1.7)]
         """
@@ -201,7 +201,7 @@ class FeatureModel(LocalModel):
     def features(self, texts: TextOrTexts) -> Any:
         """One vector a token, `[tokens, width]` a text, as transformers' feature-extraction pipeline computes them.
 
-        Example:
+        Examples:
             >>> model.features("A boat floats.").shape
             (6, 384)
         """
@@ -214,7 +214,7 @@ class ChoiceModel(LocalModel):
     def choose(self, text: str, choices: Iterable[str]) -> list[Scored]:
         """The choices by probability, best first: `{"index", "score"}` each.
 
-        Example:
+        Examples:
             >>> model.choose("It began to rain, so", ["she opened her umbrella.", "the stone sang."])[0]["index"]
             0
         """
@@ -226,7 +226,7 @@ class NextSentenceModel(LocalModel):
     def follows(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
         """The probability of each pair that its second text follows the first.
 
-        Example:
+        Examples:
             >>> model.follows([("It began to rain.", "She opened her umbrella.")])
             [0.99]
         """

@@ -20,7 +20,7 @@ BUILD_BYTES = 6 << 30
 
 
 def objects(model: ServedModel, options: KubernetesOptions) -> list[Object]:
-    name = _label(model.name)
+    name = label_of(model.name)
     labels = {"app.kubernetes.io/name": name, "app.kubernetes.io/part-of": "trimaran"}
     chosen = {"app.kubernetes.io/name": name}
     meta = {"name": name, "namespace": options.namespace, "labels": labels}
@@ -94,16 +94,6 @@ def _triton(model: ServedModel, options: KubernetesOptions) -> Object:
     dead Python stub.
     """
     command, *arguments = triton_arguments(list(model.loaded), address="127.0.0.1")
-    # A build holds the graph, its weights in other types and the kernels that it tries.
-    needed = 3 * model.size_bytes + (512 << 20) + (BUILD_BYTES if model.gpu else 0)
-    memory = f"{max(1, -(-needed // (1 << 30)))}Gi"
-    resources: Object = {
-        "requests": {"cpu": str(model.threads), "memory": memory},
-        # One CPU more for Triton's own threads and the tokenizer of the next batch.
-        "limits": {"cpu": str(model.threads + 1), "memory": memory},
-    }
-    if model.gpu:
-        resources["limits"]["nvidia.com/gpu"] = "1"
     return {
         "name": "triton",
         "image": options.image,
@@ -111,7 +101,7 @@ def _triton(model: ServedModel, options: KubernetesOptions) -> Object:
         "args": arguments,
         "env": [{"name": key, "value": value} for key, value in sorted(model.variables.items())],
         "ports": [{"name": "metrics", "containerPort": PORTS["metrics"]}],
-        "resources": resources,
+        "resources": resources_of(model),
         "securityContext": _locked_down(),
         "volumeMounts": [
             {"name": "models", "mountPath": MODELS_FOLDER, "readOnly": True},
@@ -128,6 +118,20 @@ def _triton(model: ServedModel, options: KubernetesOptions) -> Object:
         # The gateway drains first, and needs Triton until it is done.
         "lifecycle": {"preStop": {"exec": {"command": ["sleep", str(_DRAIN_S)]}}},
     }
+
+
+def resources_of(model: ServedModel) -> Object:
+    # A build holds the graph, its weights in other types and the kernels that it tries.
+    needed = 3 * model.size_bytes + (512 << 20) + (BUILD_BYTES if model.gpu else 0)
+    memory = f"{max(1, -(-needed // (1 << 30)))}Gi"
+    resources: Object = {
+        "requests": {"cpu": str(model.threads), "memory": memory},
+        # One CPU more for Triton's own threads and the tokenizer of the next batch.
+        "limits": {"cpu": str(model.threads + 1), "memory": memory},
+    }
+    if model.gpu:
+        resources["limits"]["nvidia.com/gpu"] = "1"
+    return resources
 
 
 def _gateway(options: KubernetesOptions) -> Object:
@@ -204,7 +208,7 @@ def _namespace(name: str) -> Object:
     return {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}}}
 
 
-def _label(name: str) -> str:
+def label_of(name: str) -> str:
     """A name that Kubernetes allows: lower-case letters, digits and '-', at most 50 characters."""
     plain = "".join(character if character.isalnum() and character.isascii() else "-" for character in name.lower())
     return f"trimaran-{plain.strip('-')}"[:50].strip("-")

@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from trimaran.core.errors import TrimaranError
 from trimaran.serving.client import AsyncClient
 from trimaran.serving.client.hedging import Hedge
-from trimaran.serving.gateway import metrics, page, reading
+from trimaran.serving.gateway import metrics, page, reading, swagger
 from trimaran.serving.gateway.access_log import AccessLog
 from trimaran.serving.gateway.admission import Admission, MemoryBudget, RateLimiter
 from trimaran.serving.gateway.border import Cors, KeyRequired, Observed, response_from_error
@@ -94,7 +94,7 @@ def application(gateway: Gateway) -> ASGIApp:
     # Starlette tries one route after the other, so the busy paths come first.
     routes = [_route(row.path, row.method, AnswerEndpoint(row)) for row in ROUTES.values()]
     routes += _pages(gateway)
-    open_paths = frozenset({*_OPEN_PAGES, *(row.path for row in ROUTES.values() if row.is_open)})
+    open_paths = frozenset({*_OPEN_PAGES, *swagger.pages(), *(row.path for row in ROUTES.values() if row.is_open)})
     app: ASGIApp = Router(
         routes,
         redirect_slashes=False,
@@ -156,7 +156,16 @@ def _pages(gateway: Gateway) -> list[Route]:
     async def measure(request: Request) -> Response:
         return Response(gateway.metrics.exposition(), media_type=metrics.CONTENT_TYPE)
 
-    pages = {"/": try_it, "/openapi.json": describe, "/metrics": measure}
+    async def swagger_page(request: Request) -> Response:
+        shown = swagger.pages()[request.url.path]
+        return Response(shown.content, media_type=shown.media_type, headers=swagger.HEADERS)
+
+    pages = {
+        "/": try_it,
+        "/openapi.json": describe,
+        "/metrics": measure,
+        **dict.fromkeys(swagger.pages(), swagger_page),
+    }
     return [_route(path, "GET", endpoint) for path, endpoint in pages.items()]
 
 

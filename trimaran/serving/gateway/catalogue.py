@@ -55,6 +55,8 @@ class Catalogue:
         self._refreshed_at = -math.inf
         self._refreshing = asyncio.Lock()
         self._answered_at: dict[str, float] = {}
+        # Models of Triton that are not in this repository, with their version: it is said once.
+        self._not_offered: set[tuple[str, int]] = set()
         # Models that did not answer their last canary, with the reason.
         self.silent: dict[str, str] = {}
         self.reachable = False
@@ -84,7 +86,7 @@ class Catalogue:
         may_come = name in self._loading if name else bool(self._loading)
         if fitting or may_come or not self.reachable:
             raise not_ready()
-        raise model_not_found(tasks)
+        raise model_not_found(tasks, [served.name for served in self.models if served.task in tasks])
 
     def _fitting(self, name: str | None, tasks: tuple[str, ...]) -> list[ServedModel]:
         return [served for served in self._known.values() if served.task in tasks and name in (None, served.name)]
@@ -138,7 +140,15 @@ class Catalogue:
             vocabulary = await asyncio.to_thread(Vocabulary, folder)
             created = int(tokenizer_file(folder).stat().st_mtime)
         except (OSError, ValueError, KeyError, TrimaranError) as error:
-            log.warning("Model %s is not offered: its tokenizer in %s cannot be read (%s).", name, folder, error)
+            if (name, version) not in self._not_offered:
+                log.warning(
+                    "Model %s is not offered: its tokenizer in %s cannot be read (%s). Is this the repository that "
+                    "Triton serves?",
+                    name,
+                    folder,
+                    error,
+                )
+            self._not_offered.add((name, version))
             return None
         unproven = model.parameters.get(PROOF) == UNPROVEN
         return ServedModel(name, model.task, version, created, model.max_batch_size, vocabulary, unproven)

@@ -98,12 +98,20 @@ class ModelsResponse(BaseModel):
 class RerankRequest(RequestBody):
     example = {"query": "What floats?", "documents": ["A stone sinks.", "A boat floats."]}
     query: str
-    documents: Annotated[list[str], Field(min_length=1)]
+    documents: Annotated[list[str] | None, Field(default=None, min_length=1)]
     model: ModelName
     top_n: TopK
     return_documents: bool = False
     # Words for the model in the place of its own prompt, such as what makes a document relevant.
     instruction: str | None = None
+    # As text-embeddings-inference is asked.
+    texts: Annotated[list[str] | None, Field(default=None, min_length=1, description="TEI's name of `documents`.")]
+    return_text: bool = False
+    raw_scores: Annotated[
+        bool, Field(default=False, description="Only false: scores are those of the model's own library.")
+    ]
+    truncate: Annotated[bool | None, Field(default=None, description="Accepted: long texts are always cut.")]
+    truncation_direction: Annotated[str | None, Field(default=None, max_length=16, description="Accepted, not used.")]
 
 
 class Ranked(BaseModel):

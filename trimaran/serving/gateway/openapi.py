@@ -74,6 +74,9 @@ def _operation(route: GatewayRoute, *, keys: bool) -> dict[str, Any]:
             is_open=route.is_open,
         ),
     }
+    if route.tasks:
+        # The page offers only the paths that a served model answers.
+        operation["x-tasks"] = list(route.tasks)
     if route.request:
         content = _json_of(route.request)
         content[_JSON]["example"] = route.request.example

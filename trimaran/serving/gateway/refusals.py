@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -48,8 +48,10 @@ def invalid(message: str, *, param: str | None = None) -> Refusal:
     return Refusal(422, "invalid_value", message, param=param)
 
 
-def model_not_found(tasks: tuple[str, ...]) -> Refusal:
-    return Refusal(404, "model_not_found", f"There is no such model for {' or '.join(tasks)}.", param="model")
+def model_not_found(tasks: tuple[str, ...], names: Sequence[str]) -> Refusal:
+    """`names` are those of the models that would do."""
+    known = f"There is: {', '.join(names)}." if names else "None is served."
+    return Refusal(404, "model_not_found", f"There is no such model for {' or '.join(tasks)}. {known}", param="model")
 
 
 def overloaded(message: str) -> Refusal:

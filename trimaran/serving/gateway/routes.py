@@ -11,18 +11,20 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel
 
+from trimaran.core.choices import Overflow
 from trimaran.core.errors import UsageError
 from trimaran.core.model_config import UNPROVEN
+from trimaran.core.small_vectors import VectorPrecision
 from trimaran.runtime.text import Text
 from trimaran.serving.client import Embeddings
-from trimaran.serving.gateway import messages
+from trimaran.serving.gateway import compatible_messages, messages
 from trimaran.serving.gateway.call import Call, Reply
 from trimaran.serving.gateway.catalogue import ServedModel
 from trimaran.serving.gateway.refusals import Refusal, invalid, not_ready, too_large
 from trimaran.serving.gateway.vocabulary import split_pair
 
-Handler = Callable[[Call, Any], Coroutine[Any, Any, Reply]]
-# A vector whose length differs from 1 by less than this counts as a unit vector.
+# The answers of other servers are lists.
+Handler = Callable[[Call, Any], Coroutine[Any, Any, Any]]
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class GatewayRoute:
 ROUTES: dict[str, GatewayRoute] = {}
 
 
-def _route(
+def route(
     path: str,
     request: type[messages.RequestBody] | None,
     response: type[BaseModel],
@@ -66,37 +68,22 @@ def route_of_task(task: str) -> GatewayRoute | None:
     return next((route for route in ROUTES.values() if task in route.tasks), None)
 
 
-@_route("/v1/embeddings", messages.EmbeddingsRequest, messages.EmbeddingsResponse, tasks=("embedding",))
+@route("/v1/embeddings", messages.EmbeddingsRequest, messages.EmbeddingsResponse, tasks=("embedding",))
 async def embeddings(call: Call, body: messages.EmbeddingsRequest) -> Reply:
     """Vectors of texts, as in OpenAI's API."""
     served = await call.pick(body.model)
-    prompt = _known_prompt(served, body.prompt_name)
-    texts = await _embedding_texts(call, served, body.input)
-    precision = "float32" if body.output_dtype == "float" else body.output_dtype
-    try:
-        vectors = await call.ask(
-            served,
-            texts,
-            lambda client: client.embed(
-                served.name,
-                texts,
-                prompt=prompt,
-                dimensions=body.dimensions,
-                precision=precision,
-                overflow=body.overflow,
-            ),
-            prompt=prompt,
-        )
-    except UsageError as error:
-        raise invalid(error.message, param="output_dtype" if body.dimensions is None else "dimensions") from error
-    if body.overflow != "cut":
-        call.truncated = 0
+    prompt = known_prompt(served, body.prompt_name)
+    texts = await embedding_texts(call, served, body.input)
+    precision: VectorPrecision = "float32" if body.output_dtype == "float" else body.output_dtype
+    vectors = await embedded(
+        call, served, texts, prompt, dimensions=body.dimensions, precision=precision, overflow=body.overflow
+    )
     encode = _base64 if body.encoding_format == "base64" else np.ndarray.tolist
     data = [{"object": "embedding", "index": i, "embedding": encode(row)} for i, row in enumerate(vectors)]
     return {"object": "list", "data": data, **call.reply()}
 
 
-@_route("/v1/models", None, messages.ModelsResponse)
+@route("/v1/models", None, messages.ModelsResponse)
 async def models(call: Call, body: None) -> Reply:
     """The models that are served."""
     data = [
@@ -113,25 +100,34 @@ async def models(call: Call, body: None) -> Reply:
     return {"object": "list", "data": data}
 
 
-@_route("/rerank", messages.RerankRequest, messages.RerankResponse, tasks=("rerank",))
-async def rerank(call: Call, body: messages.RerankRequest) -> Reply:
-    """Documents, ranked by how well they fit a query."""
+@route("/rerank", messages.RerankRequest, compatible_messages.AnyRerankResponse, tasks=("rerank",))
+async def rerank(call: Call, body: messages.RerankRequest) -> Reply | list[Reply]:
+    """Documents, ranked by how well they fit a query. With `texts` in the place of `documents`, as in TEI."""
+    if (body.documents is None) == (body.texts is None):
+        raise invalid("Either `documents` or `texts` holds what is ranked.", param="documents")
+    compatible_routes.refuse_raw_scores(body.raw_scores)
     served = await call.pick(body.model)
+    documents = body.documents or body.texts or []
     ranking = await call.ask(
         served,
-        [(body.query, document) for document in body.documents],
+        [(body.query, document) for document in documents],
         lambda client: client.rerank(
-            served.name, body.query, body.documents, top_k=body.top_n, instruction=body.instruction
+            served.name, body.query, documents, top_k=body.top_n, instruction=body.instruction
         ),
     )
+    if body.texts is not None:
+        return [
+            {"index": index, "score": score, **({"text": documents[index]} if body.return_text else {})}
+            for index, score in ranking
+        ]
     results: list[Reply] = [{"index": index, "relevance_score": score} for index, score in ranking]
     if body.return_documents:
         for result in results:
-            result["document"] = body.documents[result["index"]]
+            result["document"] = documents[result["index"]]
     return call.reply(results=results)
 
 
-@_route("/choose", messages.ChooseRequest, messages.ChooseResponse, tasks=("multiple-choice",))
+@route("/choose", messages.ChooseRequest, messages.ChooseResponse, tasks=("multiple-choice",))
 async def choose(call: Call, body: messages.ChooseRequest) -> Reply:
     """Choices for a text with their probabilities, best first."""
     served = await call.pick(body.model)
@@ -143,7 +139,7 @@ async def choose(call: Call, body: messages.ChooseRequest) -> Reply:
     return call.reply(results=[{"index": index, "score": score} for index, score in ranking])
 
 
-@_route("/follows", messages.FollowsRequest, messages.FollowsResponse, tasks=("next-sentence",))
+@route("/follows", messages.FollowsRequest, messages.FollowsResponse, tasks=("next-sentence",))
 async def follows(call: Call, body: messages.FollowsRequest) -> Reply:
     """The probability that a second text follows a first one."""
     served = await call.pick(body.model)
@@ -151,7 +147,7 @@ async def follows(call: Call, body: messages.FollowsRequest) -> Reply:
     return call.reply(results=await call.ask(served, pairs, lambda client: client.follows(served.name, pairs)))
 
 
-@_route(
+@route(
     "/classify",
     messages.ClassifyRequest,
     messages.ClassifyResponse,
@@ -163,7 +159,7 @@ async def classify(call: Call, body: messages.ClassifyRequest) -> Reply:
     zero_shot = served.task == "zero-shot-classification"
     if zero_shot and not body.labels:
         raise invalid("This model needs the labels to choose from.", param="labels")
-    texts: list[Text] = [item if isinstance(item, str) else (item[0], item[1]) for item in _listed(body.inputs)]
+    texts: list[Text] = [item if isinstance(item, str) else (item[0], item[1]) for item in listed(body.inputs)]
     rankings = await call.ask(
         served,
         texts,
@@ -177,11 +173,11 @@ async def classify(call: Call, body: messages.ClassifyRequest) -> Reply:
     )
 
 
-@_route("/entities", messages.EntitiesRequest, messages.EntitiesResponse, tasks=("token-classification",))
+@route("/entities", messages.EntitiesRequest, messages.EntitiesResponse, tasks=("token-classification",))
 async def entities(call: Call, body: messages.EntitiesRequest) -> Reply:
     """Names in texts, with character offsets."""
     served = await call.pick(body.model)
-    texts = _listed(body.inputs)
+    texts = listed(body.inputs)
     results = await call.ask(
         served,
         texts,
@@ -191,7 +187,7 @@ async def entities(call: Call, body: messages.EntitiesRequest) -> Reply:
     return call.reply(results=results)
 
 
-@_route("/answer", messages.AnswerRequest, messages.AnswerResponse, tasks=("question-answering",))
+@route("/answer", messages.AnswerRequest, messages.AnswerResponse, tasks=("question-answering",))
 async def answer(call: Call, body: messages.AnswerRequest) -> Reply:
     """The part of a context that answers a question."""
     served = await call.pick(body.model)
@@ -207,16 +203,16 @@ async def answer(call: Call, body: messages.AnswerRequest) -> Reply:
     return call.reply(answers=results[0])
 
 
-@_route("/fill", messages.FillRequest, messages.FillResponse, tasks=("fill-mask",))
+@route("/fill", messages.FillRequest, messages.FillResponse, tasks=("fill-mask",))
 async def fill(call: Call, body: messages.FillRequest) -> Reply:
     """The most probable words for each mask."""
     served = await call.pick(body.model)
-    texts = _listed(body.inputs)
+    texts = listed(body.inputs)
     results = await call.ask(served, texts, lambda client: client.fill(served.name, texts, top_k=body.top_k))
     return call.reply(results=results)
 
 
-@_route("/encode", messages.EncodeRequest, messages.EncodeResponse, tasks=("embedding",))
+@route("/encode", messages.EncodeRequest, messages.EncodeResponse, tasks=("embedding",))
 async def encode(call: Call, body: messages.EncodeRequest) -> Reply:
     """Vectors of texts, as in bert-as-service."""
     served = await call.pick(None)
@@ -226,20 +222,20 @@ async def encode(call: Call, body: messages.EncodeRequest) -> Reply:
     texts = [
         split_pair(text if isinstance(text, str) else served.vocabulary.text_of_tokens(text)) for text in body.texts
     ]
-    prompt = _known_prompt(served, body.prompt_name)
+    prompt = known_prompt(served, body.prompt_name)
     vectors = await call.ask(
         served, texts, lambda client: client.embed(served.name, texts, prompt=prompt), prompt=prompt
     )
     return {"id": body.id, "result": vectors.tolist(), "status": 200}
 
 
-@_route("/healthz", None, messages.StatusResponse, is_open=True)
+@route("/healthz", None, messages.StatusResponse, is_open=True)
 async def healthy(call: Call, body: None) -> Reply:
     """Whether the gateway runs."""
     return {"status": "ok"}
 
 
-@_route("/readyz", None, messages.StatusResponse, is_open=True)
+@route("/readyz", None, messages.StatusResponse, is_open=True)
 async def ready(call: Call, body: None) -> Reply:
     """Whether every model answered its last canary."""
     if not call.gateway.catalogue.ready:
@@ -247,7 +243,7 @@ async def ready(call: Call, body: None) -> Reply:
     return {"status": "ready"}
 
 
-async def _embedding_texts(call: Call, served: ServedModel, inputs: Any) -> list[str]:
+async def embedding_texts(call: Call, served: ServedModel, inputs: Any) -> list[str]:
     """The texts of OpenAI's `input`: one text, several, the token ids of one text, or those of several."""
     if isinstance(inputs, str):
         return [inputs]
@@ -263,7 +259,7 @@ async def _embedding_texts(call: Call, served: ServedModel, inputs: Any) -> list
     return await asyncio.to_thread(lambda: [served.vocabulary.text_of_ids(ids, i) for i, ids in enumerate(inputs)])
 
 
-def _known_prompt(served: ServedModel, name: str | None) -> str | None:
+def known_prompt(served: ServedModel, name: str | None) -> str | None:
     """The name of the prompt. Raises Refusal (400) if the model has no such prompt."""
     known = served.vocabulary.prompts
     if name is not None and name not in known:
@@ -272,10 +268,37 @@ def _known_prompt(served: ServedModel, name: str | None) -> str | None:
     return name
 
 
+async def embedded(
+    call: Call,
+    served: ServedModel,
+    texts: list[str],
+    prompt: str | None,
+    *,
+    dimensions: int | None,
+    precision: VectorPrecision = "float32",
+    overflow: Overflow = "cut",
+) -> Embeddings:
+    """Vectors as a caller asked for them. Raises Refusal (422) if the model cannot give them so."""
+    options: dict[str, Any] = {"dimensions": dimensions, "precision": precision, "overflow": overflow}
+    try:
+        vectors = await call.ask(
+            served, texts, lambda client: client.embed(served.name, texts, prompt=prompt, **options), prompt=prompt
+        )
+    except UsageError as error:
+        raise invalid(error.message, param="output_dtype" if dimensions is None else "dimensions") from error
+    if overflow != "cut":
+        call.truncated = 0
+    return vectors
+
+
 def _base64(row: Embeddings) -> str:
     plain = row.astype("<f4", copy=False) if row.dtype == np.float32 else row
     return base64.b64encode(plain.tobytes()).decode("ascii")
 
 
-def _listed(inputs: Any) -> list[Any]:
+def listed(inputs: Any) -> list[Any]:
     return [inputs] if isinstance(inputs, str) else list(inputs)
+
+
+# It registers its paths in the table above, and uses the functions of this file: so it is imported last.
+from trimaran.serving.gateway import compatible_routes  # noqa: E402

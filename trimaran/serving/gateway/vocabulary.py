@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from trimaran.core.serving_json import read_serving
 from trimaran.runtime.cutting import TextCutter, encoded_batch
@@ -90,6 +90,23 @@ class Vocabulary:
         parts = [part for text in inputs for part in ((text,) if isinstance(text, str) else text)]
         cut = iter(self._cutter.beginnings(parts, self.longest))
         return [next(cut) if isinstance(text, str) else (next(cut), next(cut)) for text in inputs]
+
+    def tokens(self, texts: Sequence[str], *, prompt: str | None, special: bool) -> list[list[dict[str, Any]]]:
+        """The tokens of each text after the prompt, as /tokenize answers them."""
+        words = prompt_words(self.prompts, self._default_prompt, prompt)
+        encodings = [
+            self._tokenizer.encode(prompted(text, words) if words else text, add_special_tokens=special)
+            for text in texts
+        ]
+        return [
+            [
+                {"id": identity, "text": token, "special": bool(mark), "start": start, "stop": stop}
+                for identity, token, mark, (start, stop) in zip(
+                    encoding.ids, encoding.tokens, encoding.special_tokens_mask, encoding.offsets, strict=True
+                )
+            ]
+            for encoding in encodings
+        ]
 
     def text_of_ids(self, ids: Sequence[int], index: int) -> str:
         """The text that the model reads as exactly these ids, with or without its special tokens around them."""

@@ -14,6 +14,8 @@ from trimaran.serving.triton.flags import SECRET_HEADER
 
 _LOAD_TIMEOUT_S = 300.0
 _ASK_TIMEOUT_S = 5.0
+# In Triton's queue; configurations that trimaran writes say the same.
+LONGEST_WAIT_S = 10.0
 
 
 class Address(NamedTuple):
@@ -76,19 +78,25 @@ def ready_versions(address: Address, model: str) -> set[str]:
     return {entry.version for entry in index(address) if entry.name == model and entry.state == "READY"}
 
 
-def switched(address: Address, model: str, version: int, *, timeout_s: float = 60.0) -> None:
+def switched(
+    address: Address, model: str, version: int, *, timeout_s: float = 60.0, drain_s: float = LONGEST_WAIT_S
+) -> None:
     """Returns when only this version is loaded.
 
     Until the other versions are gone, the newest of them is the default. Until they have answered what they were
-    asked, they still call other models.
+    asked, they still call other models. After the time that a request may wait they have: Triton unloads a version for
+    ever whose stub died with a request in it.
     """
     end = time.monotonic() + timeout_s
+    answered: float | None = None
     while True:
         states = {entry.version: entry.state for entry in index(address) if entry.name == model}
         ready = {number for number, state in states.items() if state == "READY"}
-        if ready == {str(version)} and not {"LOADING", "UNLOADING"} & set(states.values()):
-            return
-        if time.monotonic() > end:
+        if ready == {str(version)} and "LOADING" not in states.values():
+            answered = answered or time.monotonic() + drain_s
+            if "UNLOADING" not in states.values() or time.monotonic() > answered:
+                return
+        elif time.monotonic() > end:
             others = ", ".join(sorted(ready)) or "none"
             raise NotReady(f"Wanted version {version} of {model} to be ready after {timeout_s:g} s, found {others}.")
         time.sleep(0.02)

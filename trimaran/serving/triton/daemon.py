@@ -15,10 +15,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Unpack
 
-from trimaran.core.errors import NotReady, ToolError, TrimaranError, error_from_json
+from trimaran.core.errors import NotReady, ServerError, ToolError, TrimaranError, error_from_json
 from trimaran.core.spec import Frozen
 from trimaran.core.store import default_home
-from trimaran.serving.triton import control
+from trimaran.serving.triton import control, readiness
 from trimaran.serving.triton.flags import EXIT_TIMEOUT_S
 from trimaran.serving.triton.server import DEADLINE_S, LaunchOptions, Server, launch
 from trimaran.serving.triton.shadow import ShadowKeeper
@@ -30,6 +30,8 @@ from trimaran.serving.triton.watched_server import LiveServer
 
 _ENDING = (signal.SIGINT, signal.SIGTERM)
 _WATCH_S = 0.25
+# How often to look for models that were loaded meanwhile.
+_LOOK_S = 1.0
 _PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 _STOP_DEADLINE_S = EXIT_TIMEOUT_S + 30.0
 
@@ -79,10 +81,15 @@ def _watch(server: Server, settings: WatchdogSettings, state: StateFile, signals
     """Looks after a server until it must be started again; returns the reason. The server is closed in any case."""
     with server, _shadow_of(server, state) as shadow:
         watchdog = Watchdog(LiveServer(server), settings, on_reload=lambda model, reason: state.count("reloads"))
+        next_look_s = time.monotonic() + _LOOK_S
         try:
             while True:
                 with signals.deferred():
                     watchdog.tick()
+                    if time.monotonic() >= next_look_s:
+                        if loaded := _loaded_since(server, state):
+                            watchdog.watch(loaded)
+                        next_look_s = time.monotonic() + _LOOK_S
                     shadow.tick()
                 watchdog.wait(_WATCH_S)
         except ServerGone as gone:
@@ -91,6 +98,18 @@ def _watch(server: Server, settings: WatchdogSettings, state: StateFile, signals
             return str(gone)
         finally:
             watchdog.close()
+
+
+def _loaded_since(server: Server, state: StateFile) -> tuple[str, ...]:
+    """Models that a command loaded into the running server; the state file names them from now on."""
+    try:
+        models = readiness.loaded_models(server.control)
+    except ServerError:
+        return ()
+    new = tuple(model for model in models if model not in state.running.models)
+    if new:
+        state.add(new)
+    return new
 
 
 def _shadow_of(server: Server, state: StateFile) -> ShadowKeeper:

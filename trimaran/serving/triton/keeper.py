@@ -20,12 +20,16 @@ import signal
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 _SET_PARENT_DEATH_SIGNAL = 1
 _SET_CHILD_SUBREAPER = 36
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
+# Where the python backend makes a folder for packed environments, which we do not use.
+_ENVIRONMENTS = Path("/tmp")  # noqa: S108
+_STARTED_WITHIN_S = 60.0
 HIDDEN = "@"
 # A stub needs longer than this to import its libraries, so nothing was written to its memory yet.
 _PRIVATE_EVERY_S = 0.1
@@ -44,6 +48,7 @@ def keep(lifeline: int, *, patience_s: float, shm_prefix: str, folder: Path, com
         signal.signal(number, lambda *_: None)
     # Orphaned grandchildren become children of this process, so that they can be waited for.
     _prctl(_SET_CHILD_SUBREAPER, 1)
+    began_s = time.time()
     process = _started(command)
     ended = os.pidfd_open(process.pid)
     try:
@@ -65,7 +70,17 @@ def keep(lifeline: int, *, patience_s: float, shm_prefix: str, folder: Path, com
         for path in SHARED_MEMORY.glob(f"{shm_prefix}*"):
             path.unlink(missing_ok=True)
         shutil.rmtree(folder, ignore_errors=True)
+        remove_environments(began_s)
     return 128 - code if code < 0 else code
+
+
+def remove_environments(began_s: float, folder: Path = _ENVIRONMENTS) -> None:
+    """Remove what a Triton that was killed leaves behind: an empty folder that it makes when it starts."""
+    for path in folder.glob("python_env_*"):
+        with contextlib.suppress(OSError):
+            status = path.lstat()
+            if status.st_uid == os.getuid() and 0 <= status.st_mtime - began_s <= _STARTED_WITHIN_S:
+                path.rmdir()
 
 
 def make_private(shm_prefix: str) -> None:

@@ -53,6 +53,12 @@ def kill_stubs(keeper: int, model: str) -> None:
     kill(keeper, [pid for pid, stub in stubs_of(keeper).items() if stub.model == model])
 
 
+def kill_other_versions(keeper: int, model: str, version: int) -> None:
+    """Kills stubs of versions that were unloaded. Triton keeps those of a version of which another stub had died."""
+    stubs = stubs_of(keeper)
+    kill(keeper, [pid for pid, stub in stubs.items() if stub.model == model and stub.version not in ("", str(version))])
+
+
 def kill(keeper: int, pids: Collection[int]) -> None:
     """Kills those of the processes that are stubs of this server."""
     for pid in set(pids) & set(stubs_of(keeper)):

@@ -80,7 +80,7 @@ class Shadow:
         # What an earlier shadow of the same server saw still counts.
         with contextlib.suppress(OSError, SchemaError):
             before = ShadowState.model_validate_json(state_path.read_bytes())
-            self._seen = {_key(seen.model, seen.version): seen for seen in before.versions}
+            self._seen = {_key(seen.model, seen.version): seen for seen in before.versions if not seen.problem}
 
     def check(self, message: dict[str, Any]) -> list[Change]:
         """Compares one sample with the fp32 graph's answer. Why a version cannot be opened is noted."""
@@ -122,9 +122,10 @@ class Shadow:
         try:
             found = checked(folder, self._store)
             session = self._sessions.enter_context(open_session(found.graph, threads=1))
-        except TrimaranError as error:
-            log.warning("Shadow check: %s version %s is not checked: %s", model, version, error)
-            return known.model_copy(update={"problem": str(error)})
+        except Exception as error:  # whatever an engine says of a graph: it is not tried again for every sample
+            problem = str(error) if isinstance(error, TrimaranError) else f"Its fp32 graph does not open: {error}"
+            log.warning("Shadow check: %s version %s is not checked: %s", model, version, problem)
+            return known.model_copy(update={"problem": problem})
         self._opened[_key(model, version)] = found, answering_of(found.graph, session.infer)
         gate = found.gate
         return known.model_copy(update={"metric": gate.metric.name, "limit": gate.limit, "may_move": gate.may_move})

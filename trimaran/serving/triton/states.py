@@ -109,6 +109,11 @@ class StateFile:
         with contextlib.suppress(OSError):
             self._write()
 
+    def add(self, models: tuple[str, ...]) -> None:
+        self.running = self.running.model_copy(update={"models": (*self.running.models, *models)})
+        with contextlib.suppress(OSError):
+            self._write()
+
     def _write(self) -> None:
         write_atomically(self.running.path, self.running.model_dump_json(indent=2) + "\n")
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal
@@ -84,6 +84,12 @@ class Watchdog:
             self._schedule(name)
         if self._server.now_s() - self._answered_s > self._settings.hang_s:
             raise ServerGone(f"it answered nothing for {self._settings.hang_s:g} s", answers=False)
+
+    def watch(self, models: Iterable[str]) -> None:
+        """Looks after these models too: they were loaded after the server had started."""
+        self._models |= {model: _WatchedModel(progressed_s=self._server.now_s()) for model in models}
+        self._pool.shutdown(wait=False)
+        self._pool = ThreadPoolExecutor(max(1, len(self._models)), thread_name_prefix="trimaran-canary")
 
     def wait(self, timeout_s: float) -> None:
         """Returns early when a stub or the server ends."""
