@@ -15,7 +15,12 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar, cast, overload
 
+import numpy as np
+
+from trimaran.core.choices import Overflow
 from trimaran.core.errors import NotReady, RequestFailed
+from trimaran.core.small_vectors import RANGES, VectorPrecision, small
+from trimaran.core.whole_texts import WholeTexts
 from trimaran.runtime.text import Text
 from trimaran.runtime.wire import TRUNCATED
 from trimaran.serving.client import calls, failures, given
@@ -126,12 +131,42 @@ class ClientCore:
         view._endpoint = self._endpoint.using(timeout_s, headers, request_id)
         return view
 
-    async def embed(self, name: str, texts: TextOrTexts, *, prompt: str | None = None) -> Embeddings:
+    async def embed(
+        self,
+        name: str,
+        texts: TextOrTexts,
+        *,
+        prompt: str | None = None,
+        dimensions: int | None = None,
+        precision: VectorPrecision = "float32",
+        overflow: Overflow = "cut",
+    ) -> Embeddings:
         """One row for each text, in the order of the texts; one vector for one string.
 
-        `prompt` names one of the model's prompts, such as `query`.
+        `prompt` names one of the model's prompts, such as `query`. `dimensions` keeps the first numbers of each vector
+        and scales unit vectors back to unit length. `precision` is float32, int8, uint8, or eight dimensions in a byte
+        (binary, ubinary). A text that is longer than the model reads is cut, or with `overflow="windows"` it is the
+        mean over pieces that are read whole (`"windows-max"`: the maximum).
         """
-        return await self.ask(name, lambda model: calls.embed(model, texts, prompt=prompt))
+        if overflow != "cut":
+            vectors = await self._embed_whole(name, texts, prompt, overflow)
+            model = await self.model(name)
+            found = small(vectors, dimensions=dimensions, precision=precision, ranges=model.parameters.get(RANGES, ""))
+            return found[0] if isinstance(texts, str) else found
+        return await self.ask(
+            name,
+            lambda model: calls.embed(model, texts, prompt=prompt, dimensions=dimensions, precision=precision),
+        )
+
+    async def _embed_whole(self, name: str, texts: TextOrTexts, prompt: str | None, overflow: Overflow) -> Embeddings:
+        whole, vectors = WholeTexts(given.texts_or_pairs(texts).rows, overflow), []
+        while whole.pending:
+            asked = [piece.text for piece in whole.pending]
+            build = functools.partial(calls.embed_noting_cuts, texts=asked, prompt=prompt)
+            found, cut = await self.ask(name, build)
+            vectors.append(found[whole.split(cut)])
+        width = (await self.model(name)).outputs["EMBEDDING"]
+        return whole.joined(np.concatenate([np.empty((0, *width), np.float32), *vectors]))
 
     # The overloads overlap for mypy because a string is an iterable of strings; the first one is taken.
     @overload
@@ -205,10 +240,21 @@ class ClientCore:
         return await self.ask(name, lambda model: calls.fill(model, texts, top_k=top_k))
 
     async def rerank(
-        self, name: str, query: str, documents: Iterable[str], *, top_k: int | None = None
+        self,
+        name: str,
+        query: str,
+        documents: Iterable[str],
+        *,
+        top_k: int | None = None,
+        prompt: str | None = None,
+        instruction: str | None = None,
     ) -> list[tuple[int, float]]:
-        """Indices into `documents` with their scores, best first."""
-        return await self.ask(name, lambda model: calls.rerank(model, query, documents, top_k=top_k))
+        """Indices into `documents` with their scores, best first.
+
+        `prompt` names one of the model's prompts, `instruction` takes their place with words of your own.
+        """
+        options: dict[str, Any] = {"top_k": top_k, "prompt": prompt, "instruction": instruction}
+        return await self.ask(name, lambda model: calls.rerank(model, query, documents, **options))
 
     async def choose(self, name: str, text: str, choices: Iterable[str]) -> list[tuple[int, float]]:
         """Indices into `choices` with their probabilities, best first."""
@@ -280,7 +326,8 @@ class ClientCore:
         tensors = [part.tensors for part in parts]
         if parts:
             self.answered_by = parts[0].version
-        self._truncated.note(name, sum(int(part[TRUNCATED].sum()) for part in tensors if TRUNCATED in part))
+        if ask.counts_cuts:
+            self._truncated.note(name, sum(int(part[TRUNCATED].sum()) for part in tensors if TRUNCATED in part))
         return ask.join(tensors)
 
     async def models(self) -> tuple[str, ...]:
