@@ -67,6 +67,10 @@ PEERS := $(patsubst benchmarks/peers/%.txt,%,$(wildcard benchmarks/peers/*.txt))
 peers: $(VENV)/.installed $(PEERS:%=.envs/%/.installed) ## Run every peer beside trimaran and write docs/compare.md; DATA=folder of public texts
 	$(BIN)/python benchmarks/peers/run.py $(if $(DATA),--data $(DATA)) $(if $(RESUME),--resume)
 
+gpu-check: $(VENV)/.tested ## On a machine with a GPU: run its tests, deploy two models, keep the results
+	$(INSTALL) 'tensorrt==11.2.1.*'
+	$(BIN)/python benchmarks/gpu_check.py
+
 wheel: $(VENV)/.tested ## Build the wheel, install it in an empty environment, deploy and serve there
 	TRIMARAN_WHEEL_TEST=1 $(BIN)/python -m pytest tests/test_wheel.py
 
@@ -98,4 +102,4 @@ lock: $(VENV)/.installed ## Write the requirements of the images, with hashes
 clean: ## Remove what was made, but not .venv
 	rm -rf .trimaran reports build *.egg-info
 
-.PHONY: help install demo test check containers bench growth peers wheel environments docs schemas lock clean
+.PHONY: help install demo test check containers bench growth peers gpu-check wheel environments docs schemas lock clean

@@ -28,6 +28,7 @@ TOGETHER = (
     ("tests/end_to_end/test_callers.py", "tests/end_to_end/test_minilm.py"),
     ("tests/serving/gateway/", "tests/serving/triton/test_every_task.py"),
     ("tests/bulk/test_ray",),
+    ("tests/rehearsal/",),
 )
 # Files that share the exported models of a family: the tests of one family stay together, whichever file they are in.
 BY_FAMILY = ("tests/export/test_every_family.py", "tests/export/test_answers.py")

@@ -68,7 +68,7 @@ def test_a_prepared_repository_is_sound_and_says_what_it_lacks(result: PrepareRe
     (state,) = prepared_states(result.deployment.repository)
     assert str(state) == (
         "tiny version 1 is prepared for 8.9, 9.0. Missing: a plan that TensorRT built on the serving machine; "
-        "answers and times of a GPU; any plan for 9.0."
+        "answers and times of a GPU; any plan for 9.0. Run `trimaran finish` on the machine with the GPU."
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.tiny import PROFILE, tiny_artifact
+from trimaran.core.devices import CPU
 from trimaran.core.errors import ChildError
 from trimaran.core.progress import SilentProgress
 from trimaran.core.store import Store
@@ -27,6 +28,7 @@ def test_where_eager_fails_it_is_said_so_and_no_candidate_is_blamed(
         gates=(),
         lane_threads=1,
         profile=PROFILE,
+        device=CPU,
     )
     monkeypatch.setattr(proving, "make_candidate", lambda *arguments, **more: graph)
     run = DeployRun(plan, Store(tmp_path / "store"), SilentProgress())

@@ -15,6 +15,7 @@ from trimaran.benchmarks.measure.baselines import attention_of, baselines, no_co
 from trimaran.benchmarks.measure.runner import ContenderOutcome, Effort, Measured
 from trimaran.benchmarks.report.choice import baseline_row
 from trimaran.benchmarks.report.figures import grid
+from trimaran.core.devices import CPU
 from trimaran.core.errors import ToolError, UsageError
 from trimaran.core.progress import SilentProgress
 from trimaran.core.store import Store
@@ -125,7 +126,7 @@ def test_what_a_busy_machine_gave_is_not_remembered_and_what_was_asked_for_thoug
 
     def raced(**flags: bool) -> Measured:
         config = SimpleNamespace(threads=1, objective="latency", **{"busy_ok": False, "wait_quiet": False, **flags})
-        plan: Any = SimpleNamespace(config=config, profile=PROFILE, shapes=grid(PROFILE))
+        plan: Any = SimpleNamespace(config=config, profile=PROFILE, shapes=grid(PROFILE), device=CPU, eager_options={})
         return race.measure_candidates(DeployRun(plan, store, SilentProgress()), reference, outcomes)
 
     assert raced().busy and raced().busy and len(efforts) == 2, "it is measured again each time"

@@ -113,6 +113,14 @@ def deploy(
     whitening: WhiteningOption = None,
     normalize: NormalizeOption = None,
     exporter: ExporterOption = None,
+    device: Annotated[
+        str | None,
+        typer.Option(
+            "--device",
+            help="Where it is proven and timed: auto, cpu, cuda or cuda:N. auto takes a GPU that can build plans.",
+            rich_help_panel=THE_CANDIDATES,
+        ),
+    ] = None,
     target: Annotated[
         str | None,
         typer.Option(

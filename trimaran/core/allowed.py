@@ -22,6 +22,7 @@ ENGINE_OPTIONS = frozenset(
         "pad_side",
         "sequence_axes",
         "exact_shapes",
+        "device",
         # eager PyTorch
         "attention",
         # a stage that calls its engine as another model

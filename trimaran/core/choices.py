@@ -36,5 +36,6 @@ ExportTarget = Literal["milvus", "elasticsearch"]
 BUDGET_S = 90.0
 # The images that deploy/ builds: Triton with what the Python stages import, and the gateway.
 TRITON_IMAGE = "trimaran-triton"
+GPU_IMAGE = "trimaran-triton-gpu"
 GATEWAY_IMAGE = "trimaran-gateway"
 CPU_IMAGE = "trimaran-cpu"

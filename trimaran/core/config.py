@@ -13,6 +13,7 @@ from pydantic import BeforeValidator, Field
 from pydantic import ValidationError as SchemaError
 
 from trimaran.core.choices import BUDGET_S, Exporter, LabelMetric, Level, Objective
+from trimaran.core.devices import ASKED
 from trimaran.core.environment import usable_cores
 from trimaran.core.errors import UsageError
 from trimaran.core.spec import Frozen, ModelRef, Range, RangeField, ShapeProfile
@@ -68,6 +69,8 @@ class DeployConfig(Frozen):
     data: str | None = None
     metric: LabelMetric | None = None
     report: str | None = None
+    # Where it is proven and timed: `auto`, `cpu`, `cuda` or `cuda:N`.
+    device: str = Field(default="auto", pattern=f"^({ASKED.pattern})$")
     # Compute capabilities of GPUs that are not here, such as 8.6: the model is then prepared for them.
     target: Annotated[tuple[Target, ...], BeforeValidator(_split_names)] = ()
     hub: bool = False

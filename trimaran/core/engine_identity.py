@@ -42,9 +42,9 @@ def installed_version(runtime: str) -> str | None:
     return next((version for name in _DISTRIBUTIONS[runtime] if (version := version_of(name))), None)
 
 
-def machine_identity(runtime: str) -> EngineIdentity:
+def machine_identity(runtime: str, device: int = 0) -> EngineIdentity:
     """Return this machine as an engine built here would name it. Only the driver is asked, never TensorRT."""
-    facts = machine_facts(installed_version(runtime) or "none", _driver())
+    facts = machine_facts(installed_version(runtime) or "none", _driver(device))
     capability = facts["compute_capability"]
     return EngineIdentity(
         runtime=runtime,
@@ -66,7 +66,7 @@ def refuse_foreign(artifact: Artifact, here: EngineIdentity | None = None) -> No
             hint="Build it again: trimaran build-engine.",
         )
     built = EngineIdentity.model_validate(recorded)
-    here = here or machine_identity(built.runtime)
+    here = here or machine_identity(built.runtime, int(artifact.engine_options.get("device", 0)))
     capability = here.compute_capabilities[0] if here.compute_capabilities else None
     unlike = differences(built.model_dump(), {**here.model_dump(), "compute_capability": capability})
     if unlike:
@@ -78,11 +78,11 @@ def refuse_foreign(artifact: Artifact, here: EngineIdentity | None = None) -> No
         )
 
 
-def _driver() -> Driver | None:
+def _driver(device: int) -> Driver | None:
     """Return None without a driver, and with a driver that finds no GPU."""
     if not driver_present():
         return None
     try:
-        return Driver()
+        return Driver(device)
     except CudaError:
         return None

@@ -20,6 +20,8 @@ class GpuRelease(Frozen):
     cuda: str
     # The oldest driver of its CUDA.
     driver: str
+    # The oldest GPUs that its TensorRT builds for.
+    oldest_capability: str = "7.5"
 
     @property
     def wheel(self) -> str:

@@ -20,7 +20,8 @@ Array = npt.NDArray[Any]
 class TorchEngine:
     """`path` is the `model_ref.json` of a reference artifact. The weights are read from the user's folder.
 
-    Options: `attention` (`sdpa` or `eager`), and for baselines `dtype` (a name in torch) and `compile`.
+    Options: `attention` (`sdpa` or `eager`), `device` (`cuda:0`), and for baselines `dtype` (a name in torch) and
+    `compile`. On a GPU fp32 stays fp32: TF32 is off.
     """
 
     def __init__(self, path: str, *, threads: int, options: Mapping[str, Any] | None = None) -> None:
@@ -37,6 +38,10 @@ class TorchEngine:
         self._torch = torch
         options = options or {}
         self._module = complete_module(ref, attention=str(options.get("attention", "sdpa")))
+        self._device = str(options.get("device", "cpu"))
+        if self._device != "cpu":
+            torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+            self._module = self._module.to(self._device)
         if "dtype" in options:
             self._module = self._module.to(getattr(torch, str(options["dtype"])))
         if options.get("compile"):
@@ -47,11 +52,11 @@ class TorchEngine:
     def infer(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         with self._torch.inference_mode():
             tensors = [self._torch.from_numpy(np.ascontiguousarray(inputs[name])) for name in self._inputs]
-            output = self._module(*tensors)
+            output = self._module(*(tensor.to(self._device) for tensor in tensors))
         values = (output,) if isinstance(output, self._torch.Tensor) else output
         # numpy has no bfloat16: such a baseline answers in float32.
         values = (value.float() if value.dtype == self._torch.bfloat16 else value for value in values)
-        return dict(zip(self._outputs, (value.numpy() for value in values), strict=True))
+        return dict(zip(self._outputs, (value.cpu().numpy() for value in values), strict=True))
 
     def close(self) -> None:
         self._module = None

@@ -52,16 +52,18 @@ def reference_answers(
     threads: int,
     environment: Mapping[str, str] | None = None,
     deadline_s: float = 300.0,
+    options: Mapping[str, str] | None = None,
     worker: Worker | None = None,
 ) -> dict[str, Array]:
     """What eager PyTorch answers to each text alone, computed in a process of its own, or in `worker`.
 
     Its rows of one length go together: without padding that changes only float noise. Other engines run them alone.
+    `options` open it in another way, such as on a GPU.
     """
     eager = artifact.format == "torch"
     _refuse_none(texts)
     with ProbeProcess(
-        artifact, threads=threads, environment=environment, deadline_s=deadline_s, worker=worker
+        artifact, threads=threads, environment=environment, deadline_s=deadline_s, options=options, worker=worker
     ) as probe:
         asked = asked_texts(artifact, texts)
         return probe.answers(asked, "equal-length" if eager else "alone", alone=not eager)

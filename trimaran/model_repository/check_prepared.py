@@ -22,7 +22,11 @@ class PreparedState(Frozen):
 
     def __str__(self) -> str:
         targets = ", ".join(self.targets)
-        return f"{self.name} version {self.version} is prepared for {targets}. Missing: {'; '.join(self.missing)}."
+        missing = "; ".join(self.missing)
+        return (
+            f"{self.name} version {self.version} is prepared for {targets}. Missing: {missing}. "
+            "Run `trimaran finish` on the machine with the GPU."
+        )
 
 
 def prepared_problems(version: Path) -> Iterator[Problem]:

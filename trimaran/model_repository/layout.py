@@ -123,8 +123,11 @@ class _Part:
 
 def _parts(artifact: Artifact, name: str, *, rows: Rows, threads: int, separate: bool | None) -> list[_Part]:
     """In the order in which they are published. docs/decisions/0003 explains the layouts."""
-    apart = engine_model(artifact).separate if separate is None else separate
+    row = engine_model(artifact)
+    apart = row.separate if separate is None else separate
     serving = serving_of(artifact, rows=rows, threads=threads)
+    if not row.backend:
+        return [_text_part(artifact, name, serving)]
     # Triton's batcher joins requests of equal shape only, which would leave a GPU with small batches. There the text
     # stage packs the batches by itself, in several processes.
     joined = bool(separate) and finished_in_graph(artifact, rows)
@@ -139,17 +142,18 @@ def _parts(artifact: Artifact, name: str, *, rows: Rows, threads: int, separate:
         ]
     if apart:
         serving = serving.calling(tensor.name, artifact.signature.output_names)
-    return [
-        engine,
-        _Part(
-            text_stage(name, artifact, calls=apart),
-            serving,
-            stage=TEXT_STAGE,
-            imports=stage_imports(serving),
-            weights=not apart,
-            tokenizer=True,
-        ),
-    ]
+    return [engine, _text_part(artifact, name, serving, calls=apart)]
+
+
+def _text_part(artifact: Artifact, name: str, serving: Serving, *, calls: bool = False) -> _Part:
+    return _Part(
+        text_stage(name, artifact, calls=calls),
+        serving,
+        stage=TEXT_STAGE,
+        imports=stage_imports(serving),
+        weights=not calls,
+        tokenizer=True,
+    )
 
 
 def _marked(config: ModelConfig) -> ModelConfig:

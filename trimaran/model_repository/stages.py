@@ -41,7 +41,11 @@ TEXT_FILES = (
 )  # fmt: skip
 # What an engine in the text stage's own process imports, where that is more than one file of its name.
 _ON_GPU = ("tensorrt_engine.py", "cuda_driver.py")
-ENGINE_FILES = {"tensorrt": _ON_GPU, "tensorrt_rtx": _ON_GPU}
+ENGINE_FILES = {
+    "tensorrt": _ON_GPU,
+    "tensorrt_rtx": _ON_GPU,
+    "onnxruntime_cuda": ("onnxruntime_gpu_engine.py",),
+}
 _SERVED_ENTRY = {"onnx": "model.onnx", "openvino": "model.xml", "tensorrt": "model.plan"}
 
 # An idle engine starts at once. While it works the queue fills by itself, so a delay would only add latency.
@@ -62,7 +66,7 @@ _SMALLEST_QUEUE = 64
 class EngineModel:
     """How Triton runs an engine of ours as a model."""
 
-    # Triton's backend, and the file that it looks for.
+    # Triton's backend, and the file that it looks for. Without one, only the text stage can run it.
     backend: str
     file: str
     # Whether it runs in a C++ backend on a GPU instead of inside the text stage.
@@ -84,11 +88,12 @@ ENGINES: dict[str, EngineModel] = {
         "openvino", "model.xml", parameters={"INFERENCE_NUM_THREADS": "{threads}", "NUM_STREAMS": "1"}
     ),
     "tensorrt": EngineModel("tensorrt", "model.plan", separate=True),
+    "tensorrt_rtx": EngineModel("", "model.plan", separate=True),
     "onnxruntime_cuda": EngineModel("onnxruntime", "model.onnx", separate=True),
     "onnxruntime_tensorrt": EngineModel("onnxruntime", "model.onnx", separate=True, accelerated=True),
 }
 # Names that the official container's backends look for when the configuration gives none.
-DEFAULT_FILE = {row.backend: row.file for row in ENGINES.values()}
+DEFAULT_FILE = {row.backend: row.file for row in ENGINES.values() if row.backend}
 
 
 def engine_model(artifact: Artifact) -> EngineModel:
@@ -113,8 +118,13 @@ def serving_of(artifact: Artifact, *, rows: Rows, threads: int) -> Serving:
         profile=artifact.profile,
         engine_options=artifact.engine_options,
         execution_environment=artifact.execution_environment,
-        proven_on=(products_by(artifact.execution_environment),) if artifact.precision in INTEGER else (),
+        proven_on=(products_by(artifact.execution_environment),) if _on_cpu(artifact) else (),
     )
+
+
+def _on_cpu(artifact: Artifact) -> bool:
+    """Whether INT8 products are the CPU's own, which differ between instruction sets."""
+    return artifact.precision in INTEGER and not engine_model(artifact).separate
 
 
 def text_interface(artifact: Artifact) -> tuple[tuple[TensorConfig, ...], tuple[TensorConfig, ...]]:

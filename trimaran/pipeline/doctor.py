@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from trimaran.core.backends import BACKENDS
+from trimaran.core.devices import gpu_lacks, torch_lacks_cuda
 from trimaran.core.environment import Environment, capture, driver_present
 from trimaran.core.errors import UnavailableError
 from trimaran.core.gpu_release import installed_tensorrt, mismatches
 from trimaran.core.instructions import Probed, probe
 from trimaran.quantize.candidates import CANDIDATES
-from trimaran.runtime.cuda_driver import driver_version, gpu_names
+from trimaran.runtime.cuda_driver import driver_version
 from trimaran.serving.triton import installation
 
 
@@ -28,7 +29,7 @@ class Examination:
     # Each backend, and Triton.
     backends: dict[str, Availability]
     instructions: tuple[Probed, ...]
-    # What a machine with a GPU lacks to serve a plan in the official container; empty without a driver.
+    # What a machine with a driver lacks to build, time and serve plans; empty without a driver.
     gpu_warnings: tuple[str, ...] = ()
 
     def facts(self) -> dict[str, Any]:
@@ -56,9 +57,9 @@ def examine() -> Examination:
 def _gpu_warnings() -> tuple[str, ...]:
     if not driver_present():
         return ()
-    visible = gpu_names()
-    none = () if visible else ("the driver shows no GPU: see nvidia-smi and CUDA_VISIBLE_DEVICES",)
-    return (*none, *mismatches(installed_tensorrt(), driver_version()))
+    lacking = filter(None, [gpu_lacks()])
+    eager = (f"eager PyTorch cannot be timed on the GPU: {reason}",) if (reason := torch_lacks_cuda()) else ()
+    return (*dict.fromkeys((*lacking, *mismatches(installed_tensorrt(), driver_version()))), *eager)
 
 
 def _triton() -> Availability:

@@ -60,7 +60,14 @@ def eager_answers(
     run: DeployRun, reference: Artifact, *, threads: int | None = None, worker: Worker | None = None
 ) -> EagerAnswers:
     plan, threads = run.plan, threads or run.plan.config.threads
-    ask = partial(reference_answers, reference, threads=threads, deadline_s=ASSESS_DEADLINE_S, worker=worker)
+    ask = partial(
+        reference_answers,
+        reference,
+        threads=threads,
+        deadline_s=ASSESS_DEADLINE_S,
+        options=plan.eager_options,
+        worker=worker,
+    )
 
     def answers(texts: Sequence[Text]) -> Mapping[str, Array]:
         content = _kept(run, reference, digest_of_texts(texts), threads, lambda: _base64_from_arrays(ask(texts)))
@@ -105,7 +112,7 @@ def _kept(run: DeployRun, reference: Artifact, asked: str, threads: int, compute
     recipe = Recipe(
         step="eager",
         parents=(reference.digest,),
-        parameters={"asked": asked, "threads": threads, "cpu": capture().cpu},
+        parameters={"asked": asked, "threads": threads, "cpu": capture().cpu, **run.plan.eager_options},
         tools=tools("torch", "transformers", "tokenizers"),
     )
     kept, _ = run.store.remember(

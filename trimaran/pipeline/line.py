@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trimaran.benchmarks.measure.baselines import GPU_BASELINES
 from trimaran.benchmarks.report.report import Report
 from trimaran.benchmarks.report.report_files import read_report, write_reports
 from trimaran.benchmarks.report.summary import summary_json
@@ -93,6 +94,7 @@ def deploy(config: DeployConfig, *, store: Store, progress: Progress, command: S
         )
     expected = expected_stages(plan)
     run = DeployRun(plan, store, NumberedProgress(progress, plan.stages, expected=expected))
+    progress.note(f"Device: {plan.device}.")
     for note in plan.notes:
         progress.note(note)
     progress.note(f"{plan.stages} stages, {about(sum(stage.share_s for stage in expected.values()))}; {_SOONER}")
@@ -105,8 +107,10 @@ def deploy(config: DeployConfig, *, store: Store, progress: Progress, command: S
     if "embedding" in (vectors := eager.answers().judging):
         run = run.with_note(small_vectors_note(vectors["embedding"], graph))
     plan = run.plan
-    measured = measure_candidates(run, reference, outcomes, effort=QUICK if config.quick else None)
-    report = make_report(plan, reference, outcomes, measured, command)
+    effort = QUICK if config.quick else None
+    baselines = GPU_BASELINES if plan.eager_options else ()
+    measured = measure_candidates(run, reference, outcomes, effort=effort, baselines=baselines)
+    report = make_report(plan, reference, outcomes, measured, command, baselines=baselines)
     paths = write_reports(report, plan.report)
     winner = chosen(outcomes, report, paths)
     golden = make_golden_bundle(run, reference, winner, eager.requests())
@@ -175,6 +179,7 @@ def check_served(run: DeployRun, winner: Proven, golden: Golden) -> Mapping[str,
             name=plan.name,
             rows=winner.quality.rows,
             threads=plan.config.threads,
+            separate=False,
         )
         try:
             verified = serve_and_verify(repository, plan.name, golden)
@@ -196,6 +201,8 @@ def lay_out_winner(run: DeployRun, winner: Proven, golden: Golden, paths: Mappin
             threads=plan.config.threads,
             report=paths["json"],
             golden=golden,
+            # The loopback server has no GPU backends. A plan runs in the text stage, which opens the GPU itself.
+            separate=False,
             shadow=fp32_ancestor(winner.artifact, run.store) if plan.config.shadow_graph else None,
         )
         step.outcome(f"{deployment.name} version {deployment.version} in {deployment.repository}")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from trimaran.core import isolation
 from trimaran.core.artifact import Artifact, load_artifact
+from trimaran.core.backends import backend
 from trimaran.core.choices import BUDGET_S, Level
 from trimaran.core.environment import usable_cores
 from trimaran.core.errors import QualityError, TrimaranError, UsageError
@@ -24,6 +26,7 @@ from trimaran.pipeline.exporting import open_graph
 from trimaran.pipeline.lower_bounds import largest_weight
 from trimaran.pipeline.plan import DeployRun, texts_for
 from trimaran.quantize.candidates import Candidate, candidate
+from trimaran.quantize.tensorrt.engine import Runtime, build_engine
 from trimaran.runtime.text import Text
 
 MAKE_DEADLINE_S = 1800.0
@@ -41,6 +44,8 @@ class MakerInputs:
     threads: int
     # Of an FP16 graph: its answers in FP16 too.
     half_outputs: bool = False
+    # The GPU of a candidate that runs on one.
+    device: int = 0
 
 
 def fuse(run: DeployRun, graph: Artifact) -> Artifact | TrimaranError:
@@ -67,7 +72,14 @@ def fuse(run: DeployRun, graph: Artifact) -> Artifact | TrimaranError:
 def make_candidate(
     row: Candidate, parent: Artifact, inputs: MakerInputs, *, restriction: Mapping[str, str], store: Store, step: Step
 ) -> Artifact:
-    """Settings that a candidate does not read are left out, so that its recipe does not depend on them."""
+    """Settings that a candidate does not read are left out, so that its recipe does not depend on them.
+
+    A TensorRT plan is built from the graph of another candidate, which is made first.
+    """
+    if row.graph:
+        graph = make_candidate(candidate(row.graph), parent, inputs, restriction=restriction, store=store, step=step)
+        runtime: Runtime = "tensorrt" if row.backend == "tensorrt" else "tensorrt_rtx"
+        return build_engine(graph, runtime=runtime, device=inputs.device, store=store, progress=_InsideStage(step))
     settings: dict[str, Any] = {
         "threads": inputs.threads,
         "execution_environment": restriction,
@@ -79,6 +91,8 @@ def make_candidate(
         settings["gates"] = [[gate.metric, gate.comparison, gate.limit] for gate in inputs.gates]
         settings["budget_s"] = inputs.budget_s
         settings["weight_levels"] = largest_weight(row.backend, tuple(sorted(restriction.items())))
+    if backend(row.backend).needs_driver:
+        settings["device"] = inputs.device
     with isolation.Worker(environment=restriction, on_progress=step.advance) as worker:
         folder = worker.call(
             children.make_candidate,
@@ -90,6 +104,20 @@ def make_candidate(
             settings=settings,
         )
     return load_artifact(Path(folder))
+
+
+class _InsideStage:
+    """The progress of a part of a stage: it moves that stage on, and opens none of its own."""
+
+    def __init__(self, step: Step) -> None:
+        self._step = step
+
+    @contextlib.contextmanager
+    def stage(self, title: str) -> Iterator[Step]:
+        yield self._step
+
+    def note(self, text: str) -> None:
+        self._step.advance(0, None, text)
 
 
 def make_one_candidate(

@@ -11,6 +11,7 @@ from typing import Any
 
 import trimaran
 from trimaran.benchmarks.report.figures import grid
+from trimaran.core.backends import backend
 from trimaran.core.config import DeployConfig
 from trimaran.core.corpus import (
     FEWEST,
@@ -23,6 +24,7 @@ from trimaran.core.corpus import (
     shipped_pairs,
     shipped_texts,
 )
+from trimaran.core.devices import CPU, Device, choose_device, torch_lacks_cuda
 from trimaran.core.environment import capture
 from trimaran.core.errors import UsageError
 from trimaran.core.progress import Progress
@@ -59,6 +61,10 @@ class DeployPlan:
     name: str
     repository: Path
     report: Path
+    # Where candidates are proven and timed.
+    device: Device = CPU
+    # Where eager PyTorch runs: on the same device, or on the CPU where torch lacks CUDA.
+    eager_device: str = "cpu"
     # The user's labelled data.
     data: LabelledData | None = None
     # The ONNX file of a model that has no trained weights: it is the reference then.
@@ -99,6 +105,11 @@ class DeployPlan:
             "command": tuple(command),
         }
 
+    @property
+    def eager_options(self) -> dict[str, str]:
+        """How eager PyTorch is opened."""
+        return {} if self.eager_device == "cpu" else {"device": self.eager_device}
+
     def facts(self) -> dict[str, Any]:
         """What `--dry-run` prints."""
         return {
@@ -111,6 +122,7 @@ class DeployPlan:
             "profile": {"batch": str(self.profile.batch), "sequence": str(self.profile.sequence)},
             "fidelity": self.config.fidelity,
             "gates": [f"{gate.metric} {gate.comparison} {gate.limit:g}" for gate in self.gates],
+            "device": str(self.device),
             "candidates": [row.name for row in self.candidates],
             "shapes": [str(shape) for shape in self.shapes],
             "threads": self.config.threads,
@@ -138,7 +150,8 @@ class DeployRun:
 
 def plan_deployment(config: DeployConfig) -> DeployPlan:
     """Checks the whole request. Reads files and writes none."""
-    rows = candidates(config.candidates)
+    device, rows = device_and_candidates(config)
+    lacking = torch_lacks_cuda() if device.kind == "cuda" else ""
     if config.quick and not config.candidates:
         rows = tuple(row for row in rows if not row.searched)
     ref = find_model(config)
@@ -165,10 +178,39 @@ def plan_deployment(config: DeployConfig) -> DeployPlan:
         name=name,
         repository=Path(config.output),
         report=Path(config.report) if config.report else Path("reports") / name,
+        device=device,
+        # A given graph is its own reference, which ONNX Runtime runs on the CPU.
+        eager_device="cpu" if lacking or graph_of(config) else device.name,
         data=labelled_data(config, ref),
         graph=graph_of(config),
-        notes=(*assumptions(config, ref, profile), *filter(None, [left_out])),
+        notes=(*assumptions(config, ref, profile), *filter(None, [left_out]), *_device_notes(device, lacking)),
     )
+
+
+def device_and_candidates(config: DeployConfig) -> tuple[Device, tuple[Candidate, ...]]:
+    """One device for all: candidates of the other one are refused. Named candidates decide what `auto` means."""
+    named = candidates(config.candidates) if config.candidates else ()
+    on_gpu = [row for row in named if backend(row.backend).needs_driver]
+    asked = "cpu" if config.device == "auto" and named and not on_gpu else config.device
+    device = choose_device(asked)
+    rows = named or candidates((), on_gpu=device.kind == "cuda")
+    if device.kind == "cuda" and (others := [row.name for row in named if row not in on_gpu]):
+        raise UsageError(
+            f"{', '.join(others)} would run on the CPU, and the device is {device.name}.",
+            hint="Name candidates of one device, or pass --device cpu.",
+        )
+    return device, rows
+
+
+def _device_notes(device: Device, lacking: str) -> tuple[str, ...]:
+    if device.kind == "cpu":
+        return ()
+    eager = (
+        f"Eager PyTorch was not measured on the GPU: {lacking}. Its answers and times are those of the CPU."
+        if lacking
+        else f"Eager PyTorch ran on {device.name} in fp32 with TF32 off."
+    )
+    return f"Proven and timed on {device}.", eager
 
 
 def texts_for(task_name: str, part: Part, path: Path | None) -> tuple[Text, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,7 +92,8 @@ def plan_preparation(config: DeployConfig) -> DeployPlan:
             raise UsageError(f"{name} is no graph for TensorRT.", hint=f"With --target: {', '.join(PREPARED)}.")
     if installed_version(BUILDER) is None:
         raise UnavailableError(f"{BUILDER} is not installed, which builds without a GPU.", hint=backend(BUILDER).hint())
-    return plan_deployment(config.model_copy(update={"candidates": config.candidates or PREPARED}))
+    names = config.candidates or PREPARED
+    return plan_deployment(config.model_copy(update={"candidates": names, "device": "cpu"}))
 
 
 def prepare(config: DeployConfig, *, store: Store, progress: Progress, command: Sequence[str]) -> PrepareResult:
@@ -102,13 +103,18 @@ def prepare(config: DeployConfig, *, store: Store, progress: Progress, command: 
     run = DeployRun(plan, store, progress)
     for note in plan.notes:
         progress.note(note)
-    with EagerInBackground(run) as eager:
+    builds: list[Future[_Built]] = []
+    # Graphs that are proven early are built while the INT8 search goes on.
+    with EagerInBackground(run) as eager, ThreadPoolExecutor(LANES) as builders:
         reference, graph = export_planned(run, when_loaded=eager.start)
-        outcomes = make_and_prove_candidates(run, graph, eager.answers)
-    products = {shape: products_of(graph.entry_path, shape) for shape in plan.shapes}
-    proven = [outcome for outcome in outcomes if isinstance(outcome, Proven)]
-    with ThreadPoolExecutor(LANES) as lanes:
-        built = list(lanes.map(lambda outcome: _build(run, outcome, products), proven))
+        products = {shape: products_of(graph.entry_path, shape) for shape in plan.shapes}
+
+        def begin_build(outcome: Proven) -> None:
+            builds.append(builders.submit(_build, run, outcome, products))
+
+        outcomes = make_and_prove_candidates(run, graph, eager.answers, when_proven=begin_build)
+    by_name = {row.name: row for row in (future.result() for future in builds)}
+    built = [by_name[row.name] for row in plan.candidates if row.name in by_name]
     winner = _fastest(plan, built)
     prepared = _facts(plan, outcomes, built, winner, command)
     golden = make_golden_bundle(run, reference, winner.outcome, eager.requests()) if winner else None

@@ -28,8 +28,14 @@ from trimaran.runtime.text import PACKED_STEP, STEP
 WaitForAnswers = Callable[[], EagerAnswers]
 
 
-def make_and_prove_candidates(run: DeployRun, graph: Artifact, answers: WaitForAnswers) -> list[CandidateOutcome]:
-    """The outcomes in the order of the plan's candidates.
+def make_and_prove_candidates(
+    run: DeployRun,
+    graph: Artifact,
+    answers: WaitForAnswers,
+    *,
+    when_proven: Callable[[Proven], object] | None = None,
+) -> list[CandidateOutcome]:
+    """The outcomes in the order of the plan's candidates. `when_proven` is called with each one as soon as it is.
 
     Nothing is timed here, so two candidates are worked on at once, each with half of the threads. Searched candidates
     take longest and begin, so that both lanes end together. Candidates whose lower bound can be measured wait for all
@@ -45,7 +51,7 @@ def make_and_prove_candidates(run: DeployRun, graph: Artifact, answers: WaitForA
     with ThreadPoolExecutor(LANES) as lanes:
         # Fusing takes a lane of its own: candidates made from the plain graph do not wait for it.
         fused = lanes.submit(fuse, run, graph) if any(row.fused for row in order) else None
-        prover = _Prover(run, graph, fused, answers)
+        prover = _Prover(run, graph, fused, answers, when_proven)
         try:
             for rows in (first, last):
                 outcomes |= {outcome.candidate.name: outcome for outcome in lanes.map(prover.outcome, rows)}
@@ -66,12 +72,16 @@ class _Prover:
         graph: Artifact,
         fused: Future[Artifact | TrimaranError] | None,
         answers: WaitForAnswers,
+        when_proven: Callable[[Proven], object] | None,
     ) -> None:
         self._run, self._graph, self._fused, self._answers = run, graph, fused, answers
+        self._when_proven = when_proven
         self._rivals: list[Rival] = []
         self._judging = threading.Lock()
         plan = run.plan
-        self._inputs = MakerInputs(plan.calibration, plan.gates, plan.config.budget, plan.lane_threads)
+        self._inputs = MakerInputs(
+            plan.calibration, plan.gates, plan.config.budget, plan.lane_threads, device=plan.device.number
+        )
 
     def outcome(self, row: Candidate) -> CandidateOutcome:
         parent = self._fused.result() if self._fused and row.fused else self._graph
@@ -81,6 +91,8 @@ class _Prover:
             reason = self._reason_to_skip(row, parent)
             outcome = Stopped(row, reason) if reason else self._make_and_judge(row, parent, step)
             step.outcome(outcome_words(outcome))
+        if isinstance(outcome, Proven) and self._when_proven:
+            self._when_proven(outcome)
         # A lower bound is measured without a restriction, so only candidates that need none are its rivals.
         if isinstance(outcome, Proven) and not outcome.environment:
             self._rivals.append(Rival(row, outcome.artifact))
@@ -100,7 +112,7 @@ class _Prover:
             )
             eager = self._answers()
             # A judgement has the threads that the candidate will be served with, so two at once would disturb another.
-            with self._judging:
+            with self._judging, self._run.plan.device.alone():
                 return artifact, judge(self._run, artifact, eager)
 
         try:

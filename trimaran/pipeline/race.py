@@ -26,10 +26,10 @@ from trimaran.benchmarks.report.figures import decisive
 from trimaran.benchmarks.report.report import EAGER, REFERENCE, CandidateRow, Report, ReportVerdict
 from trimaran.benchmarks.report.wording import metric_name
 from trimaran.core.artifact import Artifact, Recipe
-from trimaran.core.backends import Array, backend
+from trimaran.core.backends import Array
+from trimaran.core.devices import Device
 from trimaran.core.environment import capture, tools
 from trimaran.core.errors import TrimaranError
-from trimaran.core.gpu_lock import exclusive_gpu
 from trimaran.core.pinning import cores_for
 from trimaran.core.samples import Shape
 from trimaran.core.tail import too_few_words
@@ -99,7 +99,10 @@ def entry_of(outcome: Judged) -> RaceEntry:
 
 
 def race_entries(
-    reference: Artifact, outcomes: Sequence[CandidateOutcome], baselines: Sequence[Baseline]
+    reference: Artifact,
+    outcomes: Sequence[CandidateOutcome],
+    baselines: Sequence[Baseline],
+    eager_options: Mapping[str, str] | None = None,
 ) -> list[RaceEntry]:
     """Eager PyTorch, its baselines, every proven candidate, and the rejected ones that fit into memory beside them."""
     able = [outcome for outcome in outcomes if isinstance(outcome, Judged)]
@@ -111,7 +114,8 @@ def race_entries(
             left -= outcome.quality.peak_memory_bytes
         if isinstance(outcome, Proven) or left > 0:
             measured.append(entry_of(outcome))
-    return [RaceEntry(REFERENCE, reference), *baseline_entries(reference, baselines), *measured]
+    eager = dict(eager_options or {})
+    return [RaceEntry(REFERENCE, reference, options=eager), *baseline_entries(reference, baselines, eager), *measured]
 
 
 def measure_candidates(
@@ -123,7 +127,8 @@ def measure_candidates(
     baselines: Sequence[Baseline] = (),
 ) -> Measured:
     """All contenders in interleaved rounds on the same cores. An earlier measurement of the same is reused."""
-    plan, entries = run.plan, race_entries(reference, outcomes, baselines)
+    plan = run.plan
+    entries = race_entries(reference, outcomes, baselines, plan.eager_options)
     threads = plan.config.threads
     effort = (effort or Effort()).model_copy(update={"delay_limit": None if plan.config.busy_ok else DELAY_LIMIT})
     cores, deciding = cores_for(threads), decisive(plan.profile, plan.config.objective)
@@ -144,6 +149,7 @@ def measure_candidates(
     with run.progress.stage("measure") as step:
         race = partial(
             _measured_alone,
+            plan.device,
             entries,
             plan.shapes,
             threads=threads,
@@ -176,10 +182,9 @@ def _when_quiet(race: Callable[[], Measured], cores: Sequence[int], *, wait_s: f
     return measured
 
 
-def _measured_alone(entries: Sequence[RaceEntry], shapes: Sequence[Shape], **settings: Any) -> Measured:
+def _measured_alone(device: Device, entries: Sequence[RaceEntry], shapes: Sequence[Shape], **settings: Any) -> Measured:
     """Contenders on a GPU are timed while nothing else of trimaran uses it."""
-    on_gpu = any(backend(entry.artifact.backend).needs_driver for entry in entries)
-    with exclusive_gpu() if on_gpu else contextlib.nullcontext():
+    with device.alone():
         return measure(entries, shapes, **settings)
 
 
@@ -196,7 +201,8 @@ def make_report(
     """The report with its verdict: which candidate is chosen, and why not each of the others."""
     timings = {timing.candidate: timing for timing in measured.outcomes}
     base = judged_row(REFERENCE, reference, None, outcome=timings[REFERENCE])
-    base = base.model_copy(update={"runs_as": runs_as(reference)})
+    where = f" on {plan.eager_device}" if plan.device.kind == "cuda" else ""
+    base = base.model_copy(update={"runs_as": f"{runs_as(reference)}{where}"})
     rows = [report_row(outcome, timings.get(outcome.candidate.name)) for outcome in outcomes]
     choice = (
         choose_unmeasured(rows, level=plan.config.fidelity, others_share=measured.others_share)
@@ -209,6 +215,7 @@ def make_report(
             level=plan.config.fidelity,
             objective=plan.config.objective,
             profile=plan.profile,
+            eager="eager PyTorch on the CPU" if where == " on cpu" else "eager PyTorch",
         )
     )
     return Report(

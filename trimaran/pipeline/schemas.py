@@ -15,6 +15,7 @@ from trimaran.core.artifact import Artifact
 from trimaran.core.config import DeployConfig
 from trimaran.core.digests import Digests
 from trimaran.core.serving_json import Serving
+from trimaran.judging.finished import Finished
 from trimaran.judging.golden import Golden
 from trimaran.judging.prepared import Prepared
 from trimaran.pipeline.shrink import VocabularyReport
@@ -27,6 +28,7 @@ PERSISTED: dict[str, type[BaseModel]] = {
     "golden": Golden,
     "digests": Digests,
     "prepared": Prepared,
+    "finished": Finished,
     "serving": Serving,
     "tuning": Tuning,
     "bulk": BulkManifest,

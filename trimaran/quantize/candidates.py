@@ -62,6 +62,10 @@ class Candidate(Contestant):
     default: bool = True
     # A graph in TensorRT's types, which `deploy --target` prepares.
     for_tensorrt: bool = False
+    # Of a TensorRT plan: the candidate whose graph it is built from.
+    graph: str = ""
+    # Competes on a GPU when no candidate is named.
+    on_gpu: bool = False
 
 
 CANDIDATES: dict[str, Candidate] = {
@@ -149,6 +153,29 @@ CANDIDATES: dict[str, Candidate] = {
         Candidate(
             "onnxruntime-cuda-fp16", "onnxruntime_cuda", "fp16", "onnx", onnx_fp16,
             calibrated=True, describe="ONNX Runtime on a GPU in FP16, nothing heavy on the CPU", default=False,
+            on_gpu=True,
+        ),
+        Candidate(
+            "tensorrt-fp16", "tensorrt", "fp16", "tensorrt", onnx_fp16, calibrated=True, graph="onnx-fp16",
+            describe="TensorRT's plan of onnx-fp16, built on the GPU", default=False, on_gpu=True,
+        ),
+        Candidate(
+            "tensorrt-bf16", "tensorrt", "bf16", "tensorrt", onnx_bf16, calibrated=True, graph="onnx-bf16",
+            describe="TensorRT's plan of onnx-bf16, built on the GPU", default=False, on_gpu=True,
+        ),
+        Candidate(
+            "tensorrt-int8", "tensorrt", "int8-static", "tensorrt", tensorrt_int8,
+            calibrated=True, searched=True, graph="onnx-int8-qdq",
+            describe="TensorRT's plan of onnx-int8-qdq, built on the GPU", default=False, on_gpu=True,
+        ),
+        Candidate(
+            "tensorrt-rtx-fp16", "tensorrt_rtx", "fp16", "tensorrt", onnx_fp16, calibrated=True, graph="onnx-fp16",
+            describe="TensorRT for RTX: the plan of onnx-fp16", default=False,
+        ),
+        Candidate(
+            "tensorrt-rtx-int8", "tensorrt_rtx", "int8-static", "tensorrt", tensorrt_int8,
+            calibrated=True, searched=True, graph="onnx-int8-qdq",
+            describe="TensorRT for RTX: the plan of onnx-int8-qdq", default=False,
         ),
         Candidate(
             "onnxruntime-tensorrt-fp16", "onnxruntime_tensorrt", "fp16", "onnx",
@@ -171,7 +198,7 @@ def candidate(name: str) -> Candidate:
     raise UsageError(f"Unknown candidate {name!r}.", hint=f"{hint}Known: {', '.join(CANDIDATES)}.")
 
 
-def candidates(names: Sequence[str]) -> tuple[Candidate, ...]:
+def candidates(names: Sequence[str], *, on_gpu: bool = False) -> tuple[Candidate, ...]:
     """The named rows in the order asked for, each once; all that compete unasked when none is named."""
-    defaults = [row.name for row in CANDIDATES.values() if row.default]
+    defaults = [row.name for row in CANDIDATES.values() if (row.on_gpu if on_gpu else row.default)]
     return tuple(candidate(name) for name in dict.fromkeys(names or defaults))

@@ -24,6 +24,8 @@ class MakerSettings(Frozen):
     budget_s: float = BUDGET_S
     # The largest whole number of a weight: 63 where this CPU's products would saturate with 127.
     weight_levels: int = 127
+    # The GPU of a candidate that runs on one.
+    device: int = 0
     # Of an FP16 graph: give the answers in FP16, too.
     half_outputs: bool = False
 

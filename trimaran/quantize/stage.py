@@ -36,6 +36,7 @@ def to_precision(
         raise UsageError(
             f"Only an FP16 graph can give FP16 outputs; {row.name} is {row.precision}.", hint="Use onnx-fp16."
         )
+    options = {**dict(row.engine_options), **({"device": settings.device} if settings.device else {})}
     if reason := backend(row.backend).available():
         raise UnavailableError(f"{row.name} cannot be made here: {reason}.", hint=backend(row.backend).hint())
 
@@ -48,7 +49,7 @@ def to_precision(
             backend=row.backend,
             entry=made.entry,
             signature=_retyped(parent.signature, made.output_types),
-            engine_options=dict(row.engine_options),
+            engine_options=options,
             execution_environment=settings.execution_environment,
             details={"candidate": row.name, **made.details},
         )
@@ -75,6 +76,7 @@ def recipe_of(parent: Artifact, row: Candidate, settings: MakerSettings) -> Reci
             "engine_options": dict(row.engine_options),
             "calibration": digest_of_texts(settings.calibration) if row.calibrated else None,
             "execution_environment": settings.execution_environment,
+            **({"device": settings.device} if settings.device else {}),
             **({"half_outputs": True} if settings.half_outputs else {}),
             **({"openvino_graph": FORM} if row.backend == "openvino" else {}),
             **(settings.model_dump(mode="json", include=_SEARCHED) if row.searched else {}),

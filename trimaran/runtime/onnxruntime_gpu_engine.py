@@ -48,6 +48,8 @@ class CudaEngine:
             if key.startswith(_SESSION_PREFIX):
                 settings.add_session_config_entry(key, value)
         provider = {key: value for key, value in given.items() if not key.startswith(_SESSION_PREFIX)}
+        if "device" in provider:
+            provider["device_id"] = provider.pop("device")
         chosen = [(name, provider if name == wanted else {}) for name in self.providers]
         self._session = onnxruntime.InferenceSession(path, settings, providers=chosen)
         # A provider that could not be loaded (no driver, no cuDNN) is dropped with a log line only.

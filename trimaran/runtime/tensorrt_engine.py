@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import itertools
+import json
+import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,13 +15,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .cuda_driver import Driver, machine_facts, numbers
+from .cuda_driver import CudaError, Driver, machine_facts, numbers
 
 Array = npt.NDArray[Any]
 Shapes = dict[str, tuple[int, ...]]
 _FROM_AMPERE = 8
 # Contexts that stay open without buckets: each has buffers of its own.
 _MOST_EXACT_SHAPES = 8
+# The folder of a version with the plans of other machines, each in a folder by its identity.
+PLAN_FOLDERS = "plans"
 
 
 class ForeignEngine(RuntimeError):
@@ -43,7 +48,9 @@ class Engine:
         self._trt = trt or importlib.import_module(given.get("runtime", "tensorrt"))
         here = machine_facts(self._trt.__version__, self._driver)
         if "identity" in given and (unlike := differences(given["identity"], here)):
-            raise ForeignEngine(f"{path} was built for another machine: {'; '.join(unlike)}.")
+            raise ForeignEngine(
+                f"{path} was built for another machine: {'; '.join(unlike)}. Run `trimaran finish` or build it here."
+            )
         self._runtime = self._trt.Runtime(self._trt.Logger(self._trt.Logger.WARNING))
         self._engine = self._runtime.deserialize_cuda_engine(Path(path).read_bytes())
         if self._engine is None:
@@ -69,6 +76,22 @@ class Engine:
         self._buckets: dict[tuple[int, int], Bucket] = {}
 
     def infer(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        bucket, batch, sequence = self._filled(inputs)
+        bucket.run()
+        return {
+            name: cut(bucket.host[name], batch, sequence, self._axes.get(name, ()), left=self._pad_left)
+            for name in self._outputs
+        }
+
+    def gpu_times_ms(self, inputs: Mapping[str, Array]) -> dict[str, float]:
+        """GPU time of one call by events, kernel by kernel: copies to the GPU, kernels, copies back.
+
+        Events cannot split a captured graph, so it runs without one.
+        """
+        return self._filled(inputs)[0].timed_ms()
+
+    def _filled(self, inputs: Mapping[str, Array]) -> tuple[Bucket, int, int]:
+        """The bucket of a call with its padded inputs, and the call's own batch and sequence."""
         self._driver.make_current()
         batch, sequence = next(iter(inputs.values())).shape[:2]
         profile, lows, highs = self._profile_for(batch, sequence)
@@ -78,11 +101,7 @@ class Engine:
         bucket = self._bucket_for(profile, key)
         for name in self._inputs:
             bucket.host[name][...] = padded(inputs[name], key, self._padding.get(name, 0), left=self._pad_left)
-        bucket.run()
-        return {
-            name: cut(bucket.host[name], batch, sequence, self._axes.get(name, ()), left=self._pad_left)
-            for name in self._outputs
-        }
+        return bucket, batch, sequence
 
     def close(self) -> None:
         for bucket in self._buckets.values():
@@ -194,12 +213,35 @@ class Bucket:
             self._capture_failed = None
             failed(str(error))
 
+    def timed_ms(self) -> dict[str, float]:
+        parts: dict[str, Callable[[], None]] = {"copy_in": self._copy_in, "kernels": self._execute}
+        parts["copy_out"] = self._copy_out
+        events = [self._driver.event() for _ in range(len(parts) + 1)]
+        self._driver.record(events[0], self._stream)
+        for part, event in zip(parts.values(), events[1:], strict=True):
+            part()
+            self._driver.record(event, self._stream)
+        self._driver.synchronize(self._stream)
+        times = [self._driver.elapsed_ms(begun, ended) for begun, ended in itertools.pairwise(events)]
+        for event in events:
+            self._driver.end_event(event)
+        return dict(zip(parts, times, strict=True))
+
     def _enqueue(self) -> None:
+        self._copy_in()
+        self._execute()
+        self._copy_out()
+
+    def _copy_in(self) -> None:
         for name in self._inputs:
             array = self.host[name]
             self._driver.to_device(self._device[name], self._pinned[name], array.nbytes, self._stream)
+
+    def _execute(self) -> None:
         if not self._context.execute_async_v3(self._stream):
             raise RuntimeError("TensorRT could not put the engine on the stream; its log says why.")
+
+    def _copy_out(self) -> None:
         for name in self._outputs:
             array = self.host[name]
             self._driver.to_host(self._pinned[name], self._device[name], array.nbytes, self._stream)
@@ -234,6 +276,30 @@ def cut(array: Array, batch: int, sequence: int, axes: Sequence[int], *, left: b
         size = array.shape[axis]
         kept[axis] = slice(size - sequence, size) if left else slice(sequence)
     return array[tuple(kept)].copy()
+
+
+def plan_folder(facts: Mapping[str, Any]) -> str:
+    """The name of a machine's plan folder, such as `nvidia-a10-8.6-tensorrt-11.2.1.5`."""
+    words = f"{facts['gpu']} {facts['compute_capability']} tensorrt {facts['version']}"
+    return re.sub(r"[^a-z0-9.]+", "-", words.lower()).strip("-.")
+
+
+def settings_here(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings of the plan for this machine, where a version holds plans of unlike GPUs; else those given."""
+    others = sorted((folder / PLAN_FOLDERS).glob("*/serving.json"))
+    for found in (settings, *(json.loads(path.read_text(encoding="utf-8")) for path in others)) if others else ():
+        if _opens_here(found["engine_options"]):
+            return dict(found)
+    return settings
+
+
+def _opens_here(options: Mapping[str, Any]) -> bool:
+    version = importlib.import_module(options.get("runtime", "tensorrt")).__version__
+    try:
+        here = machine_facts(version, Driver(int(options.get("device", 0))))
+    except CudaError:
+        return False
+    return not differences(options["identity"], here)
 
 
 def differences(built: Mapping[str, Any], here: Mapping[str, Any]) -> tuple[str, ...]:

@@ -22,6 +22,12 @@ from .tasks import served_task
 from .text import STRETCH, TextEncoder
 from .wire import MOST_ENTRIES, OPTIONS, TRUNCATED, Answer, Tensors
 
+# The module and class of an engine, where they are not named after the backend.
+ENGINES = {
+    "tensorrt_rtx": ("tensorrt_engine", "Engine"),
+    "onnxruntime_cuda": ("onnxruntime_gpu_engine", "CudaEngine"),
+}
+
 
 class Asked(NamedTuple):
     """One row of a request: what is answered about, and the keywords of how, as JSON so that equals are found."""
@@ -48,15 +54,18 @@ def opened(
     """
     pulse = pulse or Pulse()
     settings = json.loads((folder / "serving.json").read_text(encoding="utf-8"))
+    if settings["backend"] in ("tensorrt", "tensorrt_rtx"):
+        settings = importlib.import_module(".tensorrt_engine", __package__).settings_here(folder, settings)
     # The engine's library and the tokenizer's thread pool read these once, when they are first imported.
     os.environ.update(settings["execution_environment"])
     # Where the server was given fewer CPUs than it was measured on, more threads would only wait for each other.
     threads = min(threads or settings["threads"], len(os.sched_getaffinity(0)))
     os.environ.setdefault("RAYON_NUM_THREADS", str(threads))
-    module = importlib.import_module(f".{settings['backend']}_engine", __package__)
+    module, engine_class = ENGINES.get(settings["backend"], (f"{settings['backend']}_engine", "Engine"))
+    open_engine = getattr(importlib.import_module(f".{module}", __package__), engine_class)
     streams = min(settings.get("streams", 1), threads)
     more = {"streams": streams} if streams > 1 else {}
-    engine = module.Engine(str(folder / settings["entry"]), threads=threads, options=settings["engine_options"], **more)
+    engine = open_engine(str(folder / settings["entry"]), threads=threads, options=settings["engine_options"], **more)
     sequence = settings["profile"]["sequence"]
     tokenizer = str(folder / "tokenizer.json")
     answering = Answering(

@@ -16,10 +16,11 @@ import yaml
 
 from tests.commands import environment, trimaran, trimaran_json
 from tests.tiny import tiny_artifact
-from trimaran.core.choices import TRITON_IMAGE
+from trimaran.core.choices import GPU_IMAGE, TRITON_IMAGE
 from trimaran.core.errors import UsageError
+from trimaran.core.gpu_release import GPU_RELEASE
 from trimaran.model_repository.layout import lay_out
-from trimaran.serving.container.image import MODELS_FOLDER, PORTS, closed, served_model, served_models
+from trimaran.serving.container.image import FINISHED_FOLDER, MODELS_FOLDER, PORTS, closed, served_model, served_models
 from trimaran.serving.triton.flags import EXIT_TIMEOUT_S, server_flags
 
 ROOT = Path(__file__).parents[3]
@@ -161,6 +162,55 @@ def test_compose_reserves_one_gpu_and_a_volume_that_triton_may_write_to() -> Non
     assert "install -d -m 1777 /plans" in (DEPLOY / "Dockerfile").read_text()
 
 
+def test_the_gpu_image_starts_triton_over_the_finished_copy_with_the_same_flags() -> None:
+    service = yaml.safe_load((DEPLOY / "compose.gpu.yaml").read_text())["services"]["triton"]
+    command = [argument.replace("$$", "$") for argument in service["command"]]
+    assert command == closed(server_flags(FINISHED_FOLDER, ["${MODEL:?name the model to serve}"]))
+    assert service["image"] == GPU_IMAGE
+    dockerfile = (DEPLOY / "gpu.Dockerfile").read_text()
+    assert f"TRITON={GPU_RELEASE.triton}" in dockerfile and f"'{GPU_RELEASE.wheel}'" in dockerfile
+    assert 'ENTRYPOINT ["finish-and-serve"]' in dockerfile
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_the_entry_point_serves_only_what_was_finished(tmp_path: Path, finished: bool) -> None:
+    command = tmp_path / "trimaran"
+    command.write_text(f'#!/bin/sh\necho "$@"\nexit {0 if finished else 4}\n')
+    command.chmod(0o755)
+    variables = {"PATH": f"{tmp_path}:/usr/bin:/bin", "MODEL": "minilm"}
+    done = subprocess.run(
+        [str(DEPLOY / "finish-and-serve"), "echo", "serving"],
+        env=variables,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = "finish /models minilm --into /plans/models\n"
+    assert (done.returncode, done.stdout) == ((0, f"{said}serving\n") if finished else (4, said))
+
+
+def test_a_prepared_model_is_finished_by_an_init_container_on_a_writable_volume(
+    repository: Path, tmp_path: Path
+) -> None:
+    import shutil
+
+    from kubernetes_validate import utils
+
+    shutil.copytree(repository, tmp_path / "r")
+    model = tmp_path / "r" / "My_Model.v2"
+    config = model / "config.pbtxt"
+    config.write_text(config.read_text() + "\ninstance_group { kind: KIND_GPU }\n")
+    (model / "1" / "prepared.json").write_text("{}")
+    found = rendered(tmp_path / "r")
+    utils.validate(found["Deployment"], utils.latest_version(), strict=True)
+    (finish,) = found["Deployment"]["spec"]["template"]["spec"]["initContainers"]
+    assert finish["args"] == ["finish", "/models", "My_Model.v2", "--into=/plans/models"]
+    assert finish["resources"]["limits"]["nvidia.com/gpu"] == "1"
+    assert {"name": "plans", "mountPath": "/plans"} in finish["volumeMounts"]
+    assert finish["image"] == containers(found)["triton"]["image"] == GPU_IMAGE
+    assert "--model-repository=/plans/models" in containers(found)["triton"]["args"]
+
+
 def test_stages_that_a_model_calls_are_loaded_with_it(tmp_path: Path) -> None:
     for name, rows in (("together", "padded"), ("apart", "alone")):
         lay_out(
@@ -221,7 +271,7 @@ def test_a_container_that_does_not_start_is_an_error(repository: Path, tmp_path:
     assert none.returncode == 3
 
 
-@pytest.mark.parametrize("name", ["requirements-triton.txt", "requirements-gateway.txt", "requirements-cpu.txt"])
+@pytest.mark.parametrize("name", [f"requirements-{image}.txt" for image in ("triton", "gateway", "cpu", "finish")])
 def test_images_have_the_versions_that_models_are_proven_with(name: str) -> None:
     def plain(line: str) -> str:
         return re.sub(r"[-_.]+(?=.*==)|_", "-", re.sub(r"\[.*\]", "", line)).lower()

@@ -6,7 +6,7 @@ import difflib
 import functools
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,6 +92,14 @@ BASELINES: dict[str, Baseline] = {
 }
 
 
+# Eager PyTorch on a GPU in the settings that its users would try first.
+GPU_BASELINES = (
+    Baseline("eager-fp16", "fp16", (("dtype", "float16"),), "eager on the GPU in fp16"),
+    Baseline("eager-bf16", "bf16", (("dtype", "bfloat16"),), "eager on the GPU in bf16"),
+    Baseline("eager-compiled", "fp32", (("compile", True),), "torch.compile on the GPU, fp32, one graph a shape"),
+)
+
+
 def baselines(names: Sequence[str]) -> tuple[Baseline, ...]:
     for name in names:
         if name not in BASELINES:
@@ -113,10 +121,17 @@ def runs_as(reference: Artifact, row: Baseline | None = None) -> str:
     return f"{how}, attention {attention_of(reference)}"
 
 
-def baseline_entries(reference: Artifact, rows: Sequence[Baseline]) -> list[RaceEntry]:
-    """Those that can run here. One that cannot still gets a row with the reason."""
+def baseline_entries(
+    reference: Artifact, rows: Sequence[Baseline], options: Mapping[str, str] | None = None
+) -> list[RaceEntry]:
+    """Those that can run here. One that cannot still gets a row with the reason. `options` go to each of them."""
     return [
-        RaceEntry(row.name, reference, environment=environment_for(row.probe), options=dict(row.options))
+        RaceEntry(
+            row.name,
+            reference,
+            environment=environment_for(row.probe),
+            options={**(options or {}), **dict(row.options)},
+        )
         for row in rows
         if row.why_not() is None
     ]

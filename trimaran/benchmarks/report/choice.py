@@ -112,8 +112,11 @@ def choose(
     level: Level,
     objective: Objective,
     profile: ShapeProfile,
+    eager: str = "eager PyTorch",
 ) -> RaceChoice:
     """The fastest of the passed rows at the shapes that the objective rests on, as `preference.py` has it.
+
+    `eager` is what its sentence calls the reference.
 
     A passed row without samples at those shapes fails. Raises ToolError when the reference has none.
     """
@@ -159,6 +162,7 @@ def choose(
         shapes=shapes,
         overall=scores[best],
         objective=objective,
+        eager=eager,
     )
     verdict = ReportVerdict(
         chosen=best,
@@ -203,6 +207,7 @@ def speed_sentence(
     shapes: Sequence[Shape],
     overall: Ratio,
     objective: Objective,
+    eager: str = "eager PyTorch",
 ) -> str:
     threads = measurements[0].threads
     where = listed([_at(shape, ratios[shape]) for shape in shapes])
@@ -211,14 +216,14 @@ def speed_sentence(
     on = f"on {count(threads, 'thread')}"
     match separated(overall):
         case "faster":
-            return f"{best} runs {model} faster than eager PyTorch: {where}{rate}, {on}."
+            return f"{best} runs {model} faster than {eager}: {where}{rate}, {on}."
         case "slower":
             return (
-                f"Nothing that keeps the {level} gates beats eager PyTorch here; "
+                f"Nothing that keeps the {level} gates beats {eager} here; "
                 f"{best} comes closest and is slower: {where}{rate}, {on}."
             )
     return (
-        f"Nothing that keeps the {level} gates is measurably faster than eager PyTorch here; "
+        f"Nothing that keeps the {level} gates is measurably faster than {eager} here; "
         f"{best} is the best of them: {where}{rate}, {on}."
     )
 

@@ -44,11 +44,12 @@ def build_engine(
     timing_cache: Path | None = None,
     allow_shortfall: bool = False,
     exact_shapes: bool = False,
+    device: int = 0,
     deadline_s: float = DEADLINE_S,
     store: Store,
     progress: Progress,
 ) -> Artifact:
-    """Build the plan of an ONNX artifact, for this GPU (tensorrt) or for the named ones (tensorrt_rtx, no GPU needed).
+    """Build the plan of an ONNX artifact, for the GPU `device` (tensorrt) or for named ones (tensorrt_rtx).
 
     The types are the graph's. `exact_shapes` opens the plan as Triton's own backend does: without buckets and CUDA
     graphs. `profiles` defaults to the artifact's own; see `short_and_long`. Raises ToolError with
@@ -58,7 +59,9 @@ def build_engine(
     _check_request(parent, runtime, options)
     ranges = tuple(profiles) or (parent.profile,)
     covered = _hull(ranges)
-    identity = _identity(runtime, options)
+    identity = _identity(runtime, options, device)
+    # How the session opens the plan, where that is not the default.
+    opened = {**({"exact_shapes": True} if exact_shapes else {}), **({"device": device} if device else {})}
     settings = {**options.model_dump(mode="json"), "profiles": [row.model_dump() for row in ranges]}
     recipe = Recipe(
         step=f"{runtime}-engine",
@@ -67,7 +70,7 @@ def build_engine(
             **settings,
             # A plan outlives its driver: neither that nor the CUDA it speaks is part of what the plan is.
             "identity": identity.model_dump(exclude={"cuda", "driver", "oldest_driver"}),
-            **({"exact_shapes": True} if exact_shapes else {}),
+            **opened,
         },
         tools={runtime: identity.version},
     )
@@ -82,10 +85,11 @@ def build_engine(
             "runtime": runtime,
             "profiles": [profile_shapes(parent.signature, row) for row in ranges],
             "timing_cache": str(timing_cache) if timing_cache else None,
+            "device": device,
             "options": options.model_dump(mode="json"),
         }
         # Other work on the GPU would spoil the builder's choice of kernels.
-        with exclusive_gpu() if runtime == "tensorrt" else contextlib.nullcontext():
+        with exclusive_gpu(device) if runtime == "tensorrt" else contextlib.nullcontext():
             built = _build(request, log, step, deadline_s)
         checks = receipt(expected_of(parent.entry_path, parent), built["layers"])
         if not allow_shortfall:
@@ -110,10 +114,7 @@ def build_engine(
             backend=runtime,
             profile=covered,
             entry=ENTRY,
-            engine_options={
-                **_engine_options(parent, runtime, identity),
-                **({"exact_shapes": True} if exact_shapes else {}),
-            },
+            engine_options={**_engine_options(parent, runtime, identity), **opened},
             execution_environment={},
             checks=checks,
             details={"engine": facts},
@@ -168,13 +169,13 @@ def _check_request(parent: Artifact, runtime: Runtime, options: EngineOptions) -
         )
 
 
-def _identity(runtime: Runtime, options: EngineOptions) -> EngineIdentity:
+def _identity(runtime: Runtime, options: EngineOptions, device: int) -> EngineIdentity:
     """Return what a machine that opens the plan must match. With named compute capabilities, this GPU plays no part."""
     modes: dict[str, Any] = options.model_dump(include={"hardware_compatible"})
     if options.compute_capabilities:
         modes |= {"compute_capabilities": options.compute_capabilities, "gpu": None, "cuda": None, "driver": None}
         modes |= {"oldest_driver": None}
-    return machine_identity(runtime).model_copy(update=modes)
+    return machine_identity(runtime, device).model_copy(update=modes)
 
 
 def _build(request: dict[str, Any], log: Path, step: Step, deadline_s: float) -> dict[str, Any]:

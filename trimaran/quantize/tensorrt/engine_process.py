@@ -16,6 +16,7 @@ from trimaran.core.choices import HardwareCompatible
 from trimaran.core.environment import driver_present
 from trimaran.core.errors import ToolError, UsageError
 from trimaran.core.spec import Frozen
+from trimaran.runtime.cuda_driver import Driver
 
 # How a message of the builder begins that lists the fused layers of one GPU.
 LAYERS_PREFIX = "Layers:"
@@ -50,11 +51,14 @@ def build_plan(
     options: dict[str, Any],
     timing_cache: str | None = None,
     progress: str | None = None,
+    device: int = 0,
 ) -> dict[str, Any]:
     """Write the plan. Each of the `profiles` holds the minimum, typical and maximum shape of every input.
 
     `options` are those of `EngineOptions`. Raises ToolError with the parser's or the builder's own words.
     """
+    # TensorRT builds for the GPU whose context is current.
+    driver = Driver(device) if device else None
     trt = importlib.import_module(runtime)
     begun_s = time.monotonic()
     logger = _logger(trt)
@@ -81,6 +85,8 @@ def build_plan(
     Path(plan).write_bytes(memoryview(built))
     if cache is not None and timing_cache:
         _save(Path(timing_cache), memoryview(cache.serialize()))
+    if driver:
+        driver.close()
     return {
         "version": str(trt.__version__),
         "layers": logger.layers or _inspected(trt, logger, built),

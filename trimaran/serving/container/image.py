@@ -6,16 +6,20 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from trimaran.core.backends import BACKENDS
 from trimaran.core.errors import UsageError
 from trimaran.core.model_config import RELEASE
 from trimaran.core.repository import RepositoryModel, models_in, stages_of
-from trimaran.core.serving_json import SERVING_FILE, read_serving
+from trimaran.core.serving_json import SERVING_FILE, Serving, read_serving
+from trimaran.judging.prepared import PREPARED_FILE
 from trimaran.serving.triton.flags import EXIT_TIMEOUT_S, address_flags, restricting_flags, server_flags
 
 PORTS = {"http": 8000, "grpc": 8001, "metrics": 8002}
 MODELS_FOLDER = "/models"
 # A volume that lasts, for engines that are built when a model is loaded.
 PLANS_FOLDER, PLANS_VOLUME = "/plans", "trimaran-plans"
+# Where `trimaran finish --into` puts the repository that is served.
+FINISHED_FOLDER = f"{PLANS_FOLDER}/models"
 _EVERYWHERE = "0.0.0.0"  # noqa: S104  (inside a container or pod, which decides what is published)
 
 
@@ -30,6 +34,8 @@ class ServedModel:
     threads: int
     # Environment variables that its engine was proven with.
     variables: dict[str, str]
+    # Whether a GPU machine must finish it before it serves.
+    prepared: bool
     # Of all its files, where files that stages share count once.
     size_bytes: int
 
@@ -55,9 +61,10 @@ def served_model(repository: Path, name: str) -> ServedModel:
         name=name,
         # Triton itself loads the steps of an ensemble, which are "on demand".
         loaded=(*(stage.name for stage in stages if not stage.on_demand), name),
-        gpu=any(part.config is not None and part.config.on_gpu for part in parts),
+        gpu=_opens_gpu(serving) or any(part.config is not None and part.config.on_gpu for part in parts),
         threads=serving.threads,
         variables=serving.execution_environment,
+        prepared=(version / PREPARED_FILE).is_file(),
         size_bytes=_size_bytes(parts),
     )
 
@@ -67,6 +74,11 @@ def release_of(repository: Path, name: str) -> str:
     (model,) = (model for model in models_in(repository) if model.name == name)
     parameters = model.config.parameters if model.config else {}
     return parameters.get(RELEASE) or str(model.served[-1])
+
+
+def _opens_gpu(serving: Serving) -> bool:
+    """Whether the text stage itself opens a GPU, which its configuration does not tell Triton."""
+    return serving.backend in BACKENDS and BACKENDS[serving.backend].needs_driver
 
 
 def _size_bytes(parts: list[RepositoryModel]) -> int:
@@ -80,9 +92,9 @@ def _served(model: RepositoryModel) -> Path | None:
     return model.folder / str(model.served[-1]) if model.served else None
 
 
-def triton_arguments(models: list[str], *, address: str) -> list[str]:
+def triton_arguments(models: list[str], *, address: str, folder: str = MODELS_FOLDER) -> list[str]:
     """The command of the container. HTTP and gRPC listen at `address`; metrics are read from outside."""
-    return closed(server_flags(MODELS_FOLDER, models) + address_flags(address, metrics_address=_EVERYWHERE))
+    return closed(server_flags(folder, models) + address_flags(address, metrics_address=_EVERYWHERE))
 
 
 def closed(flags: list[str]) -> list[str]:

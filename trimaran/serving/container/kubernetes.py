@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from trimaran.serving.container.image import MODELS_FOLDER, PLANS_FOLDER, PORTS, ServedModel, triton_arguments
+from trimaran.serving.container.image import (
+    FINISHED_FOLDER,
+    MODELS_FOLDER,
+    PLANS_FOLDER,
+    PORTS,
+    ServedModel,
+    triton_arguments,
+)
 from trimaran.serving.container.kubernetes_options import KubernetesOptions
 from trimaran.serving.triton.flags import EXIT_TIMEOUT_S
 
@@ -60,6 +67,7 @@ def _deployment(model: ServedModel, options: KubernetesOptions, name: str, label
                 "automountServiceAccountToken": False,
                 "terminationGracePeriodSeconds": _DRAIN_S + EXIT_TIMEOUT_S + 10,
                 **placement(chosen),
+                **({"initContainers": [_finish(model, options)]} if model.prepared else {}),
                 "containers": [_triton(model, options), _gateway(options)],
                 "volumes": [
                     *([{"name": "plans", "persistentVolumeClaim": {"claimName": options.plans}}] if model.gpu else ()),
@@ -73,16 +81,42 @@ def _deployment(model: ServedModel, options: KubernetesOptions, name: str, label
     }
 
 
+def _finish(model: ServedModel, options: KubernetesOptions) -> Object:
+    """Builds and proves the plans of a prepared model on the node's GPU, before Triton starts.
+
+    The repository is mounted read-only, so the finished copy lies on the volume of the plans. A second start on such a
+    node finds it there and does nothing.
+    """
+    return {
+        "name": "finish",
+        "image": options.gpu_image,
+        "command": ["trimaran"],
+        "args": ["finish", MODELS_FOLDER, model.name, f"--into={FINISHED_FOLDER}"],
+        # The artifacts of the store last as well, so that a build that was cut off is not repeated.
+        "env": [{"name": "TRIMARAN_HOME", "value": f"{PLANS_FOLDER}/home"}],
+        "resources": resources_of(model),
+        "securityContext": locked_down(),
+        "volumeMounts": [
+            {"name": "models", "mountPath": MODELS_FOLDER, "readOnly": True},
+            {"name": "plans", "mountPath": PLANS_FOLDER},
+            {"name": "scratch", "mountPath": "/tmp", "subPath": "finish"},  # noqa: S108  (inside the container)
+        ],
+    }
+
+
 def _triton(model: ServedModel, options: KubernetesOptions) -> Object:
     """Triton listens on the loopback, except for its metrics.
 
     Its probes ask the gateway, whose readiness is a canary through the model. Triton's own readiness stays true over a
     dead Python stub.
     """
-    command, *arguments = triton_arguments(list(model.loaded), address="127.0.0.1")
+    # A finished model runs its plan in the text stage, and calls no other.
+    names, folder = ([model.name], FINISHED_FOLDER) if model.prepared else (list(model.loaded), MODELS_FOLDER)
+    command, *arguments = triton_arguments(names, address="127.0.0.1", folder=folder)
     return {
         "name": "triton",
-        "image": options.image,
+        # The image with TensorRT's Python module serves plans in the text stage.
+        "image": options.gpu_image if model.gpu else options.image,
         "command": [command],
         "args": arguments,
         "env": [{"name": key, "value": value} for key, value in sorted(model.variables.items())],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trimaran.core.choices import GATEWAY_IMAGE, TRITON_IMAGE
+from trimaran.core.choices import GATEWAY_IMAGE, GPU_IMAGE, TRITON_IMAGE
 
 
 @dataclass(frozen=True)
@@ -17,6 +17,8 @@ class KubernetesOptions:
     # Of a model on a GPU: the writable volume claim that keeps built engines.
     plans: str = "plans"
     image: str = TRITON_IMAGE
+    # Of a model on a GPU: Triton with TensorRT's Python module and trimaran, which finishes prepared models.
+    gpu_image: str = GPU_IMAGE
     gateway_image: str = GATEWAY_IMAGE
     replicas: int = 2
     most_replicas: int = 8

@@ -1,0 +1,16 @@
+# Triton for GPUs: finishes what `trimaran deploy --target` prepared, and then serves it.
+#   docker build -t trimaran-triton-gpu -f deploy/gpu.Dockerfile .
+# Release and wheel are one row of trimaran/core/gpu_release.py: a plan opens only in the TensorRT that built it.
+ARG TRITON=26.08
+FROM nvcr.io/nvidia/tritonserver:${TRITON}-py3
+COPY deploy/requirements-finish.txt /opt/trimaran/
+RUN pip install --no-cache-dir --break-system-packages -r /opt/trimaran/requirements-finish.txt 'tensorrt==11.2.1.*'
+COPY pyproject.toml README.md LICENSE /src/
+COPY trimaran /src/trimaran
+RUN pip install --no-cache-dir --break-system-packages --no-deps /src
+COPY --chmod=755 deploy/finish-and-serve /usr/local/bin/
+# A new volume that is mounted there takes over these rights: whoever serves may keep plans in it.
+RUN install -d -m 1777 /plans
+ENV ORT_DISABLE_TELEMETRY=1 TRIMARAN_HOME=/plans/home
+USER 1000:1000
+ENTRYPOINT ["finish-and-serve"]

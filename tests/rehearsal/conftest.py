@@ -1,0 +1,117 @@
+"""A rehearsal: the product's own code on a GPU that is made of host memory. No figure from it means anything.
+
+The driver is compiled from `driver.c` and handed over by an explicit path. `stand_in/tensorrt` has TensorRT's surface
+and computes with ONNX Runtime. Both are visible only to an environment of their own, whose Python runs the commands.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import site
+import subprocess
+import sys
+import venv
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.rehearsal.prepared import TASKS, prepare_by_hand
+
+# Exporting needs these two; a machine that finishes or serves has neither.
+_WITHOUT_TORCH = """import os, sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("torch", "transformers", "sentence_transformers", "optimum", "onnxscript"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+if os.environ.get("REHEARSAL_WITHOUT_TORCH"):
+    sys.meta_path.insert(0, Absent())
+"""
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """An environment with the stand-ins, and a prepared repository in it."""
+
+    python: Path
+    driver: Path
+    home: Path
+    repository: Path
+
+    def environment(self, **variables: str) -> dict[str, str]:
+        inherited = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+        own = {"TRIMARAN_HOME": str(self.home), "TRIMARAN_CUDA_DRIVER": str(self.driver), "COLUMNS": "120"}
+        return inherited | own | {"TRIMARAN_BUSY_OK": "1"} | variables
+
+    def run(self, *arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(self.python), "-m", "trimaran", *map(str, arguments)],
+            env=self.environment(**variables),
+            cwd=self.home.parent,
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+        )
+
+    def said(self, *arguments: object, **variables: str) -> Any:
+        done = self.run(*arguments, "--json", **variables)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    @contextlib.contextmanager
+    def served(self, **variables: str) -> Iterator[str]:
+        """The repository on the real Triton; the address of its gRPC port."""
+        server = self.said("serve", self.repository, "--free-ports", "--detach", **variables)
+        try:
+            yield f"127.0.0.1:{server['grpc_port']}"
+        finally:
+            self.run("stop", self.repository)
+
+    def copy(self, folder: Path) -> Rehearsal:
+        """The same with a repository and a store of its own."""
+        shutil.copytree(self.repository, folder / "repository")
+        return Rehearsal(self.python, self.driver, folder / "home", folder / "repository")
+
+
+@pytest.fixture(scope="session")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Rehearsal:
+    """A machine with two GPUs that are made of host memory. Its repository is empty."""
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler for the stand-in of the driver")
+    pytest.importorskip("tensorrt_rtx")
+    root = tmp_path_factory.mktemp("rehearsal")
+    driver = root / "libcuda-rehearsal.so"
+    subprocess.run(["cc", "-Wall", "-shared", "-fPIC", "-O1", "-o", str(driver), str(HERE / "driver.c")], check=True)
+    return Rehearsal(_environment(root / "env"), driver, root / "home", root / "repository")
+
+
+@pytest.fixture(scope="session")
+def rehearsal(machine: Rehearsal, tmp_path_factory: pytest.TempPathFactory) -> Rehearsal:
+    """An embedding model and a classifier in one repository, prepared as on a laptop."""
+    root = tmp_path_factory.mktemp("prepared")
+    for name in TASKS:
+        prepare_by_hand(root, root / "repository", name)
+    return Rehearsal(machine.python, machine.driver, root / "home", root / "repository")
+
+
+def _environment(folder: Path) -> Path:
+    """An environment with this one's packages, the package under test, and the stand-in as installed `tensorrt`."""
+    venv.EnvBuilder(with_pip=False, symlinks=True).create(folder)
+    packages = next((folder / "lib").glob("python*")) / "site-packages"
+    shutil.copytree(HERE / "stand_in" / "tensorrt", packages / "tensorrt")
+    facts = packages / "tensorrt-11.2.1.5.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: tensorrt\nVersion: 11.2.1.5\n", encoding="utf-8")
+    here = [path for path in site.getsitepackages() if Path(path).is_dir()]
+    lines = [str(ROOT), *(f"import site; site.addsitedir({path!r})" for path in here)]
+    (packages / "sitecustomize.py").write_text(_WITHOUT_TORCH, encoding="utf-8")
+    (packages / "rehearsal.pth").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder / "bin" / Path(sys.executable).name

@@ -1,0 +1,148 @@
+"""`trimaran finish` in a rehearsal: what it publishes, and how each failure of a GPU ends."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.rehearsal.conftest import Rehearsal
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def finished(rehearsal: Rehearsal, tmp_path_factory: pytest.TempPathFactory) -> Rehearsal:
+    """Both models, finished where torch and transformers cannot be imported."""
+    world = rehearsal.copy(tmp_path_factory.mktemp("finished"))
+    results = world.said("finish", world.repository, "--quick", REHEARSAL_WITHOUT_TORCH="1")["finished"]
+    assert [(row["name"], row["version"], row["known"]) for row in results] == [
+        ("classes", 2, False),
+        ("tiny", 2, False),
+    ]
+    for row in results:
+        assert not row["known"]
+        assert row["identity"]["gpu"] == "Rehearsal GPU" and row["identity"]["version"] == "11.2.1.5"
+        assert {item["name"]: item["verdict"] for item in row["candidates"]}[row["chosen"]] == "chosen"
+        for item in row["candidates"]:
+            assert set(item["gpu_ms"]) == set(item["measured_ms"]) != set()
+            assert all(set(parts) == {"copy_in", "kernels", "copy_out"} for parts in item["gpu_ms"].values())
+        assert row["notes"] == ["Eager PyTorch was not measured on the GPU: torch is not installed."]
+    return world
+
+
+def test_a_finished_repository_is_sound_and_a_second_run_does_nothing(finished: Rehearsal) -> None:
+    check = finished.said("repository", "check", finished.repository)
+    assert check["problems"] == [] and check["prepared"] == []
+    again = finished.said("finish", finished.repository)["finished"]
+    assert [(row["version"], row["known"]) for row in again] == [(2, True), (2, True)]
+    assert _versions(finished) == ["1", "2"]
+
+
+def test_one_repository_serves_unlike_gpus(finished: Rehearsal, tmp_path: Path, triton: None) -> None:
+    """The second GPU's version keeps the plan of the first in a folder by its identity, and each opens its own."""
+    world = finished.copy(tmp_path)
+    (other,) = world.said("finish", world.repository, "tiny", "--quick", "--device", "cuda:1")["finished"]
+    assert (other["version"], other["known"], other["identity"]["gpu"]) == (3, False, "Second GPU")
+    kept = world.repository / "tiny" / "3" / "plans" / "rehearsal-gpu-8.6-tensorrt-11.2.1.5"
+    assert (kept / "model.plan").is_file()
+    (first,) = world.said("finish", world.repository, "tiny")["finished"]
+    assert (first["version"], first["known"]) == (3, True), "the first GPU still has its plan"
+    # On a machine whose only GPU is like the first: the same version answers there.
+    with world.served(TRIMARAN_REHEARSAL="one-device") as url:
+        done = world.run("verify", url, "-r", world.repository)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_plans_are_served_by_the_real_triton_and_verified(finished: Rehearsal, triton: None) -> None:
+    with finished.served() as url:
+        assert finished.said("query", "tiny", "a good cat", "--url", url)
+        assert finished.said("query", "classes", "a good cat", "--url", url)
+        done = finished.run("verify", url, "-r", finished.repository)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_plan_of_another_gpu_is_not_opened(finished: Rehearsal, triton: None) -> None:
+    command = ["serve", finished.repository, "--free-ports", "--detach"]
+    done = finished.run(*command, TRIMARAN_REHEARSAL_GPU="Other GPU")
+    assert done.returncode == 6, done.stdout
+    assert "built on Rehearsal GPU, here is Other GPU. Run `trimaran finish`" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "words"),
+    [
+        ("no-device", 3, "the driver shows no GPU"),
+        ("old-driver", 3, "install 580.65.06 or newer"),
+        ("old-gpu", 3, "needs 7.5 or newer"),
+        ("null-builder", 4, "made no builder"),
+        ("refused-graph", 4, "tensorrt cannot read the graph. It says:"),
+        ("build-out-of-memory", 4, "--workspace 2000"),
+        ("null-context", 4, "made no execution context"),
+        ("out-of-memory", 4, "CUDA_ERROR_OUT_OF_MEMORY"),
+        ("lost-device", 4, "CUDA_ERROR_LAUNCH_FAILED"),
+        ("wrong-numbers", 4, "Its answers drift on this GPU. Mean 1−cos"),
+    ],
+)
+def test_a_failure_says_its_cause_and_leaves_the_prepared_version(
+    rehearsal: Rehearsal, tmp_path: Path, fault: str, code: int, words: str
+) -> None:
+    world = rehearsal.copy(tmp_path)
+    done = world.run("finish", world.repository, "tiny", TRIMARAN_REHEARSAL=fault)
+    assert done.returncode == code and words in done.stderr, done.stderr
+    assert _versions(world) == ["1"]
+
+
+def test_a_repository_that_is_read_only_is_finished_in_a_copy(rehearsal: Rehearsal, tmp_path: Path) -> None:
+    """As the init container and the image's entry point do it. A second start finds the finished copy."""
+    world = rehearsal.copy(tmp_path)
+    command = ["finish", world.repository, "classes", "--quick", "--into", tmp_path / "plans" / "models"]
+    (model,) = world.said(*command)["finished"]
+    assert (model["version"], model["known"]) == (2, False)
+    assert not (world.repository / "classes" / "2").exists()
+    (again,) = world.said(*command)["finished"]
+    assert (again["version"], again["known"]) == (2, True)
+
+
+def test_a_failed_capture_costs_no_answer(rehearsal: Rehearsal, tmp_path: Path) -> None:
+    world = rehearsal.copy(tmp_path)
+    command = ["finish", world.repository, "classes", "--quick"]
+    (model,) = world.said(*command, TRIMARAN_REHEARSAL="failed-capture")["finished"]
+    assert model["version"] == 2
+
+
+def test_without_a_driver_it_says_so(rehearsal: Rehearsal) -> None:
+    done = rehearsal.run("finish", rehearsal.repository, TRIMARAN_CUDA_DRIVER="/nowhere/libcuda.so.1")
+    assert done.returncode == 3 and "no NVIDIA driver" in done.stderr
+
+
+def test_a_plan_that_takes_too_long_is_given_up_and_a_killed_run_leaves_nothing_half_made(
+    rehearsal: Rehearsal, tmp_path: Path
+) -> None:
+    world = rehearsal.copy(tmp_path)
+    command = ["finish", str(world.repository), "classes"]
+    done = world.run(*command, "--deadline", "3", TRIMARAN_REHEARSAL="slow-build")
+    assert done.returncode == 4 and "3 s" in done.stderr, done.stderr
+    process = subprocess.Popen(
+        [str(world.python), "-m", "trimaran", *command],
+        env=world.environment(TRIMARAN_REHEARSAL="slow-build"),
+        cwd=tmp_path,
+        stderr=subprocess.DEVNULL,
+    )
+    progress = world.home / "store" / "logs"
+    deadline_s = time.monotonic() + 120
+    while not list(progress.glob("*.progress")) and time.monotonic() < deadline_s:
+        time.sleep(0.2)
+    assert list(progress.glob("*.progress")), "the build has begun, and shows where it is"
+    process.send_signal(signal.SIGKILL)
+    process.wait(30)
+    assert world.said("repository", "check", world.repository)["problems"] == []
+    (model,) = world.said(*command, "--quick")["finished"]
+    assert (model["version"], model["known"]) == (2, False)
+
+
+def _versions(world: Rehearsal) -> list[str]:
+    return sorted(path.name for path in (world.repository / "tiny").iterdir() if path.name.isdigit())

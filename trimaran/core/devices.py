@@ -1,0 +1,102 @@
+"""Which device a model is proven and timed on: the CPU, or one GPU."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.util
+import re
+from collections.abc import Mapping
+from typing import Literal
+
+from trimaran.core.environment import driver_present
+from trimaran.core.errors import UnavailableError, UsageError
+from trimaran.core.gpu_lock import exclusive_gpu
+from trimaran.core.gpu_release import GPU_RELEASE, installed_tensorrt, mismatches
+from trimaran.core.spec import Frozen
+from trimaran.runtime.cuda_driver import CudaError, Driver, driver_version, gpu_names, numbers
+
+# `auto`, `cpu`, `cuda` or `cuda:1`.
+ASKED = re.compile(r"auto|cpu|cuda(:\d{1,3})?")
+
+
+class Device(Frozen):
+    kind: Literal["cpu", "cuda"]
+    # Of the GPU, as nvidia-smi numbers it.
+    number: int = 0
+    # Why it was taken, in a few words.
+    why: str
+
+    @property
+    def name(self) -> str:
+        """As PyTorch names it."""
+        return f"cuda:{self.number}" if self.kind == "cuda" else "cpu"
+
+    def alone(self) -> contextlib.AbstractContextManager[None]:
+        """Hold the GPU, so that nothing else of trimaran builds, judges or times on it. A CPU is not held."""
+        return exclusive_gpu(self.number) if self.kind == "cuda" else contextlib.nullcontext()
+
+    def __str__(self) -> str:
+        return f"{self.name}, {self.why}"
+
+
+CPU = Device(kind="cpu", why="as asked")
+
+
+def choose_device(asked: str) -> Device:
+    """Raises UnavailableError where a GPU was asked for and cannot be used."""
+    if not ASKED.fullmatch(asked):
+        raise UsageError(f"Unknown device {asked!r}.", hint="Known: auto, cpu, cuda, cuda:1.")
+    if asked == "cpu":
+        return CPU
+    number = int(asked.partition(":")[2] or 0)
+    if reason := gpu_lacks(number):
+        if asked == "auto":
+            return Device(kind="cpu", why=f"because {reason}")
+        raise UnavailableError(
+            f"{asked} cannot be used: {reason}.",
+            hint="`trimaran doctor` says what is missing.",
+        )
+    return Device(kind="cuda", number=number, why=f"{gpu_names()[number]} with TensorRT {installed_tensorrt()}")
+
+
+def gpu_lacks(number: int = 0) -> str:
+    """Why no plan can be built and run on the GPU of this number; empty where it can. It asks the driver only."""
+    if not driver_present():
+        return "there is no NVIDIA driver (libcuda.so.1) on this machine"
+    visible = gpu_names()
+    if not visible:
+        return "the driver shows no GPU (see nvidia-smi and CUDA_VISIBLE_DEVICES; a container needs --gpus)"
+    if number >= len(visible):
+        return f"there is no GPU {number}: the driver shows {len(visible)}"
+    if installed_tensorrt() is None or importlib.util.find_spec("tensorrt") is None:
+        return f"TensorRT is not installed (pip install '{GPU_RELEASE.wheel}')"
+    try:
+        return _too_old(Driver(number).facts())
+    except CudaError as error:
+        return f"the GPU does not answer ({error}); see nvidia-smi"
+
+
+def _too_old(facts: Mapping[str, str]) -> str:
+    """Why TensorRT cannot work with this driver or GPU. One of another number than the image's works here as well."""
+    if numbers(facts["cuda"])[0] < numbers(GPU_RELEASE.cuda)[0]:
+        return (
+            f"the driver is too old: it speaks CUDA {facts['cuda']}, and this TensorRT needs CUDA {GPU_RELEASE.cuda}; "
+            f"install {GPU_RELEASE.driver} or newer"
+        )
+    if numbers(facts["compute_capability"]) < numbers(GPU_RELEASE.oldest_capability):
+        return (
+            f"{facts['gpu']} has compute capability {facts['compute_capability']}, and TensorRT {GPU_RELEASE.tensorrt} "
+            f"needs {GPU_RELEASE.oldest_capability} or newer"
+        )
+    return next(iter(mismatches(None, driver_version())), "")
+
+
+@functools.cache
+def torch_lacks_cuda() -> str:
+    """Why eager PyTorch cannot run on a GPU here; empty where it can."""
+    try:
+        import torch
+    except ImportError:
+        return "torch is not installed"
+    return "" if torch.cuda.is_available() else f"torch {torch.__version__} was built without CUDA, or finds no GPU"
