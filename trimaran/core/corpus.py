@@ -157,6 +157,7 @@ def encoder_of(artifact: Artifact) -> TextEncoder:
         prompts=spec.prompts,
         default_prompt=spec.default_prompt,
         refused_ids=spec.refused_ids,
+        chat=spec.chat.model_dump() if spec.chat else None,
     )
 
 

@@ -127,18 +127,20 @@ def make_golden(
 
 
 def golden_rows(
-    name: str, texts: Sequence[Text], facts: Mapping[str, Any], *, prompts: Sequence[str] = ()
+    name: str, texts: Sequence[Text], facts: Mapping[str, Any], *, prompts: Sequence[str] = (), chat: bool = False
 ) -> tuple[RequestRow, ...]:
     """Requests made of judging texts (or pairs as the models of a task read them), spread evenly over them.
 
     Texts of many kinds give at least `FEWEST_OF_KIND` of each, where the task's answers are small enough to travel.
 
-    A model with prompts is asked in turn without one, which means its default, and with each of them by name.
+    A model with prompts is asked in turn without one, which means its default, and with each of them by name. One
+    with a chat template is also asked with an instruction, where the task takes one.
     """
     row = task(name)
     rows = row.requests(_spread_over_kinds(texts, row.most_requests), facts)
-    if prompts:
-        options = ("", *(json.dumps({PROMPT: prompt}) for prompt in prompts))
+    asked = [*({PROMPT: prompt} for prompt in prompts), *(row.library.further_options if chat else ())]
+    if asked:
+        options = ("", *map(json.dumps, asked))
         rows = [{**request, OPTIONS: options[index % len(options)]} for index, request in enumerate(rows)]
     return tuple(rows)
 

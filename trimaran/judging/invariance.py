@@ -91,7 +91,8 @@ def certificate_groups(rows: Sequence[Row], policy: str, *, size: int, seed: int
         if len(known) >= CALLS:
             break
         place = turn * len(rows) // CALLS
-        width = width_of(len(rows[by_length[place]].ids), policy)
+        # A static embedding has texts without any token.
+        width = max(1, width_of(len(rows[by_length[place]].ids), policy))
         count = int(generator.integers(2, max(3, min(size, _TOKENS_A_CALL // width) + 1)))
         group = _drawn_group(rows, by_length[: place + 1], policy, count, width, generator, maximum)
         call = tuple(group.indices), len(group.rows), group.length

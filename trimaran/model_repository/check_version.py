@@ -97,9 +97,10 @@ def _stage_files(version: _Version) -> Iterator[Problem]:
 
 
 def _is_newer_than(folder: Path, name: str) -> bool:
-    """Versions from before texts were cut have a `text.py` that does not import `cutting.py`."""
+    """Older versions have a `text.py` that does not import all that it imports now."""
     text = folder / "text.py"
-    return name == "cutting.py" and text.is_file() and b"from .cutting import" not in text.read_bytes()
+    newer = name in TOKENIZER_FILES and text.is_file()
+    return newer and f"from .{name.removesuffix('.py')} import".encode() not in text.read_bytes()
 
 
 def _artifact_files(version: _Version) -> Iterator[Problem]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from itertools import cycle, islice
 from typing import Any
 
@@ -135,9 +136,9 @@ def requests_of(ref: ModelRef, reference: Artifact) -> list[dict[str, Any]]:
         for options in row.library.options
         for request in row.requests(texts, facts)
     ]
-    if ref.prompts:
-        few = row.requests(shipped_texts("judging")[:2], facts)
-        rows += [{**request, OPTIONS: json.dumps({PROMPT: name})} for name in ref.prompts for request in few]
+    asked: list[Mapping[str, Any]] = [*({PROMPT: name} for name in ref.prompts), *row.library.further_options]
+    few = row.requests(shipped_texts("judging")[:2], facts)
+    rows += [{**request, OPTIONS: json.dumps(options)} for options in asked for request in few]
     return [{name: value if isinstance(value, str) else list(value) for name, value in row.items()} for row in rows]
 
 
