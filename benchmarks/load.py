@@ -91,12 +91,13 @@ async def run(
         wanted = np.concatenate([await alone.embed(options.model, [text]) for text in texts])
     samples: list[tuple[float, int]] = []
     async with connected(options.target, options.model, triton_url, gateway) as target:
+        # The first request loads the client's modules, which can take a second.
+        await attempt(target, texts[0], wanted[:1], 0.0)
         able = await capacity(target, texts, wanted, callers=options.capacity_callers, seconds=options.capacity_seconds)
         print(f"capacity {able:.0f} a second; now {options.callers} callers at {options.factor:g} times that")
         watching = asyncio.create_task(watch_memory(pids, samples))
-        outcomes = await overload(
-            target, texts, wanted, callers=options.callers, seconds=options.seconds, rate=able * options.factor
-        )
+        rate = max(able, 1.0) * options.factor
+        outcomes = await overload(target, texts, wanted, callers=options.callers, seconds=options.seconds, rate=rate)
         watching.cancel()
     return verdict(options, able, outcomes, samples)
 

@@ -14,6 +14,7 @@ from tests.tiny import tiny_serving, tiny_tokenizer
 from trimaran.runtime import triton_text_model, triton_tokenizer_model
 from trimaran.runtime.answers import Answering, Reader
 from trimaran.runtime.pulse import Pulse
+from trimaran.runtime.shadow import Sampler
 from trimaran.runtime.tasks import served_task
 from trimaran.runtime.text import TextEncoder
 from trimaran.serving.gateway.refusals import Refusal
@@ -69,6 +70,7 @@ def encoder(tmp_path: Path) -> TextEncoder:
 def test_the_batch_mates_are_answered_by_the_text_stage(encoder: TextEncoder, tmp_path: Path) -> None:
     stage = triton_text_model.TritonPythonModel()
     stage._triton, stage._pulse, stage._task = TRITON, Pulse(), served_task("embedding")
+    stage._shadow = Sampler(TRITON, stage._task.tensors, {})
     stage._served = Answering(
         infer=lambda inputs: {"embedding": inputs["input_ids"].sum(axis=1, keepdims=True).astype(np.float32)},
         encoder=encoder,

@@ -41,12 +41,18 @@ def gateway(
     repository: Annotated[
         Path, typer.Option("--repository", help="What Triton serves; tokenizers are read there.")
     ] = REPOSITORY,
-    url: Annotated[str, typer.Option("--url", help="Triton's host:port; by default the running `serve`'s.")] = "",
+    url: Annotated[
+        list[str] | None,
+        typer.Option("--url", help="Triton's host:port, again for more. A name may have many addresses."),
+    ] = None,
     protocol: Annotated[Protocol, typer.Option("--protocol", help="How to talk to Triton.")] = "grpc",
     host: Annotated[str, typer.Option("--host", help="Where to listen; 0.0.0.0 for everywhere.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 picks a free one.")] = 8080,
     keys: KeysOption = None,
     no_auth: Annotated[bool, typer.Option("--no-auth", help="Let everybody call. It must be said.")] = False,
+    open_metrics: Annotated[
+        bool, typer.Option("--open-metrics", help="Show /metrics without a key.", rich_help_panel=WATCHING)
+    ] = False,
     rate: Annotated[
         float | None, typer.Option("--rate", min=0.001, help="Requests a second of one caller.", rich_help_panel=LIMITS)
     ] = None,
@@ -61,7 +67,7 @@ def gateway(
         float, typer.Option("--text-burst", min=1, help="Texts at once of one caller.", rich_help_panel=LIMITS)
     ] = 2048,
     in_flight: Annotated[
-        int, typer.Option("--in-flight", min=1, help="Texts that Triton has at a time.", rich_help_panel=LIMITS)
+        int, typer.Option("--in-flight", min=1, help="Texts that each Triton has at a time.", rich_help_panel=LIMITS)
     ] = 64,
     queue: Annotated[
         int, typer.Option("--queue", min=0, help="Requests that may wait; more are refused.", rich_help_panel=LIMITS)
@@ -125,11 +131,12 @@ def gateway(
 
     settings = GatewaySettings(
         repository=repository.absolute(),
-        triton_url=url or _running_url(repository, protocol),
+        triton_url=",".join(url or ()) or _running_url(repository, protocol),
         triton_protocol=protocol,
         host=host,
         port=port,
         keys=None if no_auth else _key_file(keys),
+        open_metrics=open_metrics,
         limits=RequestLimits(
             body_bytes=max_body,
             all_bodies_bytes=max_bodies,

@@ -37,6 +37,22 @@ def kubernetes(
     monitoring: Annotated[str, typer.Option("--monitoring", help="The namespace that reads metrics.")] = (
         _DEFAULTS.monitoring
     ),
+    two_tiers: Annotated[
+        bool, typer.Option("--two-tiers", help="Gateways and Tritons that grow apart, for more than a few pods.")
+    ] = False,
+    gateways: Annotated[int, typer.Option("--gateways", min=1, help="With --two-tiers: gateways at least.")] = (
+        _DEFAULTS.gateways
+    ),
+    texts_in_flight: Annotated[
+        int,
+        typer.Option("--texts-in-flight", min=1, help="With --two-tiers: texts for each Triton before one is added."),
+    ] = _DEFAULTS.texts_in_flight,
+    model_image: Annotated[
+        str, typer.Option("--model-image", help="With --two-tiers: the model as `trimaran package --push` printed it.")
+    ] = "",
+    by_init: Annotated[
+        bool, typer.Option("--by-init", help="Pull --model-image in an init container, not as an image volume.")
+    ] = False,
     kserve: Annotated[
         bool, typer.Option("--kserve", help="An InferenceService and its runtime for KServe instead; no gateway.")
     ] = False,
@@ -47,26 +63,43 @@ def kubernetes(
     Apply them after the images of deploy/ are where the cluster finds them, the repository is in the claim, and a
     secret NAME-keys holds keys.json (see docs/gateway.md).
 
+    `--two-tiers` prints them for gateways and Tritons apart; docs/many.md shows the whole way.
+
     Example: `trimaran kubernetes minilm | kubectl apply -f -`
     """
     import yaml
 
-    from trimaran.serving.container.image import served_model
+    from trimaran.core.choices import CPU_IMAGE, TRITON_IMAGE
+    from trimaran.core.errors import UsageError
+    from trimaran.serving.container.image import release_of, served_model
     from trimaran.serving.container.kserve import kserve_objects
     from trimaran.serving.container.kubernetes import objects
+    from trimaran.serving.container.kubernetes_tiers import tiers
 
     options = KubernetesOptions(
         namespace=namespace,
         claim=claim,
-        image=image,
+        image=CPU_IMAGE if two_tiers and image == TRITON_IMAGE else image,
         gateway_image=gateway_image,
         replicas=replicas,
         most_replicas=most_replicas,
         pending=pending,
         callers=callers,
         monitoring=monitoring,
+        gateways=gateways,
+        texts_in_flight=texts_in_flight,
+        model_image=model_image,
+        by_init=by_init,
     )
-    made = (kserve_objects if kserve else objects)(served_model(repository, name), options)
+    if two_tiers and kserve:
+        raise UsageError("KServe has tiers of its own.", hint="Leave out --two-tiers or --kserve.")
+    if model_image and not two_tiers:
+        raise UsageError("--model-image wants --two-tiers.", hint="One pod reads the repository from --claim.")
+    model = served_model(repository, name)
+    if two_tiers:
+        made = tiers(model, release_of(repository, name), options)
+    else:
+        made = (kserve_objects if kserve else objects)(model, options)
     if as_json:
         emit({"apiVersion": "v1", "kind": "List", "items": made})
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -25,7 +25,11 @@ def serve(
     grpc_port: Annotated[int | None, typer.Option("--grpc-port", min=1, max=65535, help=PortHelp)] = 8001,
     metrics_port: Annotated[int | None, typer.Option("--metrics-port", min=1, max=65535, help=PortHelp)] = 8002,
     free_ports: Annotated[bool, typer.Option("--free-ports", help="Pick three free ports instead.")] = False,
-    log: Annotated[Path | None, typer.Option("--log", help="Triton's log file.")] = None,
+    host: Annotated[
+        Literal["127.0.0.1", "0.0.0.0"],  # noqa: S104  (it must be said)
+        typer.Option("--host", help="Where to listen; 0.0.0.0 only in a container or behind a firewall."),
+    ] = "127.0.0.1",
+    log: Annotated[Path | None, typer.Option("--log", help="Triton's log file; - is this command's output.")] = None,
     tensors: Annotated[
         bool, typer.Option("--tensors", help="Load the tensor-level models too, at the price of a second copy.")
     ] = False,
@@ -72,6 +76,8 @@ def serve(
     from trimaran.serving.triton.watchdog import WatchdogSettings
 
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
+    if detach and str(log) == "-":
+        raise UsageError("A server that lives on has no output to log to.", hint="Leave out --detach, or name a file.")
     if docker and trust_key is not None:
         raise UsageError("A container compares no signatures.", hint="Serve without --docker, or without --trust-key.")
     if docker and shadow:
@@ -83,6 +89,7 @@ def serve(
     ports = {"http_port": http_port, "grpc_port": grpc_port, "metrics_port": metrics_port}
     settings: dict[str, Any] = {
         **(dict.fromkeys(ports) if free_ports else ports),
+        "host": host,
         "log_file": log,
         "everything": tensors,
         "cpus": cpus,

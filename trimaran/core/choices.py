@@ -37,3 +37,4 @@ BUDGET_S = 90.0
 # The images that deploy/ builds: Triton with what the Python stages import, and the gateway.
 TRITON_IMAGE = "trimaran-triton"
 GATEWAY_IMAGE = "trimaran-gateway"
+CPU_IMAGE = "trimaran-cpu"

@@ -22,6 +22,8 @@ ENSEMBLE = "ensemble"
 # The parameter that marks a model which was laid out without a proof, and its value.
 PROOF, UNPROVEN = "proof", "unproven"
 ON_DEMAND = "on demand"
+# The parameter that names a version by the digest of its files: `2:3f6a…`. Servers show it to their callers.
+RELEASE = "release"
 
 
 class _ConfigPart(Frozen):

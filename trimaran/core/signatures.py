@@ -19,9 +19,13 @@ _HINT = "`trimaran repository seal --key` signs; get the repository again from w
 
 def sign_digests(folder: Path, key: Path) -> None:
     """Signs the digest list of a version with a private key."""
-    private = _key(key, "private")
-    signature = private.sign((folder / DIGESTS_FILE).read_bytes())
-    write_atomically(folder / SIGNATURE_FILE, base64.b64encode(signature).decode() + "\n")
+    write_atomically(folder / SIGNATURE_FILE, signature_of(folder, key))
+
+
+def signature_of(folder: Path, key: Path) -> str:
+    """The text of the signature file."""
+    signature = _key(key, "private").sign((folder / DIGESTS_FILE).read_bytes())
+    return base64.b64encode(signature).decode() + "\n"
 
 
 def require_signed(folder: Path, key: Path) -> None:

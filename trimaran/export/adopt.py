@@ -33,8 +33,10 @@ if TYPE_CHECKING:
 
 ENTRY = "model.onnx"
 # The names that optimum and sentence-transformers give outputs, and ours. Other outputs are dropped.
-_OUTPUTS = {name: {theirs: ours for ours, theirs in names.items()} for name, names in OUTPUTS.items()}
-_OUTPUTS["feature-extraction"]["token_embeddings"] = "token_embeddings"  # noqa: S105  (the name of an output)
+_OUTPUTS = {
+    **{name: {theirs: ours for ours, theirs in names.items()} for name, names in OUTPUTS.items()},
+    "feature-extraction": {"last_hidden_state": "token_embeddings", "token_embeddings": "token_embeddings"},
+}
 # Tasks that the outputs tell by themselves, the first that fits.
 _TELLING = {"sentence_embedding": "embedding", "last_hidden_state": "feature-extraction"}
 _LONGEST_BY_DEFAULT = 512

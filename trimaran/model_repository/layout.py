@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import re
 import shutil
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from trimaran.core.choices import Rows
 from trimaran.core.config_pbtxt import CONFIG_FILE, read_config, write_config
 from trimaran.core.digests import DIGESTS_FILE, LISTED, list_digests
 from trimaran.core.errors import RepositoryError, UnavailableError, UsageError
-from trimaran.core.model_config import PROOF, UNPROVEN, ModelConfig, TensorConfig
+from trimaran.core.model_config import PROOF, RELEASE, UNPROVEN, ModelConfig, TensorConfig
 from trimaran.core.repository import versions_of
 from trimaran.core.serving_json import Serving, write_serving
 from trimaran.core.shadow_graph import place_shadow_graph
@@ -216,7 +217,9 @@ def _staged(repository: Path, config: ModelConfig, version: int, artifact: Artif
     Each version keeps the configuration that it was published with, so that a rollback needs no guess. The first
     version of a model is served; later ones are when they are promoted.
     """
-    config = config.model_copy(update={"parameters": {**config.parameters, LISTED: DIGESTS_FILE}})
+    release = f"{version}:{hashlib.sha256(artifact.to_json().encode()).hexdigest()[:16]}"
+    parameters = {**config.parameters, LISTED: DIGESTS_FILE, RELEASE: release}
+    config = config.model_copy(update={"parameters": parameters})
     model = repository / config.name
     used = {item.file for warmup in config.warmups for item in warmup.inputs if item.file}
     warmups = {name: data for name, data in warmup_files(artifact).items() if name in used}

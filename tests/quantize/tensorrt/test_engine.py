@@ -199,7 +199,7 @@ def bert_base(world: World) -> Artifact:
     ("name", "kind", "limit_bytes"), [("onnx-fp16", "Half", 2.4e8), ("onnx-int8-qdq", "Int8", 1.6e8)]
 )
 def test_bert_base_builds(world: World, bert_base: Artifact, name: str, kind: str, limit_bytes: float) -> None:
-    settings = MakerSettings(calibration=CALIBRATION[:4])
+    settings = MakerSettings(calibration=CALIBRATION[:16])
     graph = to_precision(bert_base, candidate(name), settings, store=world.store, progress=QUIET)
     engine = world.build(graph)
     found = observed(engine)

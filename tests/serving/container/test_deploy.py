@@ -221,7 +221,7 @@ def test_a_container_that_does_not_start_is_an_error(repository: Path, tmp_path:
     assert none.returncode == 3
 
 
-@pytest.mark.parametrize("name", ["requirements-triton.txt", "requirements-gateway.txt"])
+@pytest.mark.parametrize("name", ["requirements-triton.txt", "requirements-gateway.txt", "requirements-cpu.txt"])
 def test_images_have_the_versions_that_models_are_proven_with(name: str) -> None:
     def plain(line: str) -> str:
         return re.sub(r"[-_.]+(?=.*==)|_", "-", re.sub(r"\[.*\]", "", line)).lower()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from importlib import metadata
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -21,3 +24,22 @@ def test_a_missing_triton_is_said_with_the_hint(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(installation.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UnavailableError, match=r"nvidia-pytriton.*trimaran\[triton\]"):
         installation.find()
+
+
+def test_programs_go_where_they_may_be_executed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path / "home"
+    monkeypatch.setenv("TRIMARAN_HOME", str(home))
+    monkeypatch.setattr(installation.tempfile, "gettempdir", lambda: str(tmp_path))
+    assert installation.executable_folder() == tmp_path
+    flags = {tmp_path: os.ST_NOEXEC, home: 0}
+    monkeypatch.setattr(installation.os, "statvfs", lambda folder: SimpleNamespace(f_flag=flags[folder]))
+    assert installation.executable_folder() == home
+
+
+def test_an_image_has_its_backends_already(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, triton: None) -> None:
+    found = installation.find()
+    assert found.backends(tmp_path) == tmp_path / "backends"
+    assert os.access(tmp_path / "backends" / "python" / "triton_python_backend_stub", os.X_OK)
+    monkeypatch.setenv("TRIMARAN_BACKENDS", "/opt/trimaran/backends")
+    assert found.backends(tmp_path / "other") == Path("/opt/trimaran/backends")
+    assert not (tmp_path / "other").exists()

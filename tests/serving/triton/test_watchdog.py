@@ -284,7 +284,10 @@ def test_a_server_that_answers_nothing_must_be_started_again() -> None:
         raise NotReady("no answer")
 
     world.finished = nothing  # type: ignore[method-assign]
+    # A stub that waits for its server shows no sign of life either, but unloading the model would wait too.
+    world.signs = {10: Sign(moved_s=0.0, working=False)}
     for _ in range(10):
         world.tick()
     with pytest.raises(ServerGone, match="answered nothing for 10 s"):
         world.tick()
+    assert world.calls == []

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
 from trimaran.core import choices
 from trimaran.serving.client import given
 from trimaran.serving.client.core import ClientCore
-from trimaran.serving.client.endpoint import endpoint_of
+from trimaran.serving.client.endpoint import Endpoint, endpoint_of
 from trimaran.serving.client.hedging import Hedge
 from trimaran.serving.client.triton_channel import TritonChannel
+from trimaran.serving.client.watching import Watch, watch_of
 
 Result = TypeVar("Result")
+_CANARIES_AT_A_TIME = 256
 
 
 class RequestTurns(Protocol):
@@ -68,8 +72,14 @@ class AsyncioDriver:
                 task.cancel()
 
 
+def _resolve(host: str, port: int) -> Any:
+    return asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+
+
 class AsyncClient(ClientCore):
-    """A connection to one Triton, for one event loop; an async context manager.
+    """A connection to one Triton, or to several with the same models, for one event loop; an async context manager.
+
+    `url` is host:port, or a list of them: see `Client`.
 
     `timeout_s` bounds a whole call with all its requests and retries, `concurrency` the requests in flight at a time.
     A list of texts gets a list of answers, one string gets one answer. A pair of texts stands in a list.
@@ -79,7 +89,7 @@ class AsyncClient(ClientCore):
 
     def __init__(
         self,
-        url: str = "",
+        url: str | Sequence[str] = "",
         *,
         protocol: choices.Protocol = "grpc",
         timeout_s: float = 60.0,
@@ -88,8 +98,17 @@ class AsyncClient(ClientCore):
         hedge: Hedge | None = None,
     ) -> None:
         endpoint = endpoint_of(url, protocol, timeout_s=timeout_s, concurrency=concurrency, retries=retries)
-        self._waiting = AsyncioDriver(Slots(concurrency), hedge)
-        super().__init__(endpoint, TritonChannel(endpoint, for_asyncio=True), self._waiting)
+
+        def connect(endpoint: Endpoint) -> TritonChannel:
+            return TritonChannel(endpoint, for_asyncio=True)
+
+        self._watching: asyncio.Task[None] | None = None
+        driver = self._waiting = AsyncioDriver(Slots(concurrency), hedge)
+        if isinstance(url, str):
+            super().__init__(endpoint, connect(endpoint), driver)
+        else:
+            watch = watch_of(endpoint, connect, AsyncioDriver(Slots(_CANARIES_AT_A_TIME)), _resolve)
+            super().__init__(endpoint, None, driver, watch)
 
     def using(
         self,
@@ -99,22 +118,28 @@ class AsyncClient(ClientCore):
         request_id: str | None = None,
         concurrency: int | None = None,
         turns: RequestTurns | None = None,
+        priority: int | None = None,
     ) -> Self:
         """The same connection with another deadline, other headers, a request id, or a concurrency of its own.
 
-        `turns` may decide in the place of the concurrency when a request is sent.
+        `turns` may decide in the place of the concurrency when a request is sent. Triton serves `priority` 1 first.
         """
         view = super().using(timeout_s=timeout_s, headers=headers, request_id=request_id)
+        if priority is not None:
+            view._endpoint = replace(view._endpoint, priority=priority)
         if concurrency is not None:
             view._driver = self._waiting.taking(Slots(given.count("concurrency", concurrency)))
         if turns is not None:
             view._driver = self._waiting.taking(turns)
         return view
 
+    def _start_watching(self, watch: Watch) -> None:
+        self._watching = asyncio.create_task(watch.go_on())
+
     async def close(self) -> None:
-        closing = self._channel.close()
-        if closing is not None:
-            await closing
+        if self._watching is not None:
+            self._watching.cancel()
+        await self._close_channels()
 
     async def __aenter__(self) -> Self:
         return self

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import copy
 import functools
-import itertools
 import logging
-import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, Self, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast, overload
 
 import numpy as np
 
@@ -26,10 +24,14 @@ from trimaran.runtime.text import Text
 from trimaran.runtime.wire import TRUNCATED
 from trimaran.serving.client import calls, failures, given
 from trimaran.serving.client.calls import Answer, Ask, Embeddings, Model, Ranking, Tensors, TokenVectors, TokenWeights
+from trimaran.serving.client.driver import ClientDriver, Result, TruncatedTexts
 from trimaran.serving.client.endpoint import Endpoint, answering_version, ready_versions, unknown_model
 from trimaran.serving.client.given import StringOrStrings, TextOrTexts
+from trimaran.serving.client.replicas import Lease, Release, Replica, VersionChanged
 
-Result = TypeVar("Result")
+if TYPE_CHECKING:
+    from trimaran.serving.client.watching import Watch
+
 _log = logging.getLogger(__name__)
 _ATTEMPTS_AT_ONE_VERSION = 3
 
@@ -42,27 +44,6 @@ class _Part(NamedTuple):
     tensors: Tensors
 
 
-class Channel(Protocol):
-    """Sends one request. What it returns is given to the driver, so it may be an awaitable."""
-
-    def infer(
-        self, endpoint: Endpoint, name: str, inputs: Tensors, outputs: Sequence[str], *, within_s: float
-    ) -> Any: ...
-    def config(self, endpoint: Endpoint, name: str, *, within_s: float) -> Any: ...
-    def statistics(self, endpoint: Endpoint, *, within_s: float) -> Any: ...
-    def close(self) -> Any: ...
-
-
-class ClientDriver(Protocol):
-    """The three ways of waiting. `result` and `together` raise TimeoutError after `within_s`."""
-
-    async def result(self, send: Callable[[], Any], *, within_s: float) -> Any: ...
-    async def pause(self, seconds: float) -> None: ...
-    async def together(
-        self, work: Sequence[Callable[[], Coroutine[Any, Any, Result]]], *, within_s: float
-    ) -> list[Result]: ...
-
-
 def run(coroutine: Coroutine[Any, Any, Result]) -> Result:
     """The result of a coroutine whose driver blocks."""
     try:
@@ -73,32 +54,16 @@ def run(coroutine: Coroutine[Any, Any, Result]) -> Result:
     raise AssertionError("a driver that blocks never suspends")
 
 
-class TruncatedTexts:
-    """How many texts the server cut, over all calls of a client."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._warned: set[str] = set()
-        self._lock = threading.Lock()
-
-    def note(self, name: str, texts: int) -> None:
-        """Warns once for each model; the count goes on."""
-        if not texts:
-            return
-        with self._lock:
-            self.count += texts
-            known = name in self._warned
-            self._warned.add(name)
-        if not known:
-            _log.warning("Model %s read only a part of %d texts, which are longer than it reads.", name, texts)
-
-
 class ClientCore:
-    def __init__(self, endpoint: Endpoint, channel: Channel, driver: ClientDriver) -> None:
+    def __init__(self, endpoint: Endpoint, channel: Any, driver: ClientDriver, watch: Watch | None = None) -> None:
+        """`channel` leads to one server. With a `watch` there are several, and each has a channel of its own."""
         self._endpoint = endpoint
         self._channel = channel
         self._driver = driver
+        self._watch = watch
         self._models: dict[str, Model] = {}
+        # The version of the model that gave the latest answer of this view.
+        self.answered_by = ""
         # Shared with the views that `using` makes.
         self._truncated = TruncatedTexts()
 
@@ -106,6 +71,15 @@ class ClientCore:
     def truncated_texts(self) -> int:
         """Texts of which a model read only a part, because they were longer than it reads: all since the beginning."""
         return self._truncated.count
+
+    @property
+    def replicas(self) -> tuple[Replica, ...]:
+        """The servers behind this client, as they were last seen; none if it was given one address as a string."""
+        return self._watch.replicas.members if self._watch else ()
+
+    def release_in_use(self, name: str) -> Release | None:
+        """The version of a model that answers, of those that the servers have."""
+        return self._watch.replicas.in_use(name) if self._watch else None
 
     def using(
         self, *, timeout_s: float | None = None, headers: Mapping[str, str] | None = None, request_id: str | None = None
@@ -137,10 +111,8 @@ class ClientCore:
             model = await self.model(name)
             found = small(vectors, dimensions=dimensions, precision=precision, ranges=model.parameters.get(RANGES, ""))
             return found[0] if isinstance(texts, str) else found
-        return await self.ask(
-            name,
-            lambda model: calls.embed(model, texts, prompt=prompt, dimensions=dimensions, precision=precision),
-        )
+        small_ones: dict[str, Any] = {"dimensions": dimensions, "precision": precision}
+        return await self.ask(name, lambda model: calls.embed(model, texts, prompt=prompt, **small_ones))
 
     async def _embed_whole(self, name: str, texts: TextOrTexts, prompt: str | None, overflow: Overflow) -> Embeddings:
         whole, vectors = WholeTexts(given.texts_or_pairs(texts).rows, overflow), []
@@ -285,16 +257,19 @@ class ClientCore:
         ask = build(model)
         # Models that were laid out before do not count.
         outputs = (*ask.outputs, TRUNCATED) if TRUNCATED in model.outputs else ask.outputs
-        work = [functools.partial(self._infer, name, inputs, outputs, deadline) for inputs in ask.requests]
-        # A single request needs no thread or task: to start one would be most of a fast model's latency.
-        if len(work) <= 1:
-            return self._joined(name, ask, [await infer() for infer in work])
         # A promotion may come between the requests of a call, whose parts are then of two versions.
         for _ in range(_ATTEMPTS_AT_ONE_VERSION):
+            release = self._watch.replicas.in_use(name) if self._watch else None
+            work = [functools.partial(self._infer, name, inputs, outputs, deadline, release) for inputs in ask.requests]
             try:
+                # A single request needs no thread or task: to start one would be most of a fast model's latency.
+                if len(work) <= 1:
+                    return self._joined(name, ask, [await infer() for infer in work])
                 parts = await self._driver.together(work, within_s=max(0.0, deadline - time.monotonic()))
             except TimeoutError as error:
                 raise self._timed_out() from error
+            except VersionChanged:
+                continue
             if len({part.version for part in parts}) == 1:
                 return self._joined(name, ask, parts)
         raise NotReady(
@@ -305,6 +280,8 @@ class ClientCore:
 
     def _joined(self, name: str, ask: Ask[Answer], parts: Sequence[_Part]) -> Answer:
         tensors = [part.tensors for part in parts]
+        if parts:
+            self.answered_by = parts[0].version
         if ask.counts_cuts:
             self._truncated.note(name, sum(int(part[TRUNCATED].sum()) for part in tensors if TRUNCATED in part))
         return ask.join(tensors)
@@ -317,6 +294,14 @@ class ClientCore:
         """The models that are ready, each with its newest version."""
         return await self._ready(self._deadline())
 
+    async def _close_channels(self) -> None:
+        if self._watch is not None:
+            await self._watch.close()
+            return
+        closing = self._channel.close()
+        if closing is not None:
+            await closing
+
     async def model(self, name: str) -> Model:
         """What the server says about a model. It is asked once."""
         return await self._described(name, self._deadline())
@@ -328,7 +313,11 @@ class ClientCore:
     async def _described(self, name: str, deadline: float) -> Model:
         if given.string("name", name) not in self._models:
             try:
-                config = await self._sent(deadline, self._channel.config, name)
+                release = None
+                if self._watch is not None:
+                    await self._look(self._watch)
+                    release = self._watch.replicas.in_use(name)
+                config = await self._sent(deadline, "config", name, model=name, release=release)
             except RequestFailed as error:
                 known = tuple(await self._ready(deadline))
                 if name in known:
@@ -336,35 +325,73 @@ class ClientCore:
                 raise unknown_model(self._endpoint, name, known) from error
             # gRPC wraps the configuration once more.
             self._models[name] = Model.from_config(name, config.get("config", config))
+            if self._watch is not None:
+                self._watch.models.add(name)
         return self._models[name]
 
     async def _ready(self, deadline: float) -> dict[str, int]:
-        return ready_versions(await self._sent(deadline, self._channel.statistics))
+        if self._watch is None:
+            return ready_versions(await self._sent(deadline, "statistics"))
+        await self._look(self._watch)
+        if not self._watch.replicas.answering:
+            raise failures.not_ready(self._endpoint.address, self._endpoint.protocol, "no server answers", sent=False)
+        return {name: release.version for name, release in self._watch.replicas.models_in_use().items()}
 
-    async def _infer(self, name: str, inputs: Tensors, outputs: Sequence[str], deadline: float) -> _Part:
-        result = await self._sent(deadline, self._channel.infer, name, inputs, outputs)
+    async def _look(self, watch: Watch) -> None:
+        """Before the first call; afterwards the servers are watched all the time."""
+        if not watch.has_begun:
+            await watch.look()
+            if not watch.has_begun:
+                watch.has_begun = True
+                self._start_watching(watch)
+        else:
+            await watch.look_if_old()
+
+    def _start_watching(self, watch: Watch) -> None:
+        raise NotImplementedError
+
+    async def _infer(
+        self, name: str, inputs: Tensors, outputs: Sequence[str], deadline: float, release: Release | None
+    ) -> _Part:
+        result = await self._sent(deadline, "infer", name, inputs, outputs, model=name, release=release)
         return _Part(answering_version(result), {output: result.as_numpy(output) for output in outputs})
 
-    async def _sent(self, deadline: float, send: Callable[..., Any], *arguments: Any) -> Any:
-        """Send a request, and again if it was surely never sent. `deadline` is a moment of time.monotonic()."""
-        for attempt in itertools.count():
+    async def _sent(
+        self, deadline: float, method: str, *arguments: Any, model: str = "", release: Release | None = None
+    ) -> Any:
+        """Send a request. If it fails, send it to another server, or again if it was surely never sent.
+
+        `deadline` is a moment of time.monotonic().
+        """
+        # Of several servers, those that failed in this round.
+        tried: list[Replica] = []
+        attempt = 0
+        while True:
             within_s = deadline - time.monotonic()
             if within_s <= 0:
                 raise self._timed_out()
-            attempted = functools.partial(send, self._endpoint, *arguments, within_s=within_s)
+            lease = Lease(self._watch.replicas, model, release, tried) if self._watch else None
+            sender = functools.partial(lease.send, method) if lease else getattr(self._channel, method)
             try:
-                return await self._driver.result(attempted, within_s=within_s)
+                send = functools.partial(sender, self._endpoint, *arguments, within_s=within_s)
+                return await self._driver.result(send, within_s=within_s)
             except Exception as error:
-                failure = failures.from_exception(self._endpoint, error)
+                failure = failures.from_exception(lease.endpoint or self._endpoint if lease else self._endpoint, error)
                 if failure is None:
                     raise
+                if lease and lease.may_repeat(failure):
+                    continue
                 pause_s = failures.pause_before_retry(failure, attempt, retries=self._endpoint.retries)
                 if pause_s is None and failure is error:
                     raise
                 if pause_s is None:
                     raise failure from error
+            finally:
+                if lease:
+                    lease.end()
+            attempt += 1
+            tried.clear()
             await self._driver.pause(min(pause_s, max(0.0, deadline - time.monotonic())))
-        raise AssertionError("the loop ends by return or raise")
 
     def _deadline(self) -> float:
         return time.monotonic() + self._endpoint.timeout_s

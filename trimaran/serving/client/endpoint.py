@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import ipaddress
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -40,6 +41,10 @@ class Endpoint:
     retries: int
     headers: Mapping[str, str] = field(default_factory=dict)
     request_id: str = ""
+    # The version of the model that is asked; "" leaves it to Triton, which takes the newest.
+    version: str = ""
+    # Triton serves level 1 first; 0 is the default of the model.
+    priority: int = 0
 
     def __post_init__(self) -> None:
         given.seconds("timeout_s", self.timeout_s)
@@ -58,11 +63,29 @@ class Endpoint:
         )
 
 
-def endpoint_of(url: str, protocol: Protocol, *, timeout_s: float, concurrency: int, retries: int) -> Endpoint:
+def endpoint_of(
+    url: str | Sequence[str], protocol: Protocol, *, timeout_s: float, concurrency: int, retries: int
+) -> Endpoint:
+    """Several addresses become one text, which stands in messages."""
+    if isinstance(url, (list, tuple)):
+        places = [
+            endpoint_of(one, protocol, timeout_s=timeout_s, concurrency=concurrency, retries=retries) for one in url
+        ]
+        if not places:
+            raise UsageError("No address was given.", hint="Give at least one host:port.")
+        return replace(places[0], address=",".join(place.address for place in places))
     if given.string("protocol", protocol) not in DEFAULT_URLS:
         raise UsageError(f"Unknown protocol {protocol!r}.", hint="Use grpc or http.")
     scheme, _, rest = (given.string("url", url) or DEFAULT_URLS[protocol]).rpartition("://")
     return Endpoint(rest.rstrip("/"), protocol, scheme in _SECURE, timeout_s, concurrency, retries)
+
+
+def is_ip_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def library(name: str) -> Any:
@@ -97,11 +120,16 @@ def ready_versions(statistics: Any) -> dict[str, int]:
 
     The index of the repository tells the same, but only to those who may also load models.
     """
-    newest: dict[str, int] = {}
+    return {name: max(versions) for name, versions in loaded_versions(statistics).items()}
+
+
+def loaded_versions(statistics: Any) -> dict[str, frozenset[int]]:
+    """The models in Triton's statistics, each with all its versions that are ready."""
+    loaded: dict[str, frozenset[int]] = {}
     for entry in sorted(statistics.get("model_stats", ()), key=lambda entry: str(entry["name"])):
-        name, version = str(entry["name"]), int(entry.get("version") or 1)
-        newest[name] = max(version, newest.get(name, 0))
-    return newest
+        name = str(entry["name"])
+        loaded[name] = loaded.get(name, frozenset()) | {int(entry.get("version") or 1)}
+    return loaded
 
 
 def unknown_model(endpoint: Endpoint, name: str, known: Sequence[str]) -> RequestFailed:

@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import json
 import select
+import socket
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,22 +26,29 @@ class HttpChannel:
     def infer(self, endpoint: Endpoint, name: str, inputs: Tensors, outputs: Sequence[str], *, within_s: float) -> Any:
         client = self._triton.InferenceServerClient
         arguments = infer_arguments(self._triton, inputs, outputs)
-        body, json_size = client.generate_request_body(**arguments, request_id=endpoint.request_id)
+        body, json_size = client.generate_request_body(
+            **arguments, request_id=endpoint.request_id, priority=endpoint.priority
+        )
         headers = (
             {**endpoint.headers, "Inference-Header-Content-Length": str(json_size)} if json_size else endpoint.headers
         )
-        response, data = self._send(endpoint, f"/v2/models/{name}/infer", body, headers=headers, within_s=within_s)
+        response, data = self._send(
+            endpoint, f"{_path(endpoint, name)}/infer", body, headers=headers, within_s=within_s
+        )
         size = response.headers.get("Inference-Header-Content-Length")
         return client.parse_response_body(data, header_length=int(size) if size else None)
 
     def config(self, endpoint: Endpoint, name: str, *, within_s: float) -> Any:
-        return json.loads(self._send(endpoint, f"/v2/models/{name}/config", within_s=within_s)[1])
+        return json.loads(self._send(endpoint, f"{_path(endpoint, name)}/config", within_s=within_s)[1])
 
     def statistics(self, endpoint: Endpoint, *, within_s: float) -> Any:
         return json.loads(self._send(endpoint, "/v2/models/stats", within_s=within_s)[1])
 
     def close(self) -> None:
         for connection in self._opened:
+            # Closing alone would not wake a thread that waits for an answer.
+            with contextlib.suppress(OSError, AttributeError):
+                connection.sock.shutdown(socket.SHUT_RDWR)
             connection.close()
 
     def _send(
@@ -83,6 +91,10 @@ class HttpChannel:
             raise failures.not_ready(endpoint.address, "http", str(error), sent=False) from error
         connection.sock.settimeout(within_s)
         return connection
+
+
+def _path(endpoint: Endpoint, name: str) -> str:
+    return f"/v2/models/{name}" + (f"/versions/{endpoint.version}" if endpoint.version else "")
 
 
 def _reason(data: bytes) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import concurrent.futures
 import copy
 import functools
+import socket
+import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import TracebackType
@@ -12,13 +14,17 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from trimaran.core.choices import Protocol
 from trimaran.serving.client.calls import Answer, Ask, Model
-from trimaran.serving.client.core import Channel, ClientCore, run
-from trimaran.serving.client.endpoint import endpoint_of
+from trimaran.serving.client.core import ClientCore, run
+from trimaran.serving.client.driver import Channel
+from trimaran.serving.client.endpoint import Endpoint, endpoint_of
 from trimaran.serving.client.http_channel import HttpChannel
+from trimaran.serving.client.replicas import Replica
 from trimaran.serving.client.triton_channel import TritonChannel
+from trimaran.serving.client.watching import Watch, watch_of
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
+_CANARIES_AT_A_TIME = 16
 
 
 class ThreadDriver:
@@ -60,8 +66,21 @@ def _blocking(
     return blocking
 
 
+class _WatchingCore(ClientCore):
+    def _start_watching(self, watch: Watch) -> None:
+        threading.Thread(target=lambda: run(watch.go_on()), name="trimaran-watch", daemon=True).start()
+
+
+def _resolve(host: str, port: int) -> Any:
+    return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+
+
 class Client:
-    """A connection to one Triton, for any number of threads; a context manager.
+    """A connection to one Triton, or to several with the same models, for any number of threads; a context manager.
+
+    `url` is host:port. In a list of them, names are looked up again and again, and each address is a replica. A call
+    goes to the one with the least outstanding work, and is repeated elsewhere if that fails. All answer with the same
+    version of a model.
 
     `timeout_s` bounds a whole call with all its requests and retries, `concurrency` the requests in flight at a time.
     A list of texts gets a list of answers, one string gets one answer. A pair of texts stands in a list.
@@ -70,7 +89,7 @@ class Client:
 
     def __init__(
         self,
-        url: str = "",
+        url: str | Sequence[str] = "",
         *,
         protocol: Protocol = "grpc",
         timeout_s: float = 60.0,
@@ -78,17 +97,28 @@ class Client:
         retries: int = 4,
     ) -> None:
         endpoint = endpoint_of(url, protocol, timeout_s=timeout_s, concurrency=concurrency, retries=retries)
-        self._channel: Channel = (
-            TritonChannel(endpoint, for_asyncio=False) if protocol == "grpc" else HttpChannel(endpoint)
-        )
+
+        def connect(endpoint: Endpoint) -> Channel:
+            return TritonChannel(endpoint, for_asyncio=False) if protocol == "grpc" else HttpChannel(endpoint)
+
         self._driver = ThreadDriver(concurrency)
-        self._core = ClientCore(endpoint, self._channel, self._driver)
+        self._watching_driver = ThreadDriver(_CANARIES_AT_A_TIME)
+        if isinstance(url, str):
+            self._core = ClientCore(endpoint, connect(endpoint), self._driver)
+        else:
+            watch = watch_of(endpoint, connect, self._watching_driver, _resolve)
+            self._core = _WatchingCore(endpoint, None, self._driver, watch)
         self.url = endpoint.address
 
     @property
     def truncated_texts(self) -> int:
         """Texts of which a model read only a part, because they were longer than it reads: all since the beginning."""
         return self._core.truncated_texts
+
+    @property
+    def replicas(self) -> tuple[Replica, ...]:
+        """The servers behind this client, as they were last seen; none if it was given one address as a string."""
+        return self._core.replicas
 
     def using(
         self, *, timeout_s: float | None = None, headers: Mapping[str, str] | None = None, request_id: str | None = None
@@ -120,7 +150,8 @@ class Client:
     def close(self) -> None:
         """End the connection. A request that is still in flight fails."""
         self._driver.close()
-        self._channel.close()
+        run(self._core._close_channels())
+        self._watching_driver.close()
 
     def __enter__(self) -> Self:
         return self

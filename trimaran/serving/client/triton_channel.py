@@ -22,12 +22,17 @@ class TritonChannel:
     def infer(self, endpoint: Endpoint, name: str, inputs: Tensors, outputs: Sequence[str], *, within_s: float) -> Any:
         arguments = infer_arguments(self._tensors, inputs, outputs)
         return self._connected(endpoint).infer(
-            name, request_id=endpoint.request_id, **arguments, **self._options(endpoint, within_s)
+            name,
+            model_version=endpoint.version,
+            request_id=endpoint.request_id,
+            priority=endpoint.priority,
+            **arguments,
+            **self._options(endpoint, within_s),
         )
 
     def config(self, endpoint: Endpoint, name: str, *, within_s: float) -> Any:
         options = self._options(endpoint, within_s, as_json=True)
-        return self._connected(endpoint).get_model_config(name, **options)
+        return self._connected(endpoint).get_model_config(name, endpoint.version, **options)
 
     def statistics(self, endpoint: Endpoint, *, within_s: float) -> Any:
         options = self._options(endpoint, within_s, as_json=True)

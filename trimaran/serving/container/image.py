@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trimaran.core.errors import UsageError
+from trimaran.core.model_config import RELEASE
 from trimaran.core.repository import RepositoryModel, models_in, stages_of
 from trimaran.core.serving_json import SERVING_FILE, read_serving
 from trimaran.serving.triton.flags import EXIT_TIMEOUT_S, address_flags, restricting_flags, server_flags
@@ -59,6 +60,13 @@ def served_model(repository: Path, name: str) -> ServedModel:
         variables=serving.execution_environment,
         size_bytes=_size_bytes(parts),
     )
+
+
+def release_of(repository: Path, name: str) -> str:
+    """The served version and the digest of its files, such as `2:3f6a…`; the number alone in old repositories."""
+    (model,) = (model for model in models_in(repository) if model.name == name)
+    parameters = model.config.parameters if model.config else {}
+    return parameters.get(RELEASE) or str(model.served[-1])
 
 
 def _size_bytes(parts: list[RepositoryModel]) -> int:

@@ -25,23 +25,23 @@ def objects(model: ServedModel, options: KubernetesOptions) -> list[Object]:
     chosen = {"app.kubernetes.io/name": name}
     meta = {"name": name, "namespace": options.namespace, "labels": labels}
     return [
-        _object("v1", "ServiceAccount", meta, automountServiceAccountToken=False),
-        _object("apps/v1", "Deployment", meta, spec=_deployment(model, options, name, labels, chosen)),
-        _object(
+        object_of("v1", "ServiceAccount", meta, automountServiceAccountToken=False),
+        object_of("apps/v1", "Deployment", meta, spec=_deployment(model, options, name, labels, chosen)),
+        object_of(
             "v1",
             "Service",
             meta,
             spec={"selector": chosen, "ports": [{"name": "http", "port": 80, "targetPort": "gateway"}]},
         ),
-        _object("autoscaling/v2", "HorizontalPodAutoscaler", meta, spec=_autoscaling(options, name)),
-        _object(
+        object_of("autoscaling/v2", "HorizontalPodAutoscaler", meta, spec=_autoscaling(options, name)),
+        object_of(
             "policy/v1", "PodDisruptionBudget", meta, spec={"maxUnavailable": 1, "selector": {"matchLabels": chosen}}
         ),
-        _object("networking.k8s.io/v1", "NetworkPolicy", meta, spec=_network(options, chosen)),
+        object_of("networking.k8s.io/v1", "NetworkPolicy", meta, spec=_network(options, chosen)),
     ]
 
 
-def _object(version: str, kind: str, meta: Object, **fields: Any) -> Object:
+def object_of(version: str, kind: str, meta: Object, **fields: Any) -> Object:
     return {"apiVersion": version, "kind": kind, "metadata": dict(meta), **fields}
 
 
@@ -59,28 +59,14 @@ def _deployment(model: ServedModel, options: KubernetesOptions, name: str, label
                 "serviceAccountName": name,
                 "automountServiceAccountToken": False,
                 "terminationGracePeriodSeconds": _DRAIN_S + EXIT_TIMEOUT_S + 10,
-                "securityContext": {
-                    "runAsNonRoot": True,
-                    "runAsUser": 1000,
-                    "runAsGroup": 1000,
-                    "fsGroup": 1000,
-                    "seccompProfile": {"type": "RuntimeDefault"},
-                },
-                "topologySpreadConstraints": [
-                    {
-                        "maxSkew": 1,
-                        "topologyKey": "kubernetes.io/hostname",
-                        "whenUnsatisfiable": "ScheduleAnyway",
-                        "labelSelector": {"matchLabels": chosen},
-                    }
-                ],
+                **placement(chosen),
                 "containers": [_triton(model, options), _gateway(options)],
                 "volumes": [
                     *([{"name": "plans", "persistentVolumeClaim": {"claimName": options.plans}}] if model.gpu else ()),
                     {"name": "models", "persistentVolumeClaim": {"claimName": options.claim, "readOnly": True}},
                     {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}},
                     {"name": "scratch", "emptyDir": {}},
-                    {"name": "keys", "secret": {"secretName": f"{name}-keys"}},
+                    {"name": "keys", "secret": {"secretName": f"{name}-keys", "optional": False}},
                 ],
             },
         },
@@ -102,7 +88,7 @@ def _triton(model: ServedModel, options: KubernetesOptions) -> Object:
         "env": [{"name": key, "value": value} for key, value in sorted(model.variables.items())],
         "ports": [{"name": "metrics", "containerPort": PORTS["metrics"]}],
         "resources": resources_of(model),
-        "securityContext": _locked_down(),
+        "securityContext": locked_down(),
         "volumeMounts": [
             {"name": "models", "mountPath": MODELS_FOLDER, "readOnly": True},
             *([{"name": "plans", "mountPath": PLANS_FOLDER}] if model.gpu else ()),
@@ -117,6 +103,27 @@ def _triton(model: ServedModel, options: KubernetesOptions) -> Object:
         "livenessProbe": {**_probe("/readyz"), "periodSeconds": 10, "failureThreshold": 6},
         # The gateway drains first, and needs Triton until it is done.
         "lifecycle": {"preStop": {"exec": {"command": ["sleep", str(_DRAIN_S)]}}},
+    }
+
+
+def placement(chosen: Object) -> Object:
+    """As whom the containers of a pod run, and that pods spread over machines."""
+    return {
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": 1000,
+            "runAsGroup": 1000,
+            "fsGroup": 1000,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "topologySpreadConstraints": [
+            {
+                "maxSkew": 1,
+                "topologyKey": "kubernetes.io/hostname",
+                "whenUnsatisfiable": "ScheduleAnyway",
+                "labelSelector": {"matchLabels": chosen},
+            }
+        ],
     }
 
 
@@ -148,7 +155,7 @@ def _gateway(options: KubernetesOptions) -> Object:
         ],
         "ports": [{"name": "gateway", "containerPort": GATEWAY_PORT}],
         "resources": {"requests": {"cpu": "250m", "memory": "256Mi"}, "limits": {"cpu": "2", "memory": "1Gi"}},
-        "securityContext": _locked_down(),
+        "securityContext": locked_down(),
         "volumeMounts": [
             {"name": "models", "mountPath": MODELS_FOLDER, "readOnly": True},
             {"name": "keys", "mountPath": _KEYS_FOLDER, "readOnly": True},
@@ -165,7 +172,7 @@ def _probe(path: str) -> Object:
     return {"httpGet": {"path": path, "port": GATEWAY_PORT}, "timeoutSeconds": 3}
 
 
-def _locked_down() -> Object:
+def locked_down() -> Object:
     return {
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,
@@ -191,10 +198,10 @@ def _network(options: KubernetesOptions, chosen: Object) -> Object:
     """Callers reach the gateway and Prometheus reads metrics; nothing goes out."""
     callers: Object = {"ports": [{"protocol": "TCP", "port": GATEWAY_PORT}]}
     if options.callers:
-        callers["from"] = [_namespace(options.callers)]
+        callers["from"] = [from_namespace(options.callers)]
     metrics = {
         "ports": [{"protocol": "TCP", "port": port} for port in (PORTS["metrics"], GATEWAY_PORT)],
-        "from": [_namespace(options.monitoring)],
+        "from": [from_namespace(options.monitoring)],
     }
     return {
         "podSelector": {"matchLabels": chosen},
@@ -204,7 +211,7 @@ def _network(options: KubernetesOptions, chosen: Object) -> Object:
     }
 
 
-def _namespace(name: str) -> Object:
+def from_namespace(name: str) -> Object:
     return {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}}}
 
 

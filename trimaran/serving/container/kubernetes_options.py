@@ -22,6 +22,13 @@ class KubernetesOptions:
     most_replicas: int = 8
     # How many requests may wait in one Triton before a pod is added.
     pending: int = 8
+    # Of two tiers: gateways at least, and the texts in flight of all gateways for each Triton before one is added.
+    gateways: int = 2
+    texts_in_flight: int = 48
+    # Of two tiers: the image that `trimaran package` made, by digest. Without one, the claim holds the repository.
+    model_image: str = ""
+    # Whether an init container pulls it, where the cluster cannot mount images as volumes.
+    by_init: bool = False
     # The only namespace that may call; empty allows all.
     callers: str = ""
     # The namespace that reads metrics.

@@ -54,6 +54,13 @@ class Admission:
     def in_flight(self) -> int:
         return self._capacity - self._free
 
+    def resize(self, capacity: int) -> None:
+        """Servers came or went. What waits still fits."""
+        capacity = max(capacity, *(entry.size for _, _, entry in self._waiting), 1)
+        self._free += capacity - self._capacity
+        self._capacity = capacity
+        self._wake()
+
     @contextlib.asynccontextmanager
     async def room(self, texts: int, caller: str = "", *, has_begun: bool = False) -> AsyncIterator[float]:
         """Yields the seconds that the request waited. Raises Refusal (503) for a full queue or a long wait.

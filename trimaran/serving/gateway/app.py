@@ -48,7 +48,7 @@ class Gateway:
         timeouts = settings.timeouts
         self.keys = Keys(settings.keys) if settings.keys else None
         self.client = AsyncClient(
-            settings.triton_url,
+            settings.triton_servers,
             protocol=settings.triton_protocol,
             timeout_s=timeouts.answer_s,
             concurrency=settings.in_flight,
@@ -63,7 +63,7 @@ class Gateway:
         self.bodies = MemoryBudget(settings.limits.all_bodies_bytes)
         self.rates = RateLimiter(settings.rate)
         self.text_rates = RateLimiter(settings.text_rate, "texts")
-        self.metrics = metrics.Metrics(self.admission, self.catalogue)
+        self.metrics = metrics.Metrics(self.admission, self.catalogue, self.client)
         self.access_log = AccessLog(settings.access_log, on_lost_line=self.metrics.lost_log_lines.inc)
         self.tracer = Tracer(settings.otlp_endpoint)
 
@@ -81,6 +81,8 @@ class Gateway:
         while True:
             try:
                 await self.catalogue.refresh()
+                answering = sum(replica.reachable for replica in self.client.replicas)
+                self.admission.resize(self.settings.in_flight * max(1, answering))
                 await self.catalogue.send_canaries()
             except TrimaranError as error:
                 log.warning("Triton does not answer: %s", type(error).__name__)
@@ -95,6 +97,8 @@ def application(gateway: Gateway) -> ASGIApp:
     routes = [_route(row.path, row.method, AnswerEndpoint(row)) for row in ROUTES.values()]
     routes += _pages(gateway)
     open_paths = frozenset({*_OPEN_PAGES, *swagger.pages(), *(row.path for row in ROUTES.values() if row.is_open)})
+    if gateway.settings.open_metrics:
+        open_paths |= {"/metrics"}
     app: ASGIApp = Router(
         routes,
         redirect_slashes=False,
@@ -125,7 +129,8 @@ class AnswerEndpoint:
             reply = await self._row.handle(call, None)
         else:
             reply = await self._reply_to_body(self._row.request, call, Request(scope, receive))
-        headers = {"x-truncated-texts": str(call.truncated)} if call.truncated else None
+        facts = {"x-model-version": call.version, "x-truncated-texts": str(call.truncated or "")}
+        headers = {name: value for name, value in facts.items() if value}
         response = Response(to_json(reply), media_type=_JSON, headers=headers)
         await response(scope, receive, send)
 

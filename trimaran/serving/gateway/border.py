@@ -85,6 +85,7 @@ class Observed:
             key=call.caller,
             client=call.address,
             model=call.model,
+            version=call.version,
             texts=call.texts,
             tokens=call.tokens,
             bytes=size,

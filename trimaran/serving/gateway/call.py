@@ -51,6 +51,8 @@ class Call:
     # The tasks of the models that answer the path.
     tasks: tuple[str, ...] = ()
     model: str = ""
+    # The version of the model that answered.
+    version: str = ""
     texts: int = 0
     tokens: int = 0
     # What Triton has to do, in texts of ordinary length.
@@ -136,6 +138,7 @@ class Call:
             answer = await question(client)
         finally:
             self.queue_s = turns.waited_s
+        self.version = client.answered_by
         self.gateway.catalogue.note_answer(served.name)
         return answer
 

@@ -9,19 +9,15 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from trimaran.core.errors import Overloaded, TrimaranError
 from trimaran.core.model_config import PROOF, UNPROVEN
-from trimaran.core.repository import model_folders, models_in
+from trimaran.core.repository import model_folders, models_in, versions_of
 from trimaran.core.tasks import TASKS
-from trimaran.runtime.tasks import served_task
-from trimaran.serving.client import AsyncClient, Model
-from trimaran.serving.client.calls import Array, Ask
+from trimaran.serving.client import AsyncClient
+from trimaran.serving.client.canary import PRIORITY, canary
 from trimaran.serving.gateway.refusals import invalid, model_not_found, not_ready
 from trimaran.serving.gateway.vocabulary import Vocabulary, tokenizer_file
 
-_CANARY = "A canary sings in the mine."
 _REFRESH_AT_MOST_EVERY_S = 0.25
 log = logging.getLogger(__name__)
 
@@ -44,7 +40,8 @@ class Catalogue:
     """The models that are ready in Triton and whose tokenizer is in the repository."""
 
     def __init__(self, client: AsyncClient, repository: Path, *, timeout_s: float) -> None:
-        self._client = client.using(timeout_s=timeout_s)
+        # A canary has priority: a busy Triton is not a dead one.
+        self._client = client.using(timeout_s=timeout_s, priority=PRIORITY)
         self._repository = repository
         # Models that are ready or were ready before.
         self._known: dict[str, ServedModel] = {}
@@ -104,7 +101,8 @@ class Catalogue:
                 self._client.forget()
                 ready = {name: await self._served(name, version) for name, version in versions.items()}
             except TrimaranError:
-                self.reachable = False
+                # A Triton that answers callers meanwhile is busy, and not away.
+                self.reachable = max(self._answered_at.values(), default=-math.inf) > self._refreshed_at
                 raise
             self._loading = await asyncio.to_thread(self._absent, set(versions))
             loading = {name: served for name, served in self._known.items() if name in self._loading}
@@ -135,7 +133,7 @@ class Catalogue:
         model = await self._client.model(name)
         if model.task not in TASKS:
             return None
-        folder = self._repository / name / str(version)
+        folder = self._folder(name, version)
         try:
             vocabulary = await asyncio.to_thread(Vocabulary, folder)
             created = int(tokenizer_file(folder).stat().st_mtime)
@@ -153,6 +151,20 @@ class Catalogue:
         unproven = model.parameters.get(PROOF) == UNPROVEN
         return ServedModel(name, model.task, version, created, model.max_batch_size, vocabulary, unproven)
 
+    def _folder(self, name: str, version: int) -> Path:
+        """The folder of the version, or of the newest version here.
+
+        Servers may have a version before it reaches the gateway's repository. Its tokenizer serves for counting then.
+        """
+        model = self._repository / name
+        versions = versions_of(model)
+        if version not in versions and versions:
+            log.warning(
+                "%s has no version %d of %s. The tokenizer of %d counts.", model.parent, version, name, versions[-1]
+            )
+            version = versions[-1]
+        return model / str(version)
+
     async def _refresh_if_old(self) -> None:
         """A model may have come, or come back, a moment ago. But names that do not exist must not cause work."""
         if time.monotonic() - self._refreshed_at >= _REFRESH_AT_MOST_EVERY_S:
@@ -164,20 +176,3 @@ class Catalogue:
         if absent - self._known.keys() - self._on_demand.keys():
             self._on_demand = {model.name: model.on_demand for model in models_in(self._repository)}
         return {name for name in absent if name in self._known or not self._on_demand.get(name)}
-
-
-def canary(model: Model) -> Ask[bool]:
-    """One row for the inputs that the task needs. The answer says whether its numbers make sense."""
-    inputs = {
-        field.name: np.array([[_CANARY.encode()] * (2 if field.many else 1)], np.object_)
-        for field in served_task(model.task).inputs
-        if not field.optional
-    }
-    return Ask((inputs,), tuple(model.outputs), lambda parts: all(map(_makes_sense, parts[0].values())))
-
-
-def _makes_sense(output: Array) -> bool:
-    """A stub with the wrong numpy answers zeros. An empty answer is fine: a text may have no sparse weights."""
-    if not np.issubdtype(output.dtype, np.floating) or not output.size:
-        return True
-    return bool(np.isfinite(output).all() and output.any())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trimaran.serving.client import AsyncClient
 from trimaran.serving.gateway.admission import Admission
 from trimaran.serving.gateway.catalogue import Catalogue
 
@@ -15,10 +16,11 @@ _SECONDS = (0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.
 
 
 class Metrics:
-    def __init__(self, admission: Admission, catalogue: Catalogue) -> None:
+    def __init__(self, admission: Admission, catalogue: Catalogue, client: AsyncClient) -> None:
         from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
         self._catalogue = catalogue
+        self._client = client
         self._registry = registry = CollectorRegistry()
         prefix = "trimaran_gateway"
         self._requests = Counter(
@@ -39,6 +41,20 @@ class Metrics:
         self._ready = Gauge(
             f"{prefix}_model_ready", "1 when a model answered its last canary.", ["model"], registry=registry
         )
+        self._version = Gauge(
+            f"{prefix}_model_version",
+            "The version that answers, as a number; the label is the digest of its files.",
+            ["model", "digest"],
+            registry=registry,
+        )
+        self._replicas = {
+            name: Gauge(f"{prefix}_replica_{name}", help_text, ["replica"], registry=registry)
+            for name, help_text in (
+                ("ready", "1 when this Triton answered when it was last looked at."),
+                ("outstanding", "Requests that this Triton has not answered yet."),
+                ("requests", "Requests that were sent to this Triton since it was found."),
+            )
+        }
         Gauge(f"{prefix}_queue_length", "Requests waiting.", registry=registry).set_function(lambda: admission.waiting)
         Gauge(f"{prefix}_texts_in_flight", "Texts that Triton has.", registry=registry).set_function(
             lambda: admission.in_flight
@@ -56,7 +72,14 @@ class Metrics:
     def exposition(self) -> bytes:
         from prometheus_client import generate_latest
 
-        self._ready.clear()
+        for gauge in (self._ready, self._version, *self._replicas.values()):
+            gauge.clear()
         for served in self._catalogue.models:
             self._ready.labels(served.name).set(served.name not in self._catalogue.silent)
+            release = self._client.release_in_use(served.name)
+            self._version.labels(served.name, release.digest if release else "").set(served.version)
+        for replica in self._client.replicas:
+            facts = {"ready": replica.reachable, "outstanding": replica.outstanding, "requests": replica.given}
+            for name, value in facts.items():
+                self._replicas[name].labels(replica.address).set(value)
         return bytes(generate_latest(self._registry))

@@ -9,6 +9,7 @@ from typing import Literal
 from pydantic import Field
 
 from trimaran.core.spec import Frozen
+from trimaran.serving.client.endpoint import is_ip_address
 
 
 class RequestLimits(Frozen):
@@ -56,7 +57,7 @@ class RateLimit(Frozen):
 class GatewaySettings(Frozen):
     # The model repository that Triton serves; tokenizers are read from it.
     repository: Path
-    # host:port
+    # host:port of a Triton, or several with commas. A name is looked up again and again, and may have many addresses.
     triton_url: str
     triton_protocol: Literal["grpc", "http"] = "grpc"
     host: str = "127.0.0.1"
@@ -64,13 +65,15 @@ class GatewaySettings(Frozen):
     port: int = Field(default=8080, ge=0, le=65535)
     # The key file, or None when callers need no key.
     keys: Path | None = None
+    # Whether /metrics needs no key, for a Prometheus that a network policy lets in.
+    open_metrics: bool = False
     limits: RequestLimits = RequestLimits()
     timeouts: Timeouts = Timeouts()
     # Requests of one caller; None means no limit.
     rate: RateLimit | None = None
     # Texts of one caller; None means no limit.
     text_rate: RateLimit | None = None
-    # The number of texts that Triton has at one time.
+    # The number of texts that each Triton has at one time.
     in_flight: int = Field(default=64, ge=1)
     # The number of requests that may wait.
     queue: int = Field(default=512, ge=0)
@@ -86,10 +89,12 @@ class GatewaySettings(Frozen):
     otlp_endpoint: str = ""
 
     @property
+    def triton_servers(self) -> str | tuple[str, ...]:
+        """One address as it is; several, or a name, as a tuple: these are watched as replicas."""
+        urls = tuple(url.strip() for url in self.triton_url.split(",") if url.strip())
+        host = self.triton_url.rpartition("://")[2].rpartition(":")[0].strip("[]")
+        return urls if len(urls) > 1 or not is_ip_address(host) else self.triton_url
+
+    @property
     def is_loopback(self) -> bool:
-        if self.host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
+        return self.host == "localhost" or (is_ip_address(self.host) and ipaddress.ip_address(self.host).is_loopback)

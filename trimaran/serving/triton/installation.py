@@ -8,12 +8,14 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
 import trimaran.runtime
 from trimaran.core.errors import UnavailableError, install_hint
+from trimaran.core.store import default_home
 
 HINT = install_hint("triton")
 PYTHON_BASED = ("onnxruntime", "openvino")
@@ -24,6 +26,8 @@ _PASSED_PREFIXES = (
     "TOKENIZERS_", "MALLOC_", "CUDA_", "NVIDIA_", "OTEL_",
 )  # fmt: skip
 _RUNTIME = Path(trimaran.runtime.__file__).parent
+# Names a folder that `place_backends` filled when an image was built.
+PREPARED_BACKENDS = "TRIMARAN_BACKENDS"
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,16 @@ class Installation:
             "LD_LIBRARY_PATH": ":".join([*map(str, self.libraries), *inherited]),
         }
 
+    def backends(self, folder: Path) -> Path:
+        """The backend folder for Triton: the image's own, or a new one inside `folder`.
+
+        Where nothing that can be written may be executed, as in a locked-down container, only the image has programs.
+        """
+        if prepared := os.environ.get(PREPARED_BACKENDS):
+            return Path(prepared)
+        self.place_backends(folder / "backends")
+        return folder / "backends"
+
     def place_backends(self, folder: Path) -> None:
         """Fills a backend folder for Triton. Files are copied: with links this was not tried."""
         python = folder / "python"
@@ -57,6 +71,16 @@ class Installation:
             (folder / name).mkdir()
             shutil.copyfile(_RUNTIME / "triton_tensor_model.py", folder / name / "model.py")
             shutil.copyfile(_RUNTIME / f"{name}_engine.py", folder / name / f"{name}_engine.py")
+
+
+def executable_folder() -> Path:
+    """A folder for temporary files that Triton may map libraries from: /tmp may be mounted noexec."""
+    folders = [Path(tempfile.gettempdir()), default_home()]
+    for folder in folders if PREPARED_BACKENDS not in os.environ else ():
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.statvfs(folder).f_flag & os.ST_NOEXEC:
+            return folder
+    return folders[0]
 
 
 def why_not() -> str | None:

@@ -156,7 +156,9 @@ class LaunchOptions(TypedDict, total=False):
     http_port: int | None
     grpc_port: int | None
     metrics_port: int | None
-    # By default a new file in the home's `logs`.
+    # Where it listens: the loopback, or every address. Whoever reaches it may call; only a gateway limits.
+    host: str
+    # By default a new file in the home's `logs`. `-` is this process's own output.
     log_file: Path | None
     # How long the server may take to answer its canaries.
     deadline_s: float
@@ -222,7 +224,7 @@ def _flags(repository: Path, loaded: Sequence[str], options: LaunchOptions) -> l
     cache_bytes = options.get("response_cache_bytes")
     return [
         *server_flags(repository, loaded),
-        *address_flags(ports.HOST, metrics_address=ports.HOST),
+        *address_flags(options.get("host") or ports.HOST, metrics_address=options.get("host") or ports.HOST),
         *((f"--cache-config=local,size={cache_bytes}",) if cache_bytes else ()),
         *tracing_flags(options.get("otlp", "")),
     ]
@@ -237,17 +239,17 @@ def _start(
     options: LaunchOptions,
 ) -> Server:
     _remove_left_over()
-    folder = Path(tempfile.mkdtemp(prefix=_FOLDER_PREFIX))
+    folder = Path(tempfile.mkdtemp(prefix=_FOLDER_PREFIX, dir=installation.executable_folder()))
     lock = os.open(folder, os.O_RDONLY)
     fcntl.flock(lock, fcntl.LOCK_EX)
     try:
-        triton.place_backends(folder / "backends")
+        backends = triton.backends(folder)
         pulses = folder / "pulses"
         pulses.mkdir()
         (folder / "shadow").mkdir()
         secret = options.get("secret") or secrets.token_hex(16)
         hidden = _hidden(restricting_flags(secret))
-        process, lifeline = _spawn(triton, chosen, log_file, folder, flags, hidden, lock, options)
+        process, lifeline = _spawn(triton, chosen, log_file, folder, backends, flags, hidden, lock, options)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -270,7 +272,7 @@ def _remove_left_over() -> None:
 
     A folder in the command line of a process stays too: an older trimaran locks nothing.
     """
-    folders = list(Path(tempfile.gettempdir()).glob(f"{_FOLDER_PREFIX}*"))
+    folders = list(installation.executable_folder().glob(f"{_FOLDER_PREFIX}*"))
     words = "\0".join(processes.command_lines()) if folders else ""
     for folder in folders:
         with contextlib.suppress(OSError):
@@ -283,6 +285,7 @@ def _spawn(
     chosen: ports.Ports,
     log_file: Path,
     folder: Path,
+    backends: Path,
     flags: Sequence[str],
     hidden: Mapping[str, str],
     lock: int,
@@ -294,7 +297,7 @@ def _spawn(
         str(triton.binary),
         *flags,
         *(f"--{kind}-port={port}" for kind, port in chosen._asdict().items()),
-        f"--backend-directory={folder / 'backends'}",
+        f"--backend-directory={backends}",
         f"--cache-directory={triton.caches}",
         f"--backend-config=python,shm-region-prefix-name={shm_prefix}",
         *(f"{keeper.HIDDEN}{name}" for name in hidden),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -19,17 +20,19 @@ def spawn(
 ) -> subprocess.Popen[bytes]:
     """The process inherits the descriptor `keeps`, which is closed here. When it cannot start, `other_end` is too.
 
-    What it `inherits` beside stays open here.
+    What it `inherits` beside stays open here. A log file `-` is the output of this process.
     """
-    log_file.parent.mkdir(parents=True, exist_ok=True)
+    to_own_output = str(log_file) == "-"
     try:
-        with log_file.open("ab") as stream:
+        if not to_own_output:
+            log_file.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.nullcontext() if to_own_output else log_file.open("ab") as stream:
             return subprocess.Popen(
                 command,
                 env=env,
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
-                stderr=subprocess.STDOUT,
+                stderr=None if to_own_output else subprocess.STDOUT,
                 pass_fds=(keeps, *inherits),
                 start_new_session=True,
             )

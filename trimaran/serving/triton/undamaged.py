@@ -25,7 +25,7 @@ def require_loadable(repository: Path, name: str, trust_key: Path | None = None)
     proof was made with other instructions than this CPU has.
 
     With a `trust_key`, all of it must be signed with that key. Settings that trimaran does not write are refused too:
-    they may come from a stranger. What may be loaded is compiled.
+    they may come from a stranger. What may be loaded is compiled, unless it must be signed.
     """
     _require_loadable(models_in(repository), name, trust_key)
 
@@ -42,7 +42,8 @@ def _require_loadable(models: Sequence[RepositoryModel], name: str, trust_key: P
                 require_undamaged(folder, model.config)
                 if (folder / SERVING_FILE).is_file():
                     require_proof_here(folder)
-                compile_stages(folder)
+                if trust_key is None:
+                    compile_stages(folder)
             _require_few_instances(model.name, model.config)
 
 

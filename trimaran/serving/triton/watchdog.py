@@ -183,9 +183,13 @@ class Watchdog:
             self._replace(name, _STUB_DIED)
         elif health == "dead":
             self._reload(name, "it answers a canary with nonsense or an error")
+        finished = self._finished(name) if health == "busy" else None
+        if health == "busy" and finished is None:
+            # The server itself is silent, and unloading a model would wait for it. Its stubs may wait for it too.
+            return
         if health in ("well", "busy") and self._has_stuck_stub(name):
             self._reload(name, f"one of its python stubs did not move for {self._settings.hang_s:g} s")
-        elif health == "busy" and self._hangs(name):
+        elif finished is not None and self._hangs(name, finished):
             self._reload(name, f"it finished nothing for {self._settings.hang_s:g} s")
 
     def _has_stuck_stub(self, name: str) -> bool:
@@ -196,14 +200,18 @@ class Watchdog:
         signs = [self._server.sign(pid) for pid, stub in self._stubs.items() if stub.model == name]
         return [sign for sign in signs if sign is not None]
 
-    def _hangs(self, name: str) -> bool:
-        """A busy model may miss a canary. One that hangs finishes nothing at all, and none of its stubs is working."""
-        model, now_s = self._models[name], self._server.now_s()
+    def _finished(self, name: str) -> int | None:
+        """The model's count of finished work; None if the server does not answer."""
         try:
             finished = self._server.finished(name)
         except ServerError:
-            return False
-        self._answered_s = now_s
+            return None
+        self._answered_s = self._server.now_s()
+        return finished
+
+    def _hangs(self, name: str, finished: int) -> bool:
+        """A busy model may miss a canary. One that hangs finishes nothing at all, and none of its stubs is working."""
+        model, now_s = self._models[name], self._server.now_s()
         if finished != model.finished or any(sign.working for sign in self._signs(name)):
             model.progress(now_s, finished)
         return now_s - model.progressed_s > self._settings.hang_s

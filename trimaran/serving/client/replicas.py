@@ -1,0 +1,260 @@
+"""Several Tritons that serve the same models: which of them gets the next request, and which version answers.
+
+Nothing here sends or waits. `watching` looks at the servers and writes what it sees into the `Replica`s. For each call,
+`ClientCore` takes the replica with the least outstanding work that has the version in use.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import itertools
+import math
+import threading
+import time
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from trimaran.core.errors import NotReady, Overloaded, RequestFailed, ServerError
+from trimaran.serving.client.endpoint import Endpoint
+
+# A request that ends a server each time must not end them all.
+_MOST_REPEATS_OF_SENT = 2
+# Triton's words for a version that it does not have, or no longer has.
+_NO_SUCH_VERSION = ("is not at ready state", "is not found", "unknown model")
+# Statuses of errors that lie in the request. No other server would answer it.
+_FAULT_OF_REQUEST = ("INVALID_ARGUMENT", "400", "UNIMPLEMENTED", "PERMISSION_DENIED", "403", "413")
+
+
+class Release(NamedTuple):
+    """A version of a model, by its number and the digest of its files."""
+
+    version: int
+    # Empty where the server does not tell it.
+    digest: str = ""
+
+    def is_same(self, other: Release) -> bool:
+        return self.version == other.version and (not self.digest or not other.digest or self.digest == other.digest)
+
+
+class VersionChanged(NotReady):
+    """The version that a call began with is on no server any more. The call begins again with the next one."""
+
+
+@dataclass(eq=False)
+class Replica:
+    """One server, as it was last seen."""
+
+    # host:port
+    address: str
+    # The connection of calls. It is replaced when the server no longer answers, which ends the calls on it.
+    channel: Any
+    # The connection of canaries.
+    probe: Any
+    # Whether it answered when it was last looked at.
+    reachable: bool = False
+    # Requests that it has not answered yet.
+    outstanding: int = 0
+    # Requests that it was given since the beginning.
+    given: int = 0
+    # Of all choices, the number of the latest that fell on it.
+    chosen: int = 0
+    # Rounds of canaries in a row that it did not answer.
+    misses: int = 0
+    # A moment of the watch's clock.
+    answered_at: float = -math.inf
+    # The releases of each model that are loaded and answer.
+    releases: dict[str, frozenset[Release]] = field(default_factory=dict)
+    # Models that do not answer their canary, with the reason.
+    silent: dict[str, str] = field(default_factory=dict)
+
+    def has(self, model: str, release: Release | None) -> bool:
+        releases = self.releases.get(model, frozenset())
+        return any(release is None or release.is_same(own) for own in releases)
+
+
+def agreed(offered: Sequence[Collection[Release]], in_use: Release | None) -> Release | None:
+    """The release that most replicas have.
+
+    Of several, it is the newest if every replica has it, and otherwise the one in use. Replicas {1} {1} {2} answer with
+    1, {1, 2} {1, 2} {1} too, {1, 2} {1, 2} {1, 2} with 2, and {1} {2} {2} with 2. `offered` holds the releases of each
+    replica that has the model at all.
+    """
+    known = {release for releases in offered for release in releases}
+    if not known:
+        return in_use
+    counts = {release: sum(any(map(release.is_same, releases)) for releases in offered) for release in known}
+    most = max(counts.values())
+    best = [release for release, count in counts.items() if count == most]
+    if most < len(offered) and in_use is not None:
+        kept = [release for release in best if release.is_same(in_use)]
+        best = kept or best
+    return max(best)
+
+
+class Replicas:
+    """Safe for several threads. `connect` makes a channel to an address."""
+
+    def __init__(self, connect: Callable[[str], Any]) -> None:
+        self._connect = connect
+        self._lock = threading.Lock()
+        self._members: dict[str, Replica] = {}
+        self._choices = itertools.count(1)
+        # By model.
+        self._in_use: dict[str, Release] = {}
+
+    @property
+    def members(self) -> tuple[Replica, ...]:
+        return tuple(self._members.values())
+
+    @property
+    def answering(self) -> int:
+        return sum(replica.reachable for replica in self.members)
+
+    def in_use(self, model: str) -> Release | None:
+        """The release that answers now, on whichever replica."""
+        return self._in_use.get(model)
+
+    def models_in_use(self) -> dict[str, Release]:
+        """The models that a replica has, each with the release that answers."""
+        ready = {model for replica in self.members if replica.reachable for model in replica.releases}
+        return {model: release for model, release in sorted(self._in_use.items()) if model in ready}
+
+    def place(self, addresses: Collection[str]) -> list[Replica]:
+        """From now on these are the members. Returns those that left; they may still have outstanding requests."""
+        with self._lock:
+            left = [replica for address, replica in self._members.items() if address not in addresses]
+            self._members = {
+                address: self._members.get(address) or Replica(address, self._connect(address), self._connect(address))
+                for address in addresses
+            }
+            return left
+
+    def reconnect(self, replica: Replica) -> Any:
+        """Gives the replica a new channel, and returns the old one for closing."""
+        old, replica.channel = replica.channel, self._connect(replica.address)
+        return old
+
+    def agree(self) -> None:
+        """Decide for each model which release answers."""
+        with self._lock:
+            members = [replica for replica in self._members.values() if replica.reachable]
+            for model in {model for replica in members for model in replica.releases}:
+                offered = [replica.releases[model] for replica in members if replica.releases.get(model)]
+                release = agreed(offered, self._in_use.get(model))
+                if release is not None:
+                    self._in_use[model] = release
+
+    def take(
+        self, model: str, release: Release | None, tried: Collection[Replica], busy: Collection[Replica] = ()
+    ) -> Replica:
+        """The replica that gets the next request, rather not one that is `busy` with a copy of it.
+
+        Raises VersionChanged if none has the release any more.
+        """
+        with self._lock:
+            fresh = [replica for replica in self._members.values() if replica not in tried]
+            usable = [replica for replica in fresh if replica.reachable and (not model or replica.has(model, release))]
+            if not usable and release is not None and not release.is_same(self._in_use.get(model, release)):
+                raise VersionChanged(f"Version {release.version} of {model} is no longer served.", model=model)
+            # A server that was set aside may have come back: without another one it is tried.
+            idle = [replica for replica in usable if replica not in busy]
+            candidates = idle or usable or fresh or list(self._members.values())
+            if not candidates:
+                raise NotReady("No address of a Triton is known.", hint="Check that the name can be resolved.")
+            replica = min(candidates, key=lambda replica: (replica.outstanding, replica.chosen))
+            replica.outstanding += 1
+            replica.given += 1
+            replica.chosen = next(self._choices)
+            return replica
+
+    def give_back(self, replica: Replica) -> None:
+        with self._lock:
+            replica.outstanding -= 1
+
+    def may_repeat(
+        self, replica: Replica, model: str, release: Release | None, failure: ServerError, tried: Collection[Replica]
+    ) -> bool:
+        """Note what a failure says about the replica. Whether the request may be sent to another one.
+
+        `tried` are the replicas that failed before. A request that a server has read is repeated as well, because
+        inference changes nothing.
+        """
+        if isinstance(failure, RequestFailed) and failure.status in _FAULT_OF_REQUEST:
+            return False
+        if isinstance(failure, VersionChanged) or not isinstance(failure, (NotReady, Overloaded, RequestFailed)):
+            return False
+        self._set_aside(replica, model, release, failure)
+        untried = [member for member in self.members if member is not replica and member not in tried]
+        was_sent = not (isinstance(failure, NotReady) and failure.sent is False)
+        return bool(untried) and not (was_sent and len(tried) >= _MOST_REPEATS_OF_SENT)
+
+    def _set_aside(self, replica: Replica, model: str, release: Release | None, failure: ServerError) -> None:
+        """Until it is looked at again. A full queue says nothing about the server's health."""
+        message = failure.message.lower()
+        if isinstance(failure, Overloaded):
+            return
+        with self._lock:
+            if release is not None and any(words in message for words in _NO_SUCH_VERSION):
+                kept = {own for own in replica.releases.get(model, ()) if not own.is_same(release)}
+                replica.releases[model] = frozenset(kept)
+            elif isinstance(failure, NotReady) and failure.reloading:
+                replica.releases[model] = frozenset()
+            elif isinstance(failure, NotReady):
+                replica.reachable = False
+            else:
+                return
+        self.agree()
+
+
+class Lease:
+    """One attempt of a request. The server is chosen when the request is sent, which may be after a wait.
+
+    A request that waits unusually long is sent twice (see `hedging`). Its copy goes to another server, if there is one.
+    """
+
+    def __init__(self, replicas: Replicas, model: str, release: Release | None, tried: list[Replica]) -> None:
+        self._replicas = replicas
+        self._model = model
+        self._release = release
+        self._tried = tried
+        self._used: list[Replica] = []
+        # The server that was chosen last.
+        self.endpoint: Endpoint | None = None
+
+    def send(self, method: str, endpoint: Endpoint, *arguments: Any, within_s: float) -> Any:
+        replica = self._replicas.take(self._model, self._release, self._tried, self._used)
+        self._used.append(replica)
+        version = str(self._release.version) if self._release else ""
+        self.endpoint = replace(endpoint, address=replica.address, version=version)
+        result = getattr(replica.channel, method)(self.endpoint, *arguments, within_s=within_s)
+        if inspect.isawaitable(result):
+            return _noted(result, replica)
+        replica.answered_at = time.monotonic()
+        return result
+
+    def may_repeat(self, failure: ServerError) -> bool:
+        """Whether another server may be asked. Those that failed are not asked again in this round."""
+        may = False
+        for replica in self._used:
+            may = self._replicas.may_repeat(replica, self._model, self._release, failure, self._tried)
+            self._tried.append(replica)
+        return may
+
+    def end(self) -> None:
+        for replica in self._used:
+            self._replicas.give_back(replica)
+
+
+async def _noted(result: Awaitable[Any], replica: Replica) -> Any:
+    try:
+        answer = await result
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        # Nobody cancelled the call: its connection was closed, because the server has stopped.
+        raise ConnectionError("the connection was closed") from error
+    replica.answered_at = time.monotonic()
+    return answer
