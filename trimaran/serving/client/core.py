@@ -10,10 +10,9 @@ from __future__ import annotations
 import copy
 import functools
 import logging
-import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast, overload
 
 import numpy as np
 
@@ -25,6 +24,7 @@ from trimaran.runtime.text import Text
 from trimaran.runtime.wire import TRUNCATED
 from trimaran.serving.client import calls, failures, given
 from trimaran.serving.client.calls import Answer, Ask, Embeddings, Model, Ranking, Tensors, TokenVectors, TokenWeights
+from trimaran.serving.client.driver import ClientDriver, Result, TruncatedTexts
 from trimaran.serving.client.endpoint import Endpoint, answering_version, ready_versions, unknown_model
 from trimaran.serving.client.given import StringOrStrings, TextOrTexts
 from trimaran.serving.client.replicas import Lease, Release, Replica, VersionChanged
@@ -32,7 +32,6 @@ from trimaran.serving.client.replicas import Lease, Release, Replica, VersionCha
 if TYPE_CHECKING:
     from trimaran.serving.client.watching import Watch
 
-Result = TypeVar("Result")
 _log = logging.getLogger(__name__)
 _ATTEMPTS_AT_ONE_VERSION = 3
 
@@ -45,27 +44,6 @@ class _Part(NamedTuple):
     tensors: Tensors
 
 
-class Channel(Protocol):
-    """Sends one request. What it returns is given to the driver, so it may be an awaitable."""
-
-    def infer(
-        self, endpoint: Endpoint, name: str, inputs: Tensors, outputs: Sequence[str], *, within_s: float
-    ) -> Any: ...
-    def config(self, endpoint: Endpoint, name: str, *, within_s: float) -> Any: ...
-    def statistics(self, endpoint: Endpoint, *, within_s: float) -> Any: ...
-    def close(self) -> Any: ...
-
-
-class ClientDriver(Protocol):
-    """The three ways of waiting. `result` and `together` raise TimeoutError after `within_s`."""
-
-    async def result(self, send: Callable[[], Any], *, within_s: float) -> Any: ...
-    async def pause(self, seconds: float) -> None: ...
-    async def together(
-        self, work: Sequence[Callable[[], Coroutine[Any, Any, Result]]], *, within_s: float
-    ) -> list[Result]: ...
-
-
 def run(coroutine: Coroutine[Any, Any, Result]) -> Result:
     """The result of a coroutine whose driver blocks."""
     try:
@@ -74,26 +52,6 @@ def run(coroutine: Coroutine[Any, Any, Result]) -> Result:
         return cast(Result, stop.value)
     coroutine.close()
     raise AssertionError("a driver that blocks never suspends")
-
-
-class TruncatedTexts:
-    """How many texts the server cut, over all calls of a client."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._warned: set[str] = set()
-        self._lock = threading.Lock()
-
-    def note(self, name: str, texts: int) -> None:
-        """Warns once for each model; the count goes on."""
-        if not texts:
-            return
-        with self._lock:
-            self.count += texts
-            known = name in self._warned
-            self._warned.add(name)
-        if not known:
-            _log.warning("Model %s read only a part of %d texts, which are longer than it reads.", name, texts)
 
 
 class ClientCore:
@@ -153,10 +111,8 @@ class ClientCore:
             model = await self.model(name)
             found = small(vectors, dimensions=dimensions, precision=precision, ranges=model.parameters.get(RANGES, ""))
             return found[0] if isinstance(texts, str) else found
-        return await self.ask(
-            name,
-            lambda model: calls.embed(model, texts, prompt=prompt, dimensions=dimensions, precision=precision),
-        )
+        small_ones: dict[str, Any] = {"dimensions": dimensions, "precision": precision}
+        return await self.ask(name, lambda model: calls.embed(model, texts, prompt=prompt, **small_ones))
 
     async def _embed_whole(self, name: str, texts: TextOrTexts, prompt: str | None, overflow: Overflow) -> Embeddings:
         whole, vectors = WholeTexts(given.texts_or_pairs(texts).rows, overflow), []
