@@ -111,13 +111,13 @@ def _compare(
             refused, error_of_library = refused + 1, error_of_library or first_line(error)
             continue
         try:
-            found = mine(item, options)
+            answer = mine(item, options)
         except Exception as error:  # the library has answered, so any failure of ours is a difference
             difference = Difference(
                 float("inf"), f"the library answers, and we fail: {first_line(error)}", "our answers"
             )
         else:
-            sides = Sides(row, found, wanted, tuple(mine.fed), tuple(theirs.fed), reader, maximum)
+            sides = Sides(row, answer, wanted, tuple(mine.fed), tuple(theirs.fed), reader, maximum)
             difference = first_difference(sides, with_numbers=with_numbers)
         compared += 1
         largest = max(largest, difference.size)

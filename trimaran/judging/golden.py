@@ -82,8 +82,8 @@ class Golden(Persisted):
         kinds = [f"kind {kind}" for kind in kinds_of(texts)]
         groups: dict[str, list[int]] = {}
         for names in (prompts, kinds):
-            for place, name in enumerate(names) if len(set(names)) > 1 else ():
-                groups.setdefault(name, []).append(place)
+            for index, name in enumerate(names) if len(set(names)) > 1 else ():
+                groups.setdefault(name, []).append(index)
         return groups
 
 
@@ -159,12 +159,12 @@ def _spread_over_kinds(texts: Sequence[Text], most: int) -> list[Text]:
 
 def columns_of(rows: Sequence[RequestRow]) -> dict[str, npt.NDArray[np.object_]]:
     """The rows as one request's tensors of UTF-8 bytes."""
-    found = {}
+    columns = {}
     for name in rows[0]:
         values = [row[name] for row in rows]
         cells = [[value] if isinstance(value, str) else list(value) for value in values]
-        found[name] = np.array([[cell.encode("utf-8") for cell in row] for row in cells], dtype=np.object_)
-    return found
+        columns[name] = np.array([[cell.encode("utf-8") for cell in row] for row in cells], dtype=np.object_)
+    return columns
 
 
 def tensors_to_json(tensors: WireTensors) -> str:

@@ -43,9 +43,9 @@ class _Version:
 
 def version_problems(folder: Path, config: ModelConfig, config_path: Path, *, served: bool) -> Iterator[Problem]:
     """The configuration of `config_path` is compared only with a version that is `served`."""
-    found = list(_content_problems(folder, config, config_path, served=served))
-    yield from found
-    places = {item.place for item in found}
+    problems = list(_content_problems(folder, config, config_path, served=served))
+    yield from problems
+    places = {item.place for item in problems}
     yield from (item for item in _damages(folder, config) if item.place not in places)
 
 

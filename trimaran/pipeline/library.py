@@ -61,9 +61,9 @@ def compare_library(run: DeployRun, reference: Artifact, *, worker: Worker | Non
     plan = run.plan
     with run.progress.stage("as your library answers") as step:
         if plan.ref.module:
-            said = "The model is a PyTorch module of its own, which no library answers for: eager is the reference."
+            words = "The model is a PyTorch module of its own, which no library answers for: eager is the reference."
             step.outcome("no library: eager is the reference")
-            return said
+            return words
         if plan.graph:
             step.outcome("no trained weights: the given graph is the reference")
             return GRAPH_IS_REFERENCE
@@ -91,11 +91,11 @@ def compare_library(run: DeployRun, reference: Artifact, *, worker: Worker | Non
             return check
 
         check, _ = run.store.remember(recipe, LibraryCheck, compute)
-        said = sentence(check, maximum)
+        words = sentence(check, maximum)
         step.outcome(
-            said if check.unable else f"{check.library}, {check.compared} requests, max |Δ| {check.largest:.1e}"
+            words if check.unable else f"{check.library}, {check.compared} requests, max |Δ| {check.largest:.1e}"
         )
-    return said
+    return words
 
 
 def require_same(check: LibraryCheck) -> None:

@@ -37,8 +37,8 @@ class Reader:
     def unknown_id(self) -> int | None:
         """A unigram model states its unknown token by number."""
         unknown = self._model.get("unk_token")
-        found = self._model.get("unk_id") if unknown is None else self._tokenizer.token_to_id(unknown)
-        return None if found is None else int(found)
+        token_id = self._model.get("unk_id") if unknown is None else self._tokenizer.token_to_id(unknown)
+        return None if token_id is None else int(token_id)
 
     @property
     def marks_words(self) -> bool:

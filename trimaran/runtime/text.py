@@ -126,7 +126,7 @@ class TextEncoder:
         return encodings
 
     def rows(self, texts: Sequence[Text], *, prompt: str | None = None) -> list[Row]:
-        return [Row(found.ids, found.type_ids) for found in self.encodings(texts, prompt=prompt)]
+        return [Row(encoding.ids, encoding.type_ids) for encoding in self.encodings(texts, prompt=prompt)]
 
     def encodings(
         self,
@@ -216,10 +216,10 @@ class TextEncoder:
         }
         for index, row in enumerate(rows):
             size = len(row.ids)
-            place = slice(width - size, width) if self._pad_left else slice(0, size)
-            arrays["input_ids"][index, place] = row.ids
-            arrays["attention_mask"][index, place] = 1
-            arrays["token_type_ids"][index, place] = row.type_ids
+            columns = slice(width - size, width) if self._pad_left else slice(0, size)
+            arrays["input_ids"][index, columns] = row.ids
+            arrays["attention_mask"][index, columns] = 1
+            arrays["token_type_ids"][index, columns] = row.type_ids
         return {name: arrays[name] for name in self._inputs}
 
 
@@ -306,8 +306,8 @@ def infer_rows(
                 results[name][group] = array
                 continue
             mask = mask_of(inputs, [rows[index] for index in group])
-            for index, found in zip(group, unpadded(array, mask, axes), strict=True):
-                results[name][(index, *(slice(size) for size in found.shape))] = found
+            for index, unpadded_row in zip(group, unpadded(array, mask, axes), strict=True):
+                results[name][(index, *(slice(size) for size in unpadded_row.shape))] = unpadded_row
     return results
 
 
@@ -339,8 +339,8 @@ def joined_rows(rows: Sequence[Array]) -> Array:
     """Rows of unlike lengths as one array, filled up with NaN, integers with -1."""
     shape = tuple(max(sizes) for sizes in zip(*(row.shape for row in rows), strict=True))
     whole = np.full((len(rows), *shape), _absent(rows[0].dtype), rows[0].dtype)
-    for place, row in enumerate(rows):
-        whole[(place, *(slice(size) for size in row.shape))] = row
+    for index, row in enumerate(rows):
+        whole[(index, *(slice(size) for size in row.shape))] = row
     return whole
 
 
