@@ -25,7 +25,9 @@ def test_a_flat_index_is_exact(finished: Path, tmp_path: Path, capsys: pytest.Ca
     assert "flat: 150 vectors of 8 are few enough" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("kind", "knob"), [("ivf", "nprobe"), ("hnsw", "efSearch"), ("ivfpq", "nprobe")])
+@pytest.mark.parametrize(
+    ("kind", "knob"), [("ivf", "nprobe"), ("hnsw", "efSearch"), ("ivfpq", "nprobe"), ("binary", "k_factor_rf")]
+)
 def test_recall_is_measured_against_exact_search(finished: Path, tmp_path: Path, kind: str, knob: str) -> None:
     vectors = clustered(6000, 16)
     folder = with_vectors(finished, tmp_path / "run", vectors)

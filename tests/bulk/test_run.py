@@ -129,6 +129,15 @@ def test_long_texts_are_cut_and_counted_or_rejected_when_asked(task: str, tmp_pa
     assert table(tmp_path / "refused").column("row").to_pylist() == [0, 2]
 
 
+def test_long_texts_are_the_mean_over_pieces_when_asked(artifact: Artifact, tmp_path: Path) -> None:
+    source = written(tmp_path / "a.txt", ["the cat", "cat " * 12 + "dog " * 12, "sat"])
+    joined = run(artifact, [source], tmp_path / "joined", how=EncodeOptions(rows="padded", overflow="windows"))
+    assert (joined.rows_written, joined.rows_cut) == (3, 0)
+    halves = by_hand(["cat " * 12, " dog" * 12])
+    wanted = [by_hand(["the cat"])[0], np.average(halves, axis=0, weights=[47, 49]), by_hand(["sat"])[0]]
+    np.testing.assert_allclose(vectors(tmp_path / "joined"), wanted, atol=1e-6)
+
+
 def test_a_part_of_nothing_but_bad_rows_has_no_file(artifact: Artifact, tmp_path: Path) -> None:
     source = written(tmp_path / "a.txt", [*[""] * PART_ROWS, "the cat"])
     manifest = run(artifact, [source], tmp_path / "out")

@@ -27,6 +27,7 @@ def test_equal_vectors_are_perfect_by_every_metric() -> None:
 
 def test_a_scaled_vector_has_no_cosine_distance_but_a_difference() -> None:
     assert cosine_distances(ROWS, 2 * ROWS) == pytest.approx(0.0, abs=1e-12)
+    assert cosine_distances(0 * ROWS, 0 * ROWS) == pytest.approx(0.0) and cosine_distances(ROWS, 0 * ROWS).min() == 1
     assert max_abs_difference(ROWS, 2 * ROWS) == pytest.approx(np.abs(ROWS).max())
 
 

@@ -25,7 +25,9 @@ def answers(kind: str, folder: str, task: str, texts: list[str]) -> dict[str, li
     from transformers import AutoTokenizer
 
     module, prefix = LIBRARIES[kind]
-    model = getattr(importlib.import_module(module), prefix + CLASSES[task]).from_pretrained(folder)
+    # Without the hint OpenVINO runs fp32 models in bf16 where the CPU advertises it.
+    settings = {"ov_config": {"INFERENCE_PRECISION_HINT": "f32"}} if kind == "openvino" else {}
+    model = getattr(importlib.import_module(module), prefix + CLASSES[task]).from_pretrained(folder, **settings)
     tokens = AutoTokenizer.from_pretrained(folder)(texts, return_tensors="pt", padding=True)
     found = model(**tokens)
     result = {name: getattr(found, name).tolist() for name in OUTPUTS if getattr(found, name, None) is not None}

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tests import answers
-from tests.export import elmo
-from tests.export.exported import LONG, QUIET, answering, exported
-from trimaran.core.errors import IntegrityError, UsageError
-from trimaran.core.spec import Pooling
+from tests.export import elmo, zoo
+from tests.export.exported import LONG, QUIET, answering, exported, reference_of
+from trimaran.core.corpus import shipped_texts
+from trimaran.core.errors import IntegrityError, ParityError, UsageError
+from trimaran.core.spec import Pooling, Range, ShapeProfile
 from trimaran.core.store import Store
+from trimaran.core.tasks import gates_for
 from trimaran.export.module import locate_module
+from trimaran.judging.judgement import UNPADDED
+from trimaran.judging.quality import assess, reference_answers
 from trimaran.quantize.optimize import optimize
 
 TEXTS = ["One.", "今天 🍕", "", "A rather longer text about parks, weather and trains in the rain."]
@@ -37,6 +42,43 @@ def test_an_elmo_like_encoder_gives_its_embeddings(tmp_path: Path) -> None:
 def test_it_goes_on_through_the_line(tmp_path: Path) -> None:
     graph = exported(locate_module("tests.export.elmo:build"), tmp_path, profile=LONG)
     assert optimize(graph, store=Store(tmp_path / "store"), progress=QUIET).details["fused_nodes"] == {}
+
+
+def build_lstm() -> tuple[Any, Any, Any]:
+    """A plain BiLSTM: its backward half begins with padding."""
+    import torch
+
+    class Plain(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = torch.nn.Embedding(zoo.VOCABULARY, 16)
+            self.lstm = torch.nn.LSTM(16, 8, batch_first=True, bidirectional=True)
+
+        def forward(self, input_ids: Any, attention_mask: Any) -> Any:
+            return self.lstm(self.table(input_ids))[0]
+
+    torch.manual_seed(0)
+    example = {"input_ids": torch.tensor([[2, 9, 9, 3]]), "attention_mask": torch.ones(1, 4, dtype=torch.int64)}
+    return Plain(), zoo.tokenizer_of("wordpiece"), example
+
+
+@pytest.mark.slow
+def test_a_module_that_reads_padding_is_proven_and_judged_in_rows_of_equal_length(tmp_path: Path) -> None:
+    ref = locate_module("tests.export.test_module:build_lstm")
+    graph = exported(ref, tmp_path, profile=LONG)
+    assert "pack_padded_sequence" in graph.details[UNPADDED] and "equal length" in graph.details[UNPADDED]
+    assert [check.name for check in graph.checks][1] == "max |Δ| alone to in a batch of equal length"
+    texts = shipped_texts("judging")[:24]
+    wanted = reference_answers(reference_of(ref, tmp_path, profile=LONG), texts, threads=1)
+    quality = assess(graph, wanted, texts, gates=gates_for("embedding", "exact", {}), threads=1)
+    assert quality.rows == "equal-length" and quality.holds
+
+
+def test_a_module_that_reads_padding_is_refused_where_short_texts_would_be_padded(tmp_path: Path) -> None:
+    padded = ShapeProfile(batch=LONG.batch, sequence=Range(minimum=8, typical=16, maximum=64))
+    with pytest.raises(ParityError, match="itself when padded more") as refused:
+        exported(locate_module("tests.export.test_module:build_lstm"), tmp_path, profile=padded)
+    assert "pack_padded_sequence" in refused.value.hint
 
 
 def test_its_token_vectors_and_other_poolings(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import trimaran
 from tests.environments import ROOT, python_of, run_in
 from tests.export import zoo
 from tests.export.exported import QUIET, exported_family
+from tests.instruction_set import FOUND
 from trimaran.core.artifact import Artifact
 from trimaran.core.errors import UsageError
 from trimaran.core.store import Store
@@ -103,7 +105,9 @@ def test_optimum_opens_the_openvino_candidates(tmp_path: Path) -> None:
             folder = write_optimum_folder(artifact, tmp_path / task / name, store=store)
             requests.append({"task": task, "texts": TEXTS, "folder": str(folder)})
             artifacts.append(artifact)
-    for answer, artifact in zip(asked("optimum-intel", "openvino", requests), artifacts, strict=True):
+    # The instructions that really run here: optimum knows nothing of those that a CPU only advertises.
+    restriction = json.loads(os.environ.get(FOUND, "{}"))
+    for answer, artifact in zip(asked("optimum-intel", "openvino", requests, **restriction), artifacts, strict=True):
         if artifact.precision == "fp32":
             assert_same(artifact, answer)
         else:

@@ -42,6 +42,8 @@ _SEARCH_WIDTHS: dict[IndexKind, tuple[str, tuple[int, ...]]] = {
     "hnsw": ("efSearch", (16, 32, 64, 128, 256, 512)),
     "ivf": ("nprobe", (1, 2, 4, 8, 16, 32, 64, 128, 256)),
     "ivfpq": ("nprobe", (1, 2, 4, 8, 16, 32, 64, 128, 256)),
+    # So many times the wanted neighbours are found by their bits, and float vectors choose among them.
+    "binary": ("k_factor_rf", (1, 2, 4, 8, 16, 32, 64, 128, 256)),
 }
 
 
@@ -139,6 +141,8 @@ def ids_path(index: Path) -> Path:
 
 def _empty(faiss: Any, kind: IndexKind, vectors: VectorFolder, metric: IndexMetric) -> Any:
     """An index without vectors, trained where its kind needs it."""
+    if kind == "binary":
+        return _empty_binary(faiss, vectors.width)
     lists = lists_for(vectors.count)
     training = min(vectors.count, max(lists * _TRAINING_PER_LIST, _LEAST_TRAINING))
     # 8 bits need enough vectors to train 256 centroids. `np` skips a training for comparing codes bit by bit.
@@ -152,6 +156,16 @@ def _empty(faiss: Any, kind: IndexKind, vectors: VectorFolder, metric: IndexMetr
     index = faiss.index_factory(vectors.width, factory[kind], faiss.METRIC_INNER_PRODUCT)
     if not index.is_trained:
         index.train(ready_for_index(vectors.sample(training, seed=_SEED + 1)[1], metric))
+    return index
+
+
+def _empty_binary(faiss: Any, width: int) -> Any:
+    """One bit a dimension, compared by Hamming distance; the nearest are scored again with float vectors."""
+    bits = faiss.IndexLSH(width, width, False)
+    bits.metric_type = faiss.METRIC_INNER_PRODUCT
+    index = faiss.IndexRefineFlat(bits)
+    bits.this.disown()
+    index.own_fields = True
     return index
 
 

@@ -26,6 +26,7 @@ class IndexChoice(Frozen):
 _SIZES_BYTES: dict[IndexKind, Callable[[int, int], int]] = {
     "flat": lambda count, width: count * width * 4,
     "hnsw": lambda count, width: count * (width * 4 + 2 * LINKS * 4),
+    "binary": lambda count, width: count * (width * 4 + width // 8),
     "ivf": lambda count, width: count * (width * 4 + 8) + lists_for(count) * width * 4,
     "ivfpq": lambda count, width: count * (code_bytes(width) + 8) + lists_for(count) * width * 4,
 }

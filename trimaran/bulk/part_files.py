@@ -5,23 +5,32 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
 from trimaran.bulk.answer_types import answer_type
 from trimaran.bulk.chunks import Identity
 from trimaran.core.choices import PartFormat, VectorDType
 from trimaran.core.errors import UsageError
+from trimaran.core.small_vectors import VectorPrecision, quantized, ranges_from_text, restored, shortened
 from trimaran.core.spec import Frozen
 from trimaran.runtime.text import Array
 
 Vectors = npt.NDArray[np.float32]
 Files = dict[str, bytes]
-_NUMPY_TYPES: dict[VectorDType, Any] = {"fp32": np.float32, "fp16": np.float16, "int8": np.int8}
+_NUMPY_TYPES: dict[VectorDType, Any] = {"fp32": np.float32, "fp16": np.float16}
+# Number types without a scale for each vector -> how `quantize_embeddings` of sentence-transformers calls them.
+_SMALL: dict[VectorDType, VectorPrecision] = {
+    "calibrated-int8": "int8",
+    "calibrated-uint8": "uint8",
+    "binary": "binary",
+    "ubinary": "ubinary",
+}
 
 
 class RunShape(Frozen):
@@ -32,6 +41,17 @@ class RunShape(Frozen):
     format: PartFormat
     dtype: VectorDType
     width: int  # numbers of a vector; 0 where the answers are no vectors
+    # The ranges of the dimensions, for calibrated number types.
+    ranges: str = Field(default="", exclude_if=lambda value: not value)
+
+    @property
+    def stored_width(self) -> int:
+        """Numbers that a vector is stored as."""
+        return -(-self.width // 8) if self.dtype in ("binary", "ubinary") else self.width
+
+    @property
+    def known_ranges(self) -> Vectors | None:
+        return ranges_from_text(self.ranges)[:, : self.width] if self.ranges else None
 
 
 @dataclass(frozen=True)
@@ -62,6 +82,13 @@ def refuse_mismatch(shape: RunShape) -> None:
         )
     if not shape.width and shape.dtype != "fp32":
         raise UsageError(f"{shape.task} answers are no vectors: --dtype {shape.dtype} does not apply.")
+    if shape.dtype.startswith("calibrated") and not shape.ranges:
+        raise UsageError(
+            f"The artifact has no ranges, which --dtype {shape.dtype} needs.",
+            hint="Deploy the model again: ranges are calibrated at export.",
+        )
+    if shape.format == "faiss" and shape.dtype in _SMALL:
+        raise UsageError(f"--format faiss holds float vectors, not {shape.dtype}.", hint="Use --format parquet.")
     if shape.format == "faiss" and shape.dtype == "int8":
         raise UsageError(
             "A Faiss index does not keep our scale for each vector, so it cannot hold int8.",
@@ -71,7 +98,13 @@ def refuse_mismatch(shape: RunShape) -> None:
 
 def files_of(part: PartResults, shape: RunShape) -> Files:
     """Suffix to content. A part without rows has no file: its columns would have no types."""
-    return _FORMATS[shape.format][0](part, shape) if part.rows else {}
+    if not part.rows:
+        return {}
+    # Calibrated numbers are of the vectors before they are scaled back to unit length.
+    if part.vectors is not None and part.vectors.shape[1] > shape.width:
+        cut = part.vectors[:, : shape.width]
+        part = replace(part, vectors=cut if shape.ranges else shortened(part.vectors, shape.width))
+    return _FORMATS[shape.format][0](part, shape)
 
 
 def vectors_in(folder: Path, names: Sequence[str], shape: RunShape) -> VectorBlock:
@@ -92,8 +125,10 @@ def ids_in(folder: Path, names: Sequence[str]) -> list[Identity]:
     return []
 
 
-def stored(vectors: Vectors, dtype: VectorDType) -> tuple[Array, Vectors | None]:
+def stored(vectors: Vectors, dtype: VectorDType, ranges: Vectors | None = None) -> tuple[Array, Vectors | None]:
     """The numbers as they are stored, and for int8 the scale of each vector: number = stored * scale."""
+    if dtype in _SMALL:
+        return quantized(vectors, _SMALL[dtype], ranges), None
     if dtype != "int8":
         return vectors.astype(_NUMPY_TYPES[dtype]), None
     scales = np.abs(vectors).max(axis=1, initial=0.0).astype(np.float32) / np.float32(127)
@@ -101,7 +136,9 @@ def stored(vectors: Vectors, dtype: VectorDType) -> tuple[Array, Vectors | None]
     return np.rint(vectors / scales[:, None]).astype(np.int8), scales
 
 
-def _restored(numbers: Array, scales: Array | None) -> Vectors:
+def _restored(numbers: Array, scales: Array | None, shape: RunShape) -> Vectors:
+    if shape.dtype in _SMALL:
+        return restored(numbers, _SMALL[shape.dtype], shape.known_ranges, shape.width)
     wide = numbers.astype(np.float32)
     return wide if scales is None else wide * scales[:, None].astype(np.float32)
 
@@ -117,8 +154,8 @@ def _write_parquet(part: PartResults, shape: RunShape) -> Files:
     if part.vectors is None:
         columns["answer"] = pa.array([_columnar(answer) for answer in part.answers], answer_type(shape.task))
     else:
-        numbers, scales = stored(part.vectors, shape.dtype)
-        columns["vector"] = pa.FixedSizeListArray.from_arrays(pa.array(numbers.ravel()), shape.width)
+        numbers, scales = stored(part.vectors, shape.dtype, shape.known_ranges)
+        columns["vector"] = pa.FixedSizeListArray.from_arrays(pa.array(numbers.ravel()), shape.stored_width)
         if scales is not None:
             columns["scale"] = pa.array(scales)
     one_value = pa.array(np.zeros(len(part.rows), np.int8))
@@ -143,20 +180,20 @@ def _read_parquet(files: dict[str, Path], shape: RunShape) -> VectorBlock:
     table = pq.read_table(files[".parquet"])
     numbers = table.column("vector").combine_chunks().flatten().to_numpy(zero_copy_only=False)
     scales = table.column("scale").to_numpy() if "scale" in table.column_names else None
-    vectors = _restored(numbers.reshape(-1, shape.width), scales)
+    vectors = _restored(numbers.reshape(-1, shape.stored_width), scales, shape)
     return VectorBlock(table.column("row").to_numpy(), table.column("id").to_pylist(), vectors)
 
 
 def _write_npy(part: PartResults, shape: RunShape) -> Files:
     assert part.vectors is not None
-    numbers, scales = stored(part.vectors, shape.dtype)
+    numbers, scales = stored(part.vectors, shape.dtype, shape.known_ranges)
     files = {".npy": _npy_bytes(numbers), ".ids.jsonl": _json_lines(_id_records(part), ensure_ascii=True)}
     return files if scales is None else {**files, ".scales.npy": _npy_bytes(scales)}
 
 
 def _read_npy(files: dict[str, Path], shape: RunShape) -> VectorBlock:
     scales = np.load(files[".scales.npy"]) if ".scales.npy" in files else None
-    return _block(_records_in(files[".ids.jsonl"]), _restored(np.load(files[".npy"]), scales))
+    return _block(_records_in(files[".ids.jsonl"]), _restored(np.load(files[".npy"]), scales, shape))
 
 
 def _write_faiss(part: PartResults, shape: RunShape) -> Files:
@@ -192,7 +229,7 @@ def _write_json(part: PartResults, shape: RunShape) -> Files:
         for record, answer in zip(records, part.answers, strict=True):
             record["answer"] = answer
     else:
-        numbers, scales = stored(part.vectors, shape.dtype)
+        numbers, scales = stored(part.vectors, shape.dtype, shape.known_ranges)
         for index, record in enumerate(records):
             record["vector"] = numbers[index].tolist()
             if scales is not None:
@@ -202,9 +239,9 @@ def _write_json(part: PartResults, shape: RunShape) -> Files:
 
 def _read_json(files: dict[str, Path], shape: RunShape) -> VectorBlock:
     records = _records_in(files[".jsonl"])
-    numbers = np.asarray([record["vector"] for record in records], np.float32).reshape(-1, shape.width)
+    numbers = np.asarray([record["vector"] for record in records], np.float32).reshape(-1, shape.stored_width)
     scales = np.asarray([record["scale"] for record in records], np.float32) if "scale" in records[0] else None
-    return _block(records, _restored(numbers, scales))
+    return _block(records, _restored(numbers, scales, shape))
 
 
 _FORMATS: dict[

@@ -34,6 +34,7 @@ from trimaran.core.choices import EngineName, PartFormat, VectorDType
 from trimaran.core.environment import capture, usable_cores
 from trimaran.core.errors import UsageError, ValidationError
 from trimaran.core.progress import Progress
+from trimaran.core.small_vectors import RANGES
 from trimaran.core.tasks import task
 
 PART_ROWS = 2048
@@ -58,10 +59,19 @@ def settings_for(
     format_: PartFormat = "parquet",
     dtype: VectorDType = "fp32",
     part_rows: int | None = None,
+    dimensions: int | None = None,
 ) -> BulkSettings:
     """The settings of a run; raises UsageError if they do not fit the artifact."""
+    width = width_of(artifact)
+    if dimensions is not None and not 1 <= dimensions <= width:
+        raise UsageError(f"{artifact.directory.name} gives vectors of {width} numbers; {dimensions} were asked for.")
     shape = RunShape(
-        artifact=artifact.digest, task=artifact.task, format=format_, dtype=dtype, width=width_of(artifact)
+        artifact=artifact.digest,
+        task=artifact.task,
+        format=format_,
+        dtype=dtype,
+        width=dimensions or width,
+        ranges=artifact.details.get(RANGES, "") if dtype.startswith("calibrated") else "",
     )
     refuse_mismatch(shape)
     row = task(artifact.task)

@@ -63,7 +63,11 @@ class SavedIndex:
         ready = ready_for_index(vectors, self.facts.metric)
         scores, positions = self._index.search(ready, min(k, self.facts.count))
         return [
-            [Hit(id=self._ids[place], score=float(score)) for score, place in zip(*row, strict=True) if place >= 0]
+            [
+                Hit(id=self._ids[position], score=float(score))
+                for score, position in zip(*row, strict=True)
+                if position >= 0
+            ]
             for row in zip(scores, positions, strict=True)
         ]
 

@@ -17,17 +17,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import Field
 
 from trimaran.bulk.chunks import Identity
 from trimaran.bulk.part_files import PartResults, Vectors
 from trimaran.bulk.readers import TOO_LONG
 from trimaran.core.artifact import Artifact, load_artifact
 from trimaran.core.backends import Arrays, backend, open_session
-from trimaran.core.choices import Rows
+from trimaran.core.choices import Overflow, Rows
 from trimaran.core.corpus import encoder_of
 from trimaran.core.errors import UsageError
 from trimaran.core.spec import Frozen
 from trimaran.core.tasks import task
+from trimaran.core.whole_texts import WholeTexts, pieces_by
 from trimaran.runtime.answers import Answering, Reader
 from trimaran.runtime.text import Infer, Row, Text, TextEncoder, batch_of, groups_of
 from trimaran.runtime.wire import PROMPT
@@ -47,6 +49,8 @@ class EncodeOptions(Frozen):
     rows: Rows = "alone"  # which rows may share a call
     cut_long: bool = True  # cut texts that are longer than the model reads, or reject them
     ask: dict[str, Any] = {}  # options of the task, such as `top_k`
+    # What becomes of texts that are longer than the model reads, for embeddings.
+    overflow: Overflow = Field(default="cut", exclude_if=lambda value: value == "cut")
 
 
 @dataclass
@@ -75,6 +79,8 @@ class _Job:
     bad: dict[int, str] = field(default_factory=dict)
     cut: int = 0
     vectors: Vectors | None = None
+    # The pieces of too long texts: then tokens and vectors are those of the pieces.
+    whole: WholeTexts | None = None
     answers: list[Any] = field(default_factory=list)
     groups_left: int = 0
     rows_done: int = 0
@@ -137,7 +143,9 @@ class EncodeWorker:
         """The result of a finished job; it stays until `forget`."""
         job = self._jobs[key]
         kept = [index for index in range(len(job.texts)) if index not in job.bad]
-        vectors = job.vectors[kept] if job.vectors is not None else None
+        vectors = job.vectors
+        if vectors is not None:
+            vectors = job.whole.joined(vectors) if job.whole else vectors[kept]
         answers = [job.answers[index] for index in kept] if job.answers else []
         return Encoded(kept, job.bad, vectors, answers, job.tokens_done, job.cut)
 
@@ -178,18 +186,26 @@ class EncodeWorker:
             self._groups.put((job, group))
 
     def _token_groups(self, job: _Job) -> list[list[int]]:
-        for index, encoding in enumerate(self._encoder.encodings(job.texts, prompt=self._how.ask.get(PROMPT))):
+        texts = job.texts
+        if self._how.overflow != "cut":
+            job.whole = pieces_by(self._cut, job.texts, self._how.overflow)
+            texts = [piece.text for piece in job.whole.read]
+        for index, encoding in enumerate(self._encoder.encodings(texts, prompt=self._how.ask.get(PROMPT))):
             job.tokens.append(Row(encoding.ids, encoding.type_ids))
             if encoding.overflowing:
                 if self._how.cut_long:
                     job.cut += 1
                 else:
                     job.bad[index] = f"{TOO_LONG} for the model"
-        good = [index for index in range(len(job.texts)) if index not in job.bad]
-        job.vectors = np.zeros((len(job.texts), width_of(self.artifact)), np.float32)
+        good = [index for index in range(len(texts)) if index not in job.bad]
+        job.vectors = np.zeros((len(texts), width_of(self.artifact)), np.float32)
         lengths = [len(job.tokens[index].ids) for index in good]
         groups = groups_of(lengths, self._how.rows, self.artifact.profile.batch.maximum)
         return [[good[position] for position in group] for group in groups][::-1]
+
+    def _cut(self, texts: Sequence[str]) -> list[bool]:
+        encodings = self._encoder.encodings(texts, prompt=self._how.ask.get(PROMPT))
+        return [bool(encoding.overflowing) for encoding in encodings]
 
     def _lane(self, lanes: int, threads: int, opening: Future[None]) -> None:
         try:

@@ -19,7 +19,7 @@ from trimaran.cli.options import (
     progress_on_stderr,
 )
 from trimaran.cli.output import emit
-from trimaran.core.choices import EngineName, InputKind, PartFormat, Rows, VectorDType
+from trimaran.core.choices import EngineName, InputKind, Overflow, PartFormat, Rows, VectorDType
 from trimaran.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -65,8 +65,15 @@ def encode_command(
     ] = None,
     format_: Annotated[PartFormat, typer.Option("--format", help="What the parts are.")] = "parquet",
     dtype: Annotated[
-        VectorDType, typer.Option("--dtype", help="Numbers of a vector; int8 keeps a scale with each.")
+        VectorDType,
+        typer.Option(
+            "--dtype",
+            help="Numbers of a vector; int8 keeps a scale with each, calibrated ones have the ranges of the model.",
+        ),
     ] = "fp32",
+    dimensions: Annotated[
+        int | None, typer.Option("--dimensions", min=1, help="Keep the first numbers of each vector (Matryoshka).")
+    ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on in the folder: redo only missing, damaged or changed parts.")
     ] = False,
@@ -74,6 +81,12 @@ def encode_command(
     reject_long: Annotated[
         bool, typer.Option("--reject-long", help="Reject texts longer than the model reads, instead of cutting them.")
     ] = False,
+    overflow: Annotated[
+        Overflow,
+        typer.Option(
+            "--overflow", help="Too long texts: cut, or the mean (windows) or maximum over pieces read whole."
+        ),
+    ] = "cut",
     longest_bytes: Annotated[
         int, typer.Option("--longest-bytes", min=1, help="Texts and lines beyond this are rejected as too long.")
     ] = 1 << 20,
@@ -110,9 +123,11 @@ def encode_command(
 
     if address is not None and engine != "ray":
         raise UsageError("--address is for --engine ray.", hint="Add --engine ray.")
+    if reject_long and overflow != "cut":
+        raise UsageError("--reject-long rejects what --overflow would read.", hint="Leave out one of them.")
     known, progress = find_artifact(model, store=open_store(store), repository=repository), progress_on_stderr()
     ask = {**_keywords(ask_for or []), **({"prompt": prompt} if prompt is not None else {})}
-    how = EncodeOptions(rows=rows or known.rows, cut_long=not reject_long, ask=ask)
+    how = EncodeOptions(rows=rows or known.rows, cut_long=not reject_long, ask=ask, overflow=overflow)
     progress.note(
         f"{known.artifact.directory.name} ({known.artifact.digest[:12]}): rows {how.rows}, "
         f"{'as asked' if rows else known.why}."
@@ -124,6 +139,7 @@ def encode_command(
         format_=format_,
         dtype=dtype,
         part_rows=part_rows,
+        dimensions=dimensions,
     )
     manifest = encode(
         known.artifact,

@@ -32,8 +32,8 @@ def build_command(
     vectors: VectorsArgument,
     output: Annotated[Path, typer.Option("-o", "--output", help="The index file to write.")],
     type_: Annotated[
-        Literal["auto", "flat", "ivf", "ivfpq", "hnsw"],
-        typer.Option("--type", help="`auto` chooses by count and memory, and says why."),
+        Literal["auto", "flat", "ivf", "ivfpq", "hnsw", "binary"],
+        typer.Option("--type", help="`auto` chooses by count and memory, and says why. `binary` rescores with float."),
     ] = "auto",
     recall: Annotated[
         float, typer.Option("--recall", min=0, max=1, help="Share of the true neighbours that a search must find.")

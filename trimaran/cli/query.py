@@ -75,9 +75,9 @@ def _arguments(texts: list[str]) -> list[str]:
     if texts and texts != ["-"]:
         return texts
     lines = [] if sys.stdin.isatty() else [line.rstrip("\n") for line in sys.stdin]
-    if not (found := [line for line in lines if line]):
+    if not (filled_lines := [line for line in lines if line]):
         raise UsageError("Nothing was asked.", hint="Type texts after the name, or send lines to stdin.")
-    return found
+    return filled_lines
 
 
 def _print_table(text: str, answer: Any) -> None:

@@ -132,11 +132,11 @@ def check_command(repository: RepositoryArgument = REPOSITORY, as_json: JsonOpti
     from trimaran.model_repository.check_prepared import prepared_states
     from trimaran.model_repository.versions import unproven_served
 
-    found = problems(repository)
-    states = () if found else prepared_states(repository)
-    unproven = () if found else unproven_served(repository)
+    all_problems = problems(repository)
+    states = () if all_problems else prepared_states(repository)
+    unproven = () if all_problems else unproven_served(repository)
     if as_json:
-        listed = [problem.model_dump(mode="json") for problem in found]
+        listed = [problem.model_dump(mode="json") for problem in all_problems]
         prepared = [state.model_dump(mode="json") for state in states]
         emit({"repository": str(repository), "problems": listed, "prepared": prepared, "unproven": list(unproven)})
     require_sound(repository)

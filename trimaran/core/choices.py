@@ -24,10 +24,12 @@ CiPlatform = Literal["github", "gitlab", "make"]
 # Of `trimaran encode`: what is read, what is written, and what does the work.
 InputKind = Literal["txt", "jsonl", "csv", "tsv", "parquet"]
 PartFormat = Literal["parquet", "npy", "faiss", "jsonl"]
-VectorDType = Literal["fp32", "fp16", "int8"]
+VectorDType = Literal["fp32", "fp16", "int8", "calibrated-int8", "calibrated-uint8", "binary", "ubinary"]
 EngineName = Literal["local", "ray"]
+# What becomes of texts that are longer than a model reads: cut, or the mean or maximum over pieces.
+Overflow = Literal["cut", "windows", "windows-max"]
 # Of `trimaran index`.
-IndexKind = Literal["flat", "ivf", "ivfpq", "hnsw"]
+IndexKind = Literal["flat", "ivf", "ivfpq", "hnsw", "binary"]
 ExportTarget = Literal["milvus", "elasticsearch"]
 
 # Seconds to search for the layers that must stay in float; a small encoder needs less.

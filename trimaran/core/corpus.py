@@ -129,13 +129,13 @@ def _parted(path: Path, line: str) -> tuple[str, str]:
 
 
 def _enough(path: Path, texts: Iterable[Given]) -> tuple[Given, ...]:
-    found = tuple(texts)
-    if len(found) < FEWEST:
+    different = tuple(texts)
+    if len(different) < FEWEST:
         raise UsageError(
-            f"{path} has {len(found)} different texts; at least {FEWEST} are wanted.",
+            f"{path} has {len(different)} different texts; at least {FEWEST} are wanted.",
             hint="A few hundred lines of the text that the model will see are best.",
         )
-    return found
+    return different
 
 
 def digest_of_texts(texts: Sequence[Text]) -> str:
@@ -157,6 +157,7 @@ def encoder_of(artifact: Artifact) -> TextEncoder:
         prompts=spec.prompts,
         default_prompt=spec.default_prompt,
         refused_ids=spec.refused_ids,
+        chat=spec.chat.model_dump() if spec.chat else None,
     )
 
 

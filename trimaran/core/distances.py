@@ -65,8 +65,12 @@ def similarities(rows: Floats) -> Floats:
 
 
 def cosine_distances(reference: Floats, candidate: Floats) -> Column:
-    """1−cos of each row with its counterpart, in double precision."""
-    return np.asarray(1.0 - np.sum(unit(reference) * unit(candidate), axis=-1))
+    """1−cos of each row with its counterpart, in double precision; 0 where both are zero.
+
+    A static embedding gives zeros for a text without tokens.
+    """
+    alike = ~np.any(reference, axis=-1) & ~np.any(candidate, axis=-1)
+    return np.asarray(np.where(alike, 0.0, 1.0 - np.sum(unit(reference) * unit(candidate), axis=-1)))
 
 
 def nearest_rows(rows: Floats, k: int = NEIGHBOURS) -> npt.NDArray[np.intp]:

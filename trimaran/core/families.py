@@ -192,6 +192,11 @@ FAMILIES: dict[str, Family] = {
 # A user's own PyTorch module: its inputs are its own, and no fusion is promised.
 MODULE = Family("module", _PLAIN, note="any PyTorch module, through --module")
 
+# A table of token vectors and their mean (sentence-transformers' StaticEmbedding, model2vec): embedding only.
+STATIC = Family(
+    "static", _PLAIN, relative_positions=True, note="StaticEmbedding and model2vec folders; a table, no layers"
+)
+
 # Families that are known not to work, with the reason. They are refused at once rather than after minutes.
 REFUSED: dict[str, str] = {
     "longformer": "its sliding-window attention is traced for one length only, so neither of torch's exporters gives "
@@ -208,8 +213,8 @@ REFUSED: dict[str, str] = {
 def family(name: str) -> Family:
     if name in REFUSED:
         raise UsageError(f"The family {name} cannot be exported: {REFUSED[name]}.")
-    if name == MODULE.name:
-        return MODULE
+    if name in (MODULE.name, STATIC.name):
+        return MODULE if name == MODULE.name else STATIC
     if name not in FAMILIES:
         raise UsageError(f"Unknown model family {name!r}.", hint=f"Known: {', '.join(sorted(FAMILIES))}.")
     return FAMILIES[name]

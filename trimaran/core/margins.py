@@ -31,8 +31,8 @@ def margins_and_moves(reference: Outputs, candidate: Outputs) -> tuple[Column, C
     name = next(iter(reference))
     if name not in _MARGINS or reference[name].shape[-1] < _FEWEST_LABELS[name]:
         return None
-    wanted, found = (side[name].astype(np.float64) for side in (reference, candidate))
-    margins, moved = _MARGINS[name](wanted, found)
+    wanted, given = (side[name].astype(np.float64) for side in (reference, candidate))
+    margins, moved = _MARGINS[name](wanted, given)
     return margins.ravel(), (moved - margins).ravel()
 
 
@@ -41,18 +41,18 @@ def squared_moves(reference: Outputs, candidate: Outputs) -> Column:
     margin how far their numbers did.
     """
     name = next(iter(reference))
-    found = margins_and_moves(reference, candidate)
-    moves = reference[name].astype(np.float64) - candidate[name] if found is None else found[1]
+    both = margins_and_moves(reference, candidate)
+    moves = reference[name].astype(np.float64) - candidate[name] if both is None else both[1]
     return np.asarray(np.square(moves).reshape(len(reference[name]), -1).mean(axis=1))
 
 
 def narrowest_first(reference: Outputs) -> list[int] | None:
     """Places of the texts, those nearest to another label first; None where answers have no margin."""
-    found = margins_and_moves(reference, reference)
-    if found is None:
+    both = margins_and_moves(reference, reference)
+    if both is None:
         return None
-    widths = found[0].reshape(len(reference[next(iter(reference))]), -1).min(axis=1)
-    return [int(place) for place in np.argsort(widths, kind="stable")]
+    widths = both[0].reshape(len(reference[next(iter(reference))]), -1).min(axis=1)
+    return [int(index) for index in np.argsort(widths, kind="stable")]
 
 
 def foreseen_changes(reference: Outputs, candidate: Outputs, draws: Draws) -> Column | None:
@@ -62,11 +62,11 @@ def foreseen_changes(reference: Outputs, candidate: Outputs, draws: Draws) -> Co
     seen, which gives many more chances than there are texts. A move that widened a margin might as well have narrowed
     it, so that half of the moves that are large enough count at least.
     """
-    found = margins_and_moves(reference, candidate)
-    if found is None:
+    both = margins_and_moves(reference, candidate)
+    if both is None:
         return None
-    near = _nearest(found[0])
-    margins, moves = found[0][near][:, None], found[1][near][None, :]
+    near = _nearest(both[0])
+    margins, moves = both[0][near][:, None], both[1][near][None, :]
     narrowed, either = (margins + moves < 0).astype(np.float64), (margins < np.abs(moves)).astype(np.float64) / 2
     texts = len(reference[next(iter(reference))])
     rows, columns = (_times_drawn(draws(len(near), turn)) for turn in (0, 1))
@@ -81,23 +81,23 @@ def foreseen_probability_change(reference: Outputs, candidate: Outputs, rarity: 
     direction that was seen near one. A further text may move further than all that were seen, so the sizes of moves are
     taken from a distribution with the tail of those seen.
     """
-    found = margins_and_moves(reference, candidate)
-    if found is None:
+    both = margins_and_moves(reference, candidate)
+    if both is None:
         return None
     name = next(iter(reference))
-    near = _nearest(found[0])
+    near = _nearest(both[0])
     changes, weights = _CROSSED[name](reference[name].astype(np.float64), candidate[name].astype(np.float64), near)
     # Texts far from the border count as unchanged. A text has as many chances to change as it has independent labels.
     share = rarity * len(reference[name]) / len(near)
     order = np.argsort(-changes, axis=None)
     exceeding = np.cumsum(weights.ravel()[order])
-    place = int(np.searchsorted(exceeding, share * exceeding[-1]))
-    return float(changes.ravel()[order[min(place, len(order) - 1)]])
+    position = int(np.searchsorted(exceeding, share * exceeding[-1]))
+    return float(changes.ravel()[order[min(position, len(order) - 1)]])
 
 
-def _crossed_softmax(wanted: Column, found: Column, near: npt.NDArray[np.intp]) -> tuple[Column, Column]:
+def _crossed_softmax(wanted: Column, given: Column, near: npt.NDArray[np.intp]) -> tuple[Column, Column]:
     """|Δ probability| of each near text (rows) under each move, and the weight of each."""
-    moves = (found - wanted)[near]
+    moves = (given - wanted)[near]
     # A number that is added to all logits changes nothing.
     moves = moves - moves.mean(axis=-1, keepdims=True)
     lengths = np.linalg.norm(moves, axis=-1)
@@ -108,8 +108,8 @@ def _crossed_softmax(wanted: Column, found: Column, near: npt.NDArray[np.intp]) 
     return np.asarray(changes), np.tile(np.repeat(chances, len(directions)), (len(near), 1))
 
 
-def _crossed_sigmoid(wanted: Column, found: Column, near: npt.NDArray[np.intp]) -> tuple[Column, Column]:
-    before, after = (_log_odds(side).ravel()[near] for side in (wanted, found))
+def _crossed_sigmoid(wanted: Column, given: Column, near: npt.NDArray[np.intp]) -> tuple[Column, Column]:
+    before, after = (_log_odds(side).ravel()[near] for side in (wanted, given))
     sizes, chances = _sizes_of_moves(np.abs(after - before))
     tried = np.concatenate([sizes, -sizes])
     changes = [np.abs(1 / (1 + np.exp(-odds - tried)) - 1 / (1 + np.exp(-odds))) for odds in before]
@@ -128,7 +128,7 @@ def _sizes_of_moves(seen: Column) -> tuple[Column, Column]:
     middle = float(np.median(logarithms))
     above = logarithms[logarithms > middle] - middle
     spread = float(np.sqrt(np.square(above).mean())) if len(above) else 0.0
-    freedom = min(_FREEDOMS, key=lambda one: abs(_spread_above_median(one) - spread))
+    freedom = min(_FREEDOMS, key=lambda degrees: abs(_spread_above_median(degrees) - spread))
     edges = np.concatenate([[0.0], np.geomspace(_RAREST_MOVE, 1.0, _SIZES)])
     chances = np.diff(edges)
     sizes = t.isf((edges[:-1] + chances / 2) / 2, freedom) / t.isf(0.25, freedom)
@@ -154,19 +154,19 @@ def _nearest(margins: Column) -> npt.NDArray[np.intp]:
     return np.argsort(margins, kind="stable")[: max(FEWEST_NEAR, int(len(margins) * NEAR))]
 
 
-def _best_above_next(wanted: Column, found: Column) -> tuple[Column, Column]:
+def _best_above_next(wanted: Column, given: Column) -> tuple[Column, Column]:
     """By the reference's best label and the one that comes nearest to it on either side."""
     rows, order = np.arange(len(wanted)), np.argsort(-wanted, axis=-1)
     best = order[:, 0]
-    others = wanted.copy(), found.copy()
+    others = wanted.copy(), given.copy()
     for side in others:
         side[rows, best] = -np.inf
-    return wanted[rows, best] - others[0].max(-1), found[rows, best] - others[1].max(-1)
+    return wanted[rows, best] - others[0].max(-1), given[rows, best] - others[1].max(-1)
 
 
-def _either_side_of_half(wanted: Column, found: Column) -> tuple[Column, Column]:
+def _either_side_of_half(wanted: Column, given: Column) -> tuple[Column, Column]:
     """By the log odds of each label."""
-    odds = [_log_odds(side) for side in (wanted, found)]
+    odds = [_log_odds(side) for side in (wanted, given)]
     return np.abs(odds[0]), odds[1] * np.sign(odds[0])
 
 

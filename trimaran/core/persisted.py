@@ -65,8 +65,8 @@ class Persisted(Frozen):
 def _reason(error: SchemaError) -> str:
     """Pydantic's heading with the first thing that it found."""
     first = error.errors(include_url=False)[0]
-    place = ".".join(map(str, first["loc"]))
-    return f"{first_line(error)} ({place}: {first['msg']})." if place else first_line(error)
+    field = ".".join(map(str, first["loc"]))
+    return f"{first_line(error)} ({field}: {first['msg']})." if field else first_line(error)
 
 
 def _schema_of(text: bytes | str) -> object:

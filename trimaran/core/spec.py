@@ -7,7 +7,7 @@ from itertools import product
 from typing import Annotated, Any, Literal
 
 import numpy.typing as npt
-from pydantic import BaseModel, BeforeValidator, ConfigDict, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from trimaran.core.errors import SignatureError, UsageError
 
@@ -211,6 +211,28 @@ class ModelRef(Frozen):
     top_k: int = 0
     # `package.module:function` that builds the model, if it is no folder.
     module: str | None = None
+    # A generator that reranks: the token whose logit is the score, and the one whose logit is taken from it, if any.
+    score_ids: tuple[int, ...] = Field(default=(), exclude_if=lambda value: not value)
+
+
+class ChatTemplate(Frozen):
+    """A chat template, rendered and cut at the texts of its messages."""
+
+    # What stands before the first text, between two texts and behind the last one.
+    around: tuple[str, ...]
+    # The role of the text in each gap.
+    roles: tuple[str, ...]
+    # Whether white space around a text is removed.
+    strip: bool = False
+
+
+class Chat(Frozen):
+    """How sentence-transformers puts texts into the chat template of a model."""
+
+    # By the roles of the messages, such as "system,query,document".
+    templates: dict[str, ChatTemplate]
+    # Whether a text that was cut ends as the template does.
+    restore_end: bool = True
 
 
 class TokenizerSpec(Frozen):
@@ -228,3 +250,5 @@ class TokenizerSpec(Frozen):
     default_prompt: str = ""
     # Tokens for which the model has no vector, such as the image token of EmbeddingGemma: texts with them are refused.
     refused_ids: tuple[int, ...] = ()
+    # The chat template that every text is put into.
+    chat: Chat | None = Field(default=None, exclude_if=lambda value: value is None)

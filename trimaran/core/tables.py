@@ -28,15 +28,15 @@ class Table:
 
     def column(self, names: Sequence[str], *, what: str, place: int | None = None) -> list[str]:
         """The first of these columns that is there; in a file without a header the one at `place`."""
-        found = next((name for name in names if name in self.columns), None)
-        if found is None and place is not None and self.columns == tuple(map(str, range(len(self.columns)))):
-            found = str(place) if place < len(self.columns) else None
-        if found is None:
+        column = next((name for name in names if name in self.columns), None)
+        if column is None and place is not None and self.columns == tuple(map(str, range(len(self.columns)))):
+            column = str(place) if place < len(self.columns) else None
+        if column is None:
             raise UsageError(
                 f"{self.path} has no column with the {what}: found {', '.join(self.columns) or 'none'}.",
                 hint=f"Name it {names[0]!r} (or {', '.join(names[1:4])}) in the first line.",
             )
-        index = self.columns.index(found)
+        index = self.columns.index(column)
         return [row[index] for row in self.rows]
 
 
@@ -119,11 +119,11 @@ def _from_parquet(path: Path) -> Table:
             f"{path} cannot be read: pyarrow is not installed.", hint=install_hint("scale")
         ) from error
     try:
-        found = pyarrow.parquet.read_table(path)
+        table = pyarrow.parquet.read_table(path)
     except (OSError, pyarrow.ArrowException) as error:
         raise UsageError(f"{path} is not a readable parquet file: {str(error).splitlines()[0]}") from error
-    columns = tuple(str(name).lower() for name in found.column_names)
-    values = [["" if value is None else str(value) for value in column.to_pylist()] for column in found.columns]
+    columns = tuple(str(name).lower() for name in table.column_names)
+    values = [["" if value is None else str(value) for value in column.to_pylist()] for column in table.columns]
     return Table(path, columns, tuple(zip(*values, strict=True)))
 
 

@@ -181,9 +181,9 @@ def _rename(model: ir.Model, ref: ModelRef) -> None:
     if ref.task == "embedding" and not any(value.name == "sentence_embedding" for value in model.graph.outputs):
         append_pooling(model, ref, next(value for value in model.graph.outputs if value.name in _TOKEN_STATES))
     names = _OUTPUTS[ref.task]
-    found = {names[value.name]: value for value in model.graph.outputs if value.name in names}
-    model.graph.outputs[:] = [found[spec.name] for spec in signature_of(ref).outputs]
-    for name, value in found.items():
+    outputs = {names[value.name]: value for value in model.graph.outputs if value.name in names}
+    model.graph.outputs[:] = [outputs[spec.name] for spec in signature_of(ref).outputs]
+    for name, value in outputs.items():
         value.name = name
 
 

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from trimaran.core.choices import Level
-from trimaran.core.families import FAMILIES, MODULE, REFUSED, Family
+from trimaran.core.families import FAMILIES, MODULE, REFUSED, STATIC, Family
 from trimaran.core.tasks import LEVELS, TASKS
 from trimaran.export.heads import has_head
 
@@ -64,7 +64,7 @@ def _families() -> str:
             _fusions(row),
             "; ".join(filter(None, (f"built after `{row.after}`" if row.after else "", row.note))),
         ]
-        for row in (*FAMILIES.values(), MODULE)
+        for row in (*FAMILIES.values(), STATIC, MODULE)
     ]
     return _table(["family", "inputs", "positions", "exporter", "fused nodes in n layers", "remark"], rows)
 

@@ -33,6 +33,8 @@ def task_of(asked: str, config: Mapping[str, Any], *, modules: Sequence[str], mo
         return _asked_task(asked, architectures, model_type=model_type, source=source)
     if "SpladePooling" in modules:
         return "sparse-embedding"
+    if "LogitScore" in modules:
+        return "rerank"
     if modules:
         return "embedding"
     heads = heads_of(architectures)
@@ -69,7 +71,7 @@ def _refuse_unclear(likely: Sequence[str], heads: Sequence[str], architectures: 
 
 def _asked_task(asked: str, architectures: Sequence[str], *, model_type: str, source: str) -> str:
     row = task(asked)
-    if row.bare:
+    if row.bare or (asked == "rerank" and scores_by_words(architectures, model_type)):
         return row.name
     _refuse_head(asked, model_type)
     if not has_head(model_type, row.model_class):
@@ -80,6 +82,11 @@ def _asked_task(asked: str, architectures: Sequence[str], *, model_type: str, so
             hint="Train a head first, or ask for --task embedding.",
         )
     return row.name
+
+
+def scores_by_words(architectures: Sequence[str], model_type: str) -> bool:
+    """Whether sentence-transformers' CrossEncoder scores pairs by the next word that the model would write."""
+    return bool(architectures) and architectures[0].endswith("ForCausalLM") and family(model_type).generator
 
 
 def has_head(model_type: str, model_class: str) -> bool:

@@ -19,7 +19,7 @@ from trimaran.core.backends import open_session
 from trimaran.core.corpus import answering_of
 from trimaran.core.environment import version_of
 from trimaran.core.errors import first_line
-from trimaran.core.families import family
+from trimaran.core.families import STATIC, family
 from trimaran.core.spec import Frozen, ModelRef, Pooling
 from trimaran.core.tasks import task
 from trimaran.core.tasks.library import Library, Plain
@@ -111,13 +111,13 @@ def _compare(
             refused, error_of_library = refused + 1, error_of_library or first_line(error)
             continue
         try:
-            found = mine(item, options)
+            answer = mine(item, options)
         except Exception as error:  # the library has answered, so any failure of ours is a difference
             difference = Difference(
                 float("inf"), f"the library answers, and we fail: {first_line(error)}", "our answers"
             )
         else:
-            sides = Sides(row, found, wanted, tuple(mine.fed), tuple(theirs.fed), reader, maximum)
+            sides = Sides(row, answer, wanted, tuple(mine.fed), tuple(theirs.fed), reader, maximum)
             difference = first_difference(sides, with_numbers=with_numbers)
         compared += 1
         largest = max(largest, difference.size)
@@ -152,6 +152,10 @@ def load_library(ref: ModelRef, row: Library, maximum: int) -> Any:
 
     if row.sentence:
         model = _sentence_model(ref, row.sentence)
+        if ref.family == STATIC.name:
+            if maximum:
+                model[0].tokenizer.enable_truncation(maximum)
+            return model.float()
         # Without a limit of its own it would give the model more tokens than it has positions.
         if maximum or (model.max_seq_length or 0) > ref.positions:
             model.max_seq_length = maximum or ref.positions
@@ -217,7 +221,10 @@ def _record_calls(loaded: Any, fed: list[FedRow]) -> None:
     model = getattr(loaded, "model", None)
     if not isinstance(model, transformers.PreTrainedModel):
         parts = loaded.modules()
-        model = next(part for part in parts if isinstance(part, transformers.PreTrainedModel))
+        model = next((part for part in parts if isinstance(part, transformers.PreTrainedModel)), None)
+    if model is None:
+        _record_tables(loaded[0], fed)
+        return
     forward = model.forward
 
     # Not a hook: sentence-transformers calls `forward` itself, which runs none.
@@ -229,6 +236,18 @@ def _record_calls(loaded: Any, fed: list[FedRow]) -> None:
         return forward(*arguments, **keywords)
 
     model.forward = recorded
+
+
+def _record_tables(table: Any, fed: list[FedRow]) -> None:
+    """A StaticEmbedding is given the tokens of all texts in one row, with where each text begins."""
+    forward = table.forward
+
+    def recorded(features: Mapping[str, Any], **keywords: Any) -> Any:
+        texts = np.split(features["input_ids"].numpy(), features["offsets"].numpy()[1:])
+        fed.extend(FedRow(tuple(int(token) for token in text), None) for text in texts)
+        return forward(features, **keywords)
+
+    table.forward = recorded
 
 
 def _rows_of(inputs: Mapping[str, Array]) -> list[FedRow]:

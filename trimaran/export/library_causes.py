@@ -65,7 +65,7 @@ def _order(row: FedRow) -> tuple[int, tuple[int, ...]]:
 
 def _token_difference(ours: Sequence[int], theirs: Sequence[int], sides: Sides) -> Difference:
     index = next(
-        (place for place, pair in enumerate(zip(ours, theirs, strict=False)) if pair[0] != pair[1]),
+        (position for position, pair in enumerate(zip(ours, theirs, strict=False)) if pair[0] != pair[1]),
         min(len(ours), len(theirs)),
     )
     shown = [_token(tokens, index, sides.reader) for tokens in (ours, theirs)]
@@ -108,8 +108,8 @@ def _number_difference(sides: Sides, *, same_segments: bool) -> Difference:
         size = 0.0 if np.isnan(mine).all() and np.isnan(other).all() else size
         largest = max(largest, size)
         if not size <= ROUNDING:
-            place = np.unravel_index(int(np.abs(mine - other).argmax()), mine.shape)
-            words = f"{name} is {other[place]:.6g} in the library and {mine[place]:.6g} with us, from the same tokens."
+            index = np.unravel_index(int(np.abs(mine - other).argmax()), mine.shape)
+            words = f"{name} is {other[index]:.6g} in the library and {mine[index]:.6g} with us, from the same tokens."
             return Difference(size, words, _number_cause(mine, other, sides.row, same_segments=same_segments))
     return Difference(largest)
 

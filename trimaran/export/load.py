@@ -5,17 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from trimaran.core.errors import IntegrityError, UnavailableError, UsageError, first_line
-from trimaran.core.families import family
+from trimaran.core.families import STATIC, family
 from trimaran.core.spec import ModelRef, TokenizerSpec
 from trimaran.core.tasks import task
+from trimaran.export.chat import chat_of
 from trimaran.export.checkpoint import check_weights
 from trimaran.export.model_config import config_from_json
 from trimaran.export.quiet import quiet
 from trimaran.export.read_json import read_json
 from trimaran.export.sentence import lower_cases
+from trimaran.export.static import load_static_tokenizer, load_table
 
 if TYPE_CHECKING:
     import torch
@@ -32,12 +34,14 @@ def load_model(ref: ModelRef, *, attention: str, dtype: str = "float32") -> torc
 
     `dtype` is the name of its type; `auto` is that of the checkpoint.
     """
+    if ref.family == STATIC.name:
+        return cast("torch.nn.Module", load_table(ref))
     import torch
     import transformers
 
     body, row = Path(ref.directory), family(ref.family)
     check_weights(body, ref.source)
-    head = task(ref.task).model_class
+    head = "AutoModelForCausalLM" if ref.score_ids else task(ref.task).model_class
     model_class = getattr(transformers, row.classes.get(head, head))
     with quiet():
         config = load_config(ref)
@@ -119,6 +123,8 @@ def _surplus_layers(unexpected: Sequence[str], layers: int) -> list[str]:
 
 def load_tokenizer(ref: ModelRef) -> Any:
     """transformers' fast tokenizer of the model."""
+    if ref.family == STATIC.name:
+        return load_static_tokenizer(ref)
     import transformers
 
     try:
@@ -199,4 +205,5 @@ def save_tokenizer(tokenizer: Any, ref: ModelRef, folder: Path, *, vocabulary: i
         prompts=ref.prompts,
         default_prompt=ref.default_prompt,
         refused_ids=tuple(beyond),
+        chat=chat_of(ref, tokenizer),
     )

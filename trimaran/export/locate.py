@@ -10,25 +10,32 @@ from typing import Any
 
 from trimaran.core.artifact import sha256_of
 from trimaran.core.errors import UnavailableError, UsageError
-from trimaran.core.families import family
+from trimaran.core.families import STATIC, UNBOUNDED, family
 from trimaran.core.spec import ModelRef, Pooling
 from trimaran.core.tasks import task
 from trimaran.export.checkpoint import weight_files, weights_of
-from trimaran.export.heads import task_of
+from trimaran.export.heads import scores_by_words, task_of
 from trimaran.export.identify import family_of
 from trimaran.export.labels import activation_of, labels_of
 from trimaran.export.model_config import StatedConfig, inputs_of, sizes_of
 from trimaran.export.read_json import read_json
 from trimaran.export.sentence import (
+    STATIC_TABLE,
+    SentenceModule,
     encoder_folder,
+    head_modules,
+    model_settings,
     plain_mode,
     pooling_of,
     prompts_of,
+    score_ids_of,
     sentence_modules,
     sparse_of,
     text_limit,
     width_of,
+    with_cross_encoder,
 )
+from trimaran.export.static import table_size, tokenizer_limit
 from trimaran.runtime.wire import PROMPT
 
 PACKAGE_PREFIX = "package:"
@@ -57,11 +64,13 @@ def locate(
     folder = _folder_of(source, hub=hub, revision=revision)
     modules = sentence_modules(folder)
     body = encoder_folder(folder, modules)
+    if modules and modules[0].kind == STATIC_TABLE:
+        return _locate_static(source, folder, body, modules, task_name=task_name, changes=pooling_changes or {})
     stated = read_json(body / "config.json", what=f"{source} is no model folder")
+    stated = with_cross_encoder(stated, model_settings(folder))
     weights = weights or weights_of(body, source)
     row = family(family_name or family_of(stated, body, source))
-    kinds = [module.kind for module in modules]
-    name = task_of(task_name, stated, modules=kinds, model_type=row.name, source=source)
+    name = task_of(task_name, stated, modules=head_modules(folder, modules), model_type=row.name, source=source)
     config = StatedConfig(stated, row.name, source)
     sizes = sizes_of(config)
     pooled = None
@@ -69,6 +78,7 @@ def locate(
         pooled = _changed(pooling or pooling_of(folder, modules, plain_mode(stated)), pooling_changes, sizes.layers)
     elif pooling_changes:
         raise UsageError(f"{name} does not pool, so {', '.join(pooling_changes)} cannot be set.")
+    scored = name == "rerank" and scores_by_words(stated.get("architectures") or [], row.name)
     prompts, default_prompt = prompts_of(folder) if modules and PROMPT in task(name).served.options else ({}, "")
     return ModelRef(
         source=source,
@@ -79,7 +89,7 @@ def locate(
         name=_name_of(source, folder),
         **sizes._asdict(),
         pooling=pooled,
-        labels=labels_of(stated) if task(name).labelled else task(name).fixed_labels,
+        labels=_labels(stated, name, scored=scored),
         default_sequence=text_limit(body, sizes.positions),
         prompts=prompts,
         default_prompt=default_prompt,
@@ -90,7 +100,52 @@ def locate(
         sparse=sparse_of(folder, modules) if name == "sparse-embedding" else None,
         extras=_extras(extras, name),
         top_k=min(top_k, sizes.vocabulary) if name == "fill-mask" else 0,
+        score_ids=score_ids_of(folder, body, modules) if scored else (),
     )
+
+
+def _locate_static(
+    source: str,
+    folder: Path,
+    body: Path,
+    modules: tuple[SentenceModule, ...],
+    *,
+    task_name: str,
+    changes: Mapping[str, Any],
+) -> ModelRef:
+    if task_name not in ("auto", "embedding"):
+        raise UsageError(f"{source} is a table of token vectors, which cannot do {task_name}.")
+    if changes.get("mode", "mean") != "mean" or "layers" in changes:
+        raise UsageError(f"{source} is a table of token vectors: it has no layers, and its pooling is the mean.")
+    size = table_size(body, source)
+    pooled = _changed(pooling_of(folder, modules, "mean"), changes, 0)
+    prompts, default_prompt = prompts_of(folder)
+    return ModelRef(
+        source=source,
+        directory=str(body),
+        digest=_digest(folder, body, weights_of(body, source), pooled),
+        family=STATIC.name,
+        task="embedding",
+        name=_name_of(source, folder),
+        positions=UNBOUNDED,
+        layers=0,
+        hidden=size.width,
+        heads=0,
+        vocabulary=size.tokens,
+        pooling=pooled,
+        default_sequence=tokenizer_limit(body),
+        prompts=prompts,
+        default_prompt=default_prompt,
+        root=str(folder),
+        inputs=STATIC.inputs,
+        width=width_of(folder, pooled, size.width),
+    )
+
+
+def _labels(stated: Mapping[str, Any], task_name: str, *, scored: bool) -> tuple[str, ...]:
+    if scored:
+        return ("LABEL_0",)
+    return labels_of(stated) if task(task_name).labelled else task(task_name).fixed_labels
 
 
 def current_digest(ref: ModelRef) -> str:
@@ -139,7 +194,9 @@ def _folder_of(source: str, *, hub: bool, revision: str | None) -> Path:
         from huggingface_hub import snapshot_download
 
         return Path(
-            snapshot_download(source, revision=revision, allow_patterns=["*.json", "*.txt", "*.model", "*.safetensors"])
+            snapshot_download(
+                source, revision=revision, allow_patterns=["*.json", "*.txt", "*.model", "*.jinja", "*.safetensors"]
+            )
         )
     except Exception as error:  # the hub client raises many unrelated classes for "not there"
         raise UnavailableError(
@@ -165,7 +222,8 @@ def _package_folder(package: str) -> Path:
 
 def _digest(folder: Path, body: Path, weights: Path, pooling: Pooling | None) -> str:
     """Hash of every file that changes the numbers or the tokens, and of no other."""
-    files = {*folder.rglob("*.json"), *body.glob("*.txt"), *body.glob("*.model"), weights, *weight_files(weights)}
+    texts = {path for pattern in ("*.txt", "*.model", "*.jinja") for path in body.glob(pattern)}
+    files = {*folder.rglob("*.json"), *texts, weights, *weight_files(weights)}
     stages = [folder / stage for stage in pooling.modules if stage != "normalize"] if pooling else []
     files |= {path for stage in stages for path in (*stage.glob("*.safetensors"), *stage.glob("*.bin"))}
     total = hashlib.sha256()

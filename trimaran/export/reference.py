@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from trimaran.core.artifact import Artifact, Draft, Recipe
+from trimaran.core.call_memory import ModelSize, budget_bytes, require_memory
 from trimaran.core.environment import tools
 from trimaran.core.errors import UsageError
-from trimaran.core.families import family
+from trimaran.core.families import STATIC, family
 from trimaran.core.progress import Progress
 from trimaran.core.spec import ModelRef, ShapeProfile, Signature, TensorSpec
 from trimaran.core.store import Store
@@ -21,6 +22,8 @@ from trimaran.export.read_json import read_json
 # Raised when texts are read differently, so that references made before are not reused. 2: segment ids and lower-casing
 # as the model's own library has them.
 _READING = 2
+# Of generators that sentence-transformers reads: 3: texts in the chat template.
+_READING_GENERATORS = 3
 
 
 def reference(ref: ModelRef, profile: ShapeProfile, *, store: Store, progress: Progress) -> Artifact:
@@ -28,7 +31,7 @@ def reference(ref: ModelRef, profile: ShapeProfile, *, store: Store, progress: P
     check_profile(ref, profile)
     recipe = Recipe(
         step="reference",
-        parameters={"model": ref.model_dump(mode="json"), "profile": profile.model_dump(), "reading": _READING},
+        parameters={"model": ref.model_dump(mode="json"), "profile": profile.model_dump(), "reading": _reading(ref)},
         tools=tools("torch", "transformers", "tokenizers"),
     )
 
@@ -68,6 +71,11 @@ def reference(ref: ModelRef, profile: ShapeProfile, *, store: Store, progress: P
     return artifact
 
 
+def _reading(ref: ModelRef) -> int:
+    chats = family(ref.family).generator and bool(task(ref.task).library.sentence)
+    return _READING_GENERATORS if chats else _READING
+
+
 def signature_of(ref: ModelRef) -> Signature:
     names = ref.inputs or family(ref.family).inputs
     ids = tuple(TensorSpec(name=name, dtype="int64", dims=("batch", "sequence")) for name in names)
@@ -82,6 +90,7 @@ def check_profile(ref: ModelRef, profile: ShapeProfile) -> None:
             wanted=profile.sequence.maximum,
             found=ref.positions,
         )
+    require_memory(ModelSize(ref.heads, ref.hidden), profile, budget_bytes())
 
 
 def model_ref_of(artifact: Artifact) -> ModelRef:
@@ -102,6 +111,8 @@ def _model_facts(ref: ModelRef) -> dict[str, Any]:
     """What the manifest says of the checkpoint, and what the fusion receipt must know of the config."""
     if ref.module:
         return {}
+    if ref.family == STATIC.name:
+        return checkpoint_facts(Path(ref.directory), ref.source)
     config = read_json(Path(ref.directory) / "config.json", what=ref.source)
     return {"hidden_act": hidden_act_of(config), **checkpoint_facts(Path(ref.directory), ref.source)}
 

@@ -32,9 +32,13 @@ _SENTENCE_CONFIGS = tuple(
     f"sentence_{family}_config.json"
     for family in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 )
+_SETTINGS = "config_sentence_transformers.json"
 _PROMPT_NAMES = ("query", "document")
-ENCODERS = ("Transformer", "MLMTransformer")
-_KNOWN = {*ENCODERS, "Pooling", "SpladePooling", "Dense", "Normalize"}
+STATIC_TABLE = "StaticEmbedding"
+ENCODERS = ("Transformer", "MLMTransformer", STATIC_TABLE)
+_KNOWN = {*ENCODERS, "Pooling", "SpladePooling", "Dense", "Normalize", "LogitScore", STATIC_TABLE}
+CROSS_ENCODER = "CrossEncoder"
+_WORDS = ("yes", "no")
 
 
 class SentenceModule(NamedTuple):
@@ -45,10 +49,13 @@ class SentenceModule(NamedTuple):
 
 
 def sentence_modules(folder: Path) -> tuple[SentenceModule, ...]:
-    """The modules of a sentence-transformers model in order; empty for a plain one."""
+    """The modules of a sentence-transformers model in order; empty for a plain one.
+
+    A model2vec folder has those with which sentence-transformers reads it.
+    """
     path = folder / "modules.json"
     if not path.is_file():
-        return ()
+        return _model2vec_modules(folder)
     rows = read_json(path, what="modules.json is damaged", kind=list)
     if not all(isinstance(row, dict) and "type" in row for row in rows):
         raise IntegrityError(f"{path} lists modules without a type.")
@@ -60,6 +67,25 @@ def sentence_modules(folder: Path) -> tuple[SentenceModule, ...]:
     if unknown:
         raise UsageError(f"{folder} has the sentence-transformers module {unknown[0]}, which is not supported.")
     return modules
+
+
+def _model2vec_modules(folder: Path) -> tuple[SentenceModule, ...]:
+    config = read_json(folder / "config.json", what="damaged") if (folder / "config.json").is_file() else {}
+    if config.get("model_type") != "model2vec":
+        return ()
+    normalize = (SentenceModule("Normalize", ""),) if config.get("normalize") else ()
+    return (SentenceModule(STATIC_TABLE, ""), *normalize)
+
+
+def head_modules(folder: Path, modules: tuple[SentenceModule, ...]) -> list[str]:
+    """The kinds of the modules that say what the model is for: of a cross-encoder those behind its transformer."""
+    kinds = [module.kind for module in modules]
+    if model_settings(folder).get("model_type") != CROSS_ENCODER:
+        return kinds
+    behind = [kind for kind in kinds if kind not in ENCODERS]
+    if set(behind) - {"LogitScore"}:
+        raise UsageError(f"{folder} is a cross-encoder with the module {behind[0]}, which is not supported.")
+    return behind
 
 
 def _refuse_routes(folder: Path, kinds: Sequence[str]) -> None:
@@ -152,21 +178,56 @@ def dense_config(folder: Path) -> dict[str, Any]:
     return config
 
 
+def model_settings(folder: Path) -> dict[str, Any]:
+    """What sentence-transformers says of the whole model: its kind, prompts and activation."""
+    path = folder / _SETTINGS
+    return read_json(path, what="damaged") if path.is_file() else {}
+
+
+def with_cross_encoder(config: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """config.json, where it says of a cross-encoder what version 6 of sentence-transformers says elsewhere."""
+    if settings.get("model_type") != CROSS_ENCODER:
+        return dict(config)
+    section = config.get("sentence_transformers")
+    stated = {"activation_fn": settings["activation_fn"]} if settings.get("activation_fn") else {}
+    return {**config, "sentence_transformers": {**(section if isinstance(section, dict) else {}), **stated}}
+
+
+def score_ids_of(folder: Path, body: Path, modules: tuple[SentenceModule, ...]) -> tuple[int, ...]:
+    """The tokens by which a generator scores a pair, as sentence-transformers' CrossEncoder has them."""
+    scores = next((module for module in modules if module.kind == "LogitScore"), None)
+    if scores is not None:
+        config = read_json(folder / scores.path / "config.json", what="a LogitScore module without its config")
+        stated = (config.get("true_token_id"), config.get("false_token_id"))
+        return tuple(int(token) for token in stated if token is not None)
+    from tokenizers import Tokenizer
+    from tokenizers.models import BPE
+
+    path = body / "tokenizer.json"
+    vocabulary = Tokenizer.from_file(str(path)) if path.is_file() else Tokenizer(BPE())
+    tokens = [token for word in _WORDS if (token := vocabulary.token_to_id(word)) is not None]
+    if len(tokens) < len(_WORDS):
+        raise UsageError(
+            f"{folder} generates text, and its tokenizer has no tokens {' and '.join(_WORDS)} to score pairs by.",
+            hint="Save it as a CrossEncoder of sentence-transformers, with a LogitScore module that names its tokens.",
+        )
+    return tuple(tokens)
+
+
 def prompts_of(folder: Path) -> tuple[dict[str, str], str]:
     """The prompts of a sentence-transformers folder by name, and the name of its default one, "" for none.
 
-    `query` and `document` are always there, empty if the folder does not state them. A folder whose prompts are all
-    empty has none.
+    `query` and `document` are always there but for a cross-encoder, empty if the folder does not state them. A folder
+    whose prompts are all empty has none.
     """
-    path = folder / "config_sentence_transformers.json"
-    config = read_json(path, what="damaged") if path.is_file() else {}
-    prompts = dict.fromkeys(_PROMPT_NAMES, "")
+    config = model_settings(folder)
+    prompts = {} if config.get("model_type") == CROSS_ENCODER else dict.fromkeys(_PROMPT_NAMES, "")
     prompts |= {str(name): str(words or "") for name, words in (config.get("prompts") or {}).items()}
     default = str(config.get("default_prompt_name") or "")
     if default and default not in prompts:
         raise UsageError(
             f"The default prompt {default!r} of {folder} is none of its prompts: {', '.join(prompts)}.",
-            hint=f"Correct default_prompt_name or prompts in {path.name}.",
+            hint=f"Correct default_prompt_name or prompts in {_SETTINGS}.",
         )
     return (prompts, default) if any(prompts.values()) else ({}, "")
 
@@ -184,16 +245,16 @@ def text_limit(body: Path, positions: int) -> int | None:
 
 def lower_cases(body: Path) -> bool:
     """Whether sentence-transformers lower-cases every text, whatever the tokenizer does by itself."""
-    return bool(_sentence_config(body).get("do_lower_case"))
+    return bool(sentence_config(body).get("do_lower_case"))
 
 
-def _sentence_config(body: Path) -> dict[str, Any]:
+def sentence_config(body: Path) -> dict[str, Any]:
     path = next((body / name for name in _SENTENCE_CONFIGS if (body / name).is_file()), None)
     return read_json(path, what="damaged") if path else {}
 
 
 def _sentence_limit(body: Path) -> int | None:
-    config = _sentence_config(body)
+    config = sentence_config(body)
     # The arguments of the tokenizer, under their present and their former name, come before `max_seq_length`.
     arguments = config.get("tokenizer_args") or config.get("processor_kwargs") or {}
     return _token_count(arguments.get("model_max_length", config.get("max_seq_length")))

@@ -10,24 +10,32 @@ from typing import Any
 import numpy as np
 
 from trimaran.core.artifact import Artifact, Check, Draft, Recipe
+from trimaran.core.call_memory import budget_bytes, model_size, proof_shapes
 from trimaran.core.choices import Exporter
+from trimaran.core.corpus import encoder_of, shipped_texts
 from trimaran.core.environment import tools, usable_cores
-from trimaran.core.families import family
+from trimaran.core.errors import ParityError
+from trimaran.core.families import MODULE, family
 from trimaran.core.onnx_graph import check_graph, graph_facts
 from trimaran.core.onnx_write import EXTERNAL_ABOVE_BYTES, write_model
 from trimaran.core.progress import Progress, Step
+from trimaran.core.small_vectors import RANGES, Vectors, ranges_of, ranges_to_text
 from trimaran.core.spec import ModelRef, Signature
 from trimaran.core.store import Store
 from trimaran.export.reference import model_ref_of
 from trimaran.export.samples import sample_inputs
 from trimaran.export.trace import Array, trace
-from trimaran.export.validate import ATOL, Infer, prove_padding, prove_parity
+from trimaran.export.validate import ATOL, Infer, prove_equal_lengths, prove_padding, prove_parity
 from trimaran.judging.equality import Arrays
+from trimaran.judging.judgement import UNPADDED
 from trimaran.runtime.onnxruntime_engine import Engine as OnnxEngine
+from trimaran.runtime.text import infer_rows
 
 ENTRY = "model.onnx"
 DYNAMO_OPSET = 20
 SLICE_TOKENS = 2048
+# Texts whose vectors say how far the values of each dimension reach, and how many of them share a call.
+RANGE_TEXTS, RANGE_BATCH = 256, 8
 
 
 def export(
@@ -52,7 +60,13 @@ def export(
     recipe = Recipe(
         step="export",
         parents=(parent.digest,),
-        parameters={"exporter": chosen, "opset": opset, "atol": atol, "external_above_bytes": external_above_bytes},
+        parameters={
+            "exporter": chosen,
+            "opset": opset,
+            "atol": atol,
+            "external_above_bytes": external_above_bytes,
+            **({RANGES: RANGE_TEXTS} if ref.task == "embedding" else {}),
+        },
         tools=tools("torch", "transformers", "onnx", "onnxruntime"),
     )
 
@@ -61,7 +75,10 @@ def export(
         # Each step holds a copy of the weights, so the steps run one after the other.
         facts = write_traced(ref, parent.signature, sample, folder / ENTRY, chosen, opset, external_above_bytes)
         gc.collect()
-        proofs = prove(parent, folder / ENTRY, sample, atol, step, threads=threads or usable_cores())
+        noted: dict[str, str] = {}
+        proofs = prove(parent, folder / ENTRY, sample, atol, step, threads=threads or usable_cores(), noted=noted)
+        if ref.task == "embedding":
+            facts[RANGES] = ranges_to_text(calibrated_ranges(parent, folder / ENTRY, threads or usable_cores()))
         return parent.derive(
             folder,
             format="onnx",
@@ -69,12 +86,14 @@ def export(
             entry=ENTRY,
             engine_options={},
             checks=(*proofs, CLEAN),
-            details={"exporter": chosen, **facts},
+            details={"exporter": chosen, **facts, **noted},
         )
 
     with progress.stage("export") as step:
         artifact = store.produce(recipe, make)
         step.outcome(f"{artifact.checks[0]}, {artifact.size_bytes / 1e6:.0f} MB")
+        if UNPADDED in artifact.details:
+            progress.note(artifact.details[UNPADDED])
     return artifact
 
 
@@ -106,18 +125,28 @@ def write_traced(
 
 
 def prove(
-    parent: Artifact, path: Path, sample: Callable[..., Arrays], atol: float, step: Step, *, threads: int
+    parent: Artifact,
+    path: Path,
+    sample: Callable[..., Arrays],
+    atol: float,
+    step: Step,
+    *,
+    threads: int,
+    noted: dict[str, str] | None = None,
 ) -> tuple[Check, ...]:
     """Compares the graph with eager PyTorch, with itself under more padding, and a text alone with its batch.
 
-    Only one of the two engines is in memory at a time.
+    Only one of the two engines is in memory at a time. A module of the user's own may change its answers with padding:
+    `noted` then says so, and the artifact is judged and served in rows of equal length.
     """
     from trimaran.export.torch_engine import TorchEngine
 
     # For a small model one thread is faster: the thread pools of two runtimes would compete.
     threads = threads if parent.details.get("checkpoint_fp32_bytes", 0) > 50_000_000 else 1
     eager = TorchEngine(str(parent.entry_path), threads=threads, options=parent.engine_options)
-    answers = iter([in_slices(eager.infer, sample(*shape)) for shape in parent.profile.corners()])
+    budget = budget_bytes()
+    shapes = proof_shapes(model_size(parent.details), parent.profile, budget)
+    answers = iter([in_slices(eager.infer, sample(*shape)) for shape in shapes.shapes])
     eager.close()
     gc.collect()
     graph = OnnxEngine(str(path), threads=threads)
@@ -129,10 +158,37 @@ def prove(
         sample,
         atol=atol,
         advance=lambda done, total: step.advance(done, total, "shapes proven"),
+        shapes=shapes,
     )
-    padding = prove_padding(graph.infer, parent, sample, atol=atol)
+    try:
+        padding: tuple[Check, ...] = prove_padding(graph.infer, parent, sample, atol=atol, budget=budget)
+    except ParityError as error:
+        if parent.family != MODULE.name or noted is None:
+            raise
+        if parent.profile.sequence.minimum > 1:
+            error.hint = (
+                f"{_PACKED_HINT} Or allow texts of one token: --sequence 1 …; it is then served without padding."
+            )
+            raise
+        padding = (prove_equal_lengths(graph.infer, sample, parent.profile.sequence.typical, atol=atol),)
+        noted[UNPADDED] = (
+            f"The module's answers change with padding (by {error.observed:.2g}): it is proven and served in rows of "
+            f"equal length. {_PACKED_HINT}"
+        )
     graph.close()
     return (check, *padding)
+
+
+_PACKED_HINT = "With torch.nn.utils.rnn.pack_padded_sequence a recurrent module does not read padding."
+
+
+def calibrated_ranges(parent: Artifact, path: Path, threads: int) -> Vectors:
+    """The least and the greatest value of each dimension over calibration texts, for 8-bit vectors."""
+    graph, encoder = OnnxEngine(str(path), threads=threads), encoder_of(parent)
+    rows = encoder.rows(shipped_texts("calibration")[:RANGE_TEXTS])
+    vectors = infer_rows(graph.infer, encoder, rows, policy="equal-length", maximum_batch=RANGE_BATCH)["embedding"]
+    graph.close()
+    return ranges_of(vectors)
 
 
 def in_slices(infer: Infer, inputs: Arrays) -> Arrays:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import torch
 
+from trimaran.core.errors import UsageError
 from trimaran.core.families import family
 from trimaran.core.spec import ModelRef, Pooling
 from trimaran.core.tasks import task
@@ -73,6 +74,55 @@ class WithHead(Complete):
         return self._head.finish(output, inputs["attention_mask"], self._ref)
 
 
+class ScoredByWords(Complete):
+    """The score of a pair is the logit of one word, less that of another, behind the last token.
+
+    `folded` multiplies with the difference of both words' weights: the other words are not computed.
+    """
+
+    def __init__(self, model: torch.nn.Module, ref: ModelRef, *, folded: bool) -> None:
+        super().__init__(cast(torch.nn.Module, model.base_model), ref)
+        words = cast(torch.nn.Module, model.get_output_embeddings())
+        _require_plain_logits(model, self.model, words, ref)
+        self._ids, self._sigmoid = ref.score_ids, ref.activation == "sigmoid"
+        self.words = _difference(words, ref) if folded else words
+
+    def finished(self, inputs: dict[str, torch.Tensor]) -> Tensors:
+        states = self.outputs(inputs).last_hidden_state
+        logits = self.words(pool(states, inputs["attention_mask"], "last-token"))
+        if logits.shape[-1] > 1:
+            score = logits[:, self._ids[0]] - (logits[:, self._ids[1]] if len(self._ids) > 1 else 0.0)
+            logits = score.unsqueeze(-1)
+        return logits.sigmoid() if self._sigmoid else logits
+
+
+def _difference(words: torch.nn.Module, ref: ModelRef) -> torch.nn.Module:
+    """A linear layer with one output."""
+
+    def folded(table: torch.Tensor) -> torch.Tensor:
+        first, *others = (table[index : index + 1] for index in ref.score_ids)
+        return torch.nn.Parameter((first - others[0] if others else first).detach().clone())
+
+    bias = getattr(words, "bias", None)
+    layer = torch.nn.Linear(ref.hidden, 1, bias=bias is not None)
+    layer.weight = folded(words.weight)
+    if bias is not None:
+        layer.bias = folded(bias)
+    return layer
+
+
+def _require_plain_logits(model: torch.nn.Module, body: torch.nn.Module, words: torch.nn.Module, ref: ModelRef) -> None:
+    """Some families scale or bound their logits; then a difference of weights is not the difference of logits."""
+    tokens = torch.arange(1, 5).unsqueeze(0) % ref.vocabulary
+    with torch.inference_mode():
+        logits = model(input_ids=tokens).logits
+        plain = words(body(input_ids=tokens).last_hidden_state)
+    # A bound changes small logits by less than rounding: the config must not state one.
+    bound = getattr(model.config, "final_logit_softcapping", None)
+    if bound or not torch.allclose(logits, plain, rtol=1e-4, atol=1e-4):
+        raise UsageError(f"{ref.source} scales its logits, so its scores cannot be told from two words alone.")
+
+
 def complete_module(ref: ModelRef, *, attention: str, traced: bool = False) -> torch.nn.Module:
     """The whole computation of the model's task as one module with the model's inputs, positionally.
 
@@ -85,6 +135,10 @@ def complete_module(ref: ModelRef, *, attention: str, traced: bool = False) -> t
     if "attentions" in ref.extras:
         attention = "eager"  # fused attention never forms the matrix that is asked for
     model, head = load_model(ref, attention=attention), task(ref.task).head
-    complete = WithHead(model, ref, head) if head else PooledVectors(model, ref)
+    complete: Complete
+    if ref.score_ids:
+        complete = ScoredByWords(model, ref, folded=traced)
+    else:
+        complete = WithHead(model, ref, head) if head else PooledVectors(model, ref)
     complete.masks = traceable_masks(model.config) if traced else None
     return complete.eval()

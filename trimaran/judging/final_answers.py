@@ -36,20 +36,20 @@ def final_answers(
     `worker` is a child that others use as well; without one, a child is started for these rows.
     """
     with tempfile.TemporaryDirectory(prefix="trimaran-answers-") as folder:
-        asked, told = Path(folder) / "rows.json", Path(folder) / "answers.json"
-        asked.write_text(json.dumps([dict(row) for row in rows]), encoding="utf-8")
+        rows_file, answers_file = Path(folder) / "rows.json", Path(folder) / "answers.json"
+        rows_file.write_text(json.dumps([dict(row) for row in rows]), encoding="utf-8")
         environment = {**artifact.execution_environment, "OMP_NUM_THREADS": str(threads)}
         with contextlib.nullcontext(worker) if worker else Worker(environment=environment) as child:
             child.call(
                 answer_rows,
                 _DEADLINE_S,
                 directory=str(artifact.directory.absolute()),
-                rows_path=str(asked),
-                result_path=str(told),
+                rows_path=str(rows_file),
+                result_path=str(answers_file),
                 threads=threads,
                 policy=policy,
             )
-        return tensors_from_json(told.read_text(encoding="utf-8"))
+        return tensors_from_json(answers_file.read_text(encoding="utf-8"))
 
 
 def answer_rows(directory: str, rows_path: str, result_path: str, threads: int, policy: str) -> int:

@@ -82,8 +82,8 @@ class Golden(Persisted):
         kinds = [f"kind {kind}" for kind in kinds_of(texts)]
         groups: dict[str, list[int]] = {}
         for names in (prompts, kinds):
-            for place, name in enumerate(names) if len(set(names)) > 1 else ():
-                groups.setdefault(name, []).append(place)
+            for index, name in enumerate(names) if len(set(names)) > 1 else ():
+                groups.setdefault(name, []).append(index)
         return groups
 
 
@@ -127,18 +127,20 @@ def make_golden(
 
 
 def golden_rows(
-    name: str, texts: Sequence[Text], facts: Mapping[str, Any], *, prompts: Sequence[str] = ()
+    name: str, texts: Sequence[Text], facts: Mapping[str, Any], *, prompts: Sequence[str] = (), chat: bool = False
 ) -> tuple[RequestRow, ...]:
     """Requests made of judging texts (or pairs as the models of a task read them), spread evenly over them.
 
     Texts of many kinds give at least `FEWEST_OF_KIND` of each, where the task's answers are small enough to travel.
 
-    A model with prompts is asked in turn without one, which means its default, and with each of them by name.
+    A model with prompts is asked in turn without one, which means its default, and with each of them by name. One
+    with a chat template is also asked with an instruction, where the task takes one.
     """
     row = task(name)
     rows = row.requests(_spread_over_kinds(texts, row.most_requests), facts)
-    if prompts:
-        options = ("", *(json.dumps({PROMPT: prompt}) for prompt in prompts))
+    asked = [*({PROMPT: prompt} for prompt in prompts), *(row.library.further_options if chat else ())]
+    if asked:
+        options = ("", *map(json.dumps, asked))
         rows = [{**request, OPTIONS: options[index % len(options)]} for index, request in enumerate(rows)]
     return tuple(rows)
 
@@ -157,12 +159,12 @@ def _spread_over_kinds(texts: Sequence[Text], most: int) -> list[Text]:
 
 def columns_of(rows: Sequence[RequestRow]) -> dict[str, npt.NDArray[np.object_]]:
     """The rows as one request's tensors of UTF-8 bytes."""
-    found = {}
+    columns = {}
     for name in rows[0]:
         values = [row[name] for row in rows]
         cells = [[value] if isinstance(value, str) else list(value) for value in values]
-        found[name] = np.array([[cell.encode("utf-8") for cell in row] for row in cells], dtype=np.object_)
-    return found
+        columns[name] = np.array([[cell.encode("utf-8") for cell in row] for row in cells], dtype=np.object_)
+    return columns
 
 
 def tensors_to_json(tensors: WireTensors) -> str:

@@ -90,10 +90,11 @@ def certificate_groups(rows: Sequence[Row], policy: str, *, size: int, seed: int
     for turn in range(CALLS if size > 1 else 0):
         if len(known) >= CALLS:
             break
-        place = turn * len(rows) // CALLS
-        width = width_of(len(rows[by_length[place]].ids), policy)
+        position = turn * len(rows) // CALLS
+        # A static embedding has texts without any token.
+        width = max(1, width_of(len(rows[by_length[position]].ids), policy))
         count = int(generator.integers(2, max(3, min(size, _TOKENS_A_CALL // width) + 1)))
-        group = _drawn_group(rows, by_length[: place + 1], policy, count, width, generator, maximum)
+        group = _drawn_group(rows, by_length[: position + 1], policy, count, width, generator, maximum)
         call = tuple(group.indices), len(group.rows), group.length
         if call not in known:
             known.add(call)
@@ -111,7 +112,7 @@ def _drawn_group(
 ) -> Group:
     """The longest of the texts among others that a policy lets share its call."""
     if policy in ("padded", "packed"):
-        indices = [shorter[-1], *(int(shorter[place]) for place in generator.integers(len(shorter), size=count - 1))]
+        indices = [shorter[-1], *(int(shorter[drawn]) for drawn in generator.integers(len(shorter), size=count - 1))]
         return Group(indices, [rows[index] for index in indices], width)
     lengths = [length for length in range(min(width, maximum), 0, -1) if width_of(length, policy) == width]
     strangers = generator.integers(len(rows), size=count - 1)

@@ -197,11 +197,11 @@ def _label_names(path: Path, gold: Sequence[str], labels: Sequence[str]) -> list
     """Labels by name, or by number where no name fits."""
     known = {label.lower(): label for label in labels}
     numbered = {str(index): label for index, label in enumerate(labels)}
-    found = [known.get(value.lower(), numbered.get(value)) for value in gold]
-    strangers = sorted({value for value, label in zip(gold, found, strict=True) if label is None})
+    labels_of_gold = [known.get(value.lower(), numbered.get(value)) for value in gold]
+    strangers = sorted({value for value, label in zip(gold, labels_of_gold, strict=True) if label is None})
     if strangers:
         raise UsageError(
             f"{path} has labels that the model has not, such as {strangers[0]!r}.",
             hint=f"The model's labels: {', '.join(labels)}, or their numbers from 0.",
         )
-    return [label for label in found if label is not None]
+    return [label for label in labels_of_gold if label is not None]

@@ -83,8 +83,8 @@ class Probe:
     def run_texts(self, what: str, settings: Mapping[str, Any]) -> dict[str, Any]:
         """One turn of a scenario over the texts that were taken: `stream`, `mixed` or `offline`."""
         assert self._texts is not None, "take_texts comes first"
-        found: dict[str, Any] = getattr(self._texts, what)(**settings)
-        return found
+        figures: dict[str, Any] = getattr(self._texts, what)(**settings)
+        return figures
 
     def answers(self, texts_path: str, result_path: str, rows: str, alone: bool = False) -> int:
         """Writes the outputs for the texts, in order, run under a rows policy; returns how many.
@@ -113,9 +113,9 @@ class Probe:
             inputs = self._encoder.batch(group.rows, length=group.length)
             indices.extend(group.indices)
             for name, array in self._session.infer(inputs).items():
-                found = unpadded(array, mask_of(inputs, group.rows), SEQUENCE_AXES.get(name, ()))
-                parts.setdefault(name, []).extend(row.copy() for row in found[: len(group.indices)])
-        np.savez(result_path, **{name: joined_rows(found) for name, found in parts.items()})
+                rows_of_output = unpadded(array, mask_of(inputs, group.rows), SEQUENCE_AXES.get(name, ()))
+                parts.setdefault(name, []).extend(row.copy() for row in rows_of_output[: len(group.indices)])
+        np.savez(result_path, **{name: joined_rows(rows_of_output) for name, rows_of_output in parts.items()})
         return indices
 
     def measure(
@@ -196,14 +196,14 @@ def timed_calls(
 
 
 def _timed_until(call: Callable[[], object], samples: int, time_s: float, clock: Callable[[], int]) -> list[int]:
-    found: list[int] = []
+    times_ns: list[int] = []
     spent_ns = 0
-    while len(found) < samples or spent_ns < time_s * 1e9:
+    while len(times_ns) < samples or spent_ns < time_s * 1e9:
         begun_ns = clock()
         call()
-        found.append(clock() - begun_ns)
-        spent_ns += found[-1]
-    return found
+        times_ns.append(clock() - begun_ns)
+        spent_ns += times_ns[-1]
+    return times_ns
 
 
 def untruncated_lengths(artifact: Artifact, texts: list[Text]) -> list[int]:
@@ -214,7 +214,7 @@ def untruncated_lengths(artifact: Artifact, texts: list[Text]) -> list[int]:
     tokenizer.no_truncation()
     tokenizer.no_padding()
     words = prompt_words(artifact.tokenizer.prompts, artifact.tokenizer.default_prompt, None)
-    return [len(found.ids) for found in tokenizer.encode_batch([prompted(text, words) for text in texts])]
+    return [len(encoding.ids) for encoding in tokenizer.encode_batch([prompted(text, words) for text in texts])]
 
 
 def resident_bytes() -> int:

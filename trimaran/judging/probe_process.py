@@ -100,7 +100,7 @@ class ProbeProcess:
         warmup_time_s: float,
         repeat: int = 1,
     ) -> Round:
-        found = self._call(
+        facts = self._call(
             Probe.measure,
             batch=shape.batch,
             sequence=shape.sequence,
@@ -111,7 +111,7 @@ class ProbeProcess:
             warmup_time_s=warmup_time_s,
             repeat=repeat,
         )
-        return Round.model_validate(found)
+        return Round.model_validate(facts)
 
     def take_texts(self, texts: Sequence[Text], rows: Rows) -> dict[str, int]:
         """Gives the texts of the scenarios that follow; returns n, tokens, longest and truncated."""
@@ -162,5 +162,5 @@ class ProbeProcess:
 
 
 def _arrays(path: str) -> dict[str, Array]:
-    with np.load(path) as found:
-        return {name: found[name] for name in found.files}
+    with np.load(path) as file:
+        return {name: file[name] for name in file.files}

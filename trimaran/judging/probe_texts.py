@@ -41,8 +41,8 @@ class TextRuns:
 
         `enough` is false when `limit_s` was over first.
         """
-        one = {"engine": self._from_tensors, "pipeline": self._from_text}[at]
-        warmup = [sum(one(index % len(self._texts))) for index in range(warmup_samples)]
+        run = {"engine": self._from_tensors, "pipeline": self._from_text}[at]
+        warmup = [sum(run(index % len(self._texts))) for index in range(warmup_samples)]
         parts: list[tuple[int, int]] = []
         begun_ns = self._clock()
 
@@ -54,7 +54,7 @@ class TextRuns:
 
         while not enough() and spent_s() < limit_s:
             for index in range(len(self._texts)):
-                parts.append(one(index))
+                parts.append(run(index))
                 if spent_s() >= limit_s:
                     break
         return {
@@ -71,15 +71,15 @@ class TextRuns:
         An engine with `packed` rows leaves padding out, whatever its attention sees.
         """
         order = np.random.default_rng(seed).permutation(len(self._texts))
-        found: dict[str, list[int]] = {"elapsed_ns": [], "rows": [], "tokens": [], "padded_tokens": []}
+        figures: dict[str, list[int]] = {"elapsed_ns": [], "rows": [], "tokens": [], "padded_tokens": []}
         for begin in range(0, len(order), batch):
             chosen = [int(index) for index in order[begin : begin + batch]]
-            found["elapsed_ns"].append(self._together(at, chosen))
+            figures["elapsed_ns"].append(self._together(at, chosen))
             lengths = [len(self._tokens[index].ids) for index in chosen]
-            found["rows"].append(len(chosen))
-            found["tokens"].append(sum(lengths))
-            found["padded_tokens"].append(sum(lengths) if self._rows == "packed" else self._places(chosen, lengths))
-        return found
+            figures["rows"].append(len(chosen))
+            figures["tokens"].append(sum(lengths))
+            figures["padded_tokens"].append(sum(lengths) if self._rows == "packed" else self._places(chosen, lengths))
+        return figures
 
     def _places(self, chosen: Sequence[int], lengths: Sequence[int]) -> int:
         groups = groups_of(lengths, self._rows, self._maximum_batch)

@@ -22,7 +22,7 @@ from trimaran.core.tasks import Gate, Task, task
 from trimaran.core.tasks.task import BATCH_CHANGE
 from trimaran.judging.gate_check import point_check
 from trimaran.judging.invariance import NEIGHBOURS
-from trimaran.judging.judgement import WIDEST_FIRST, Quality
+from trimaran.judging.judgement import UNPADDED, WIDEST_FIRST, Quality
 from trimaran.judging.labelled import OnData
 from trimaran.judging.probe_process import ProbeProcess
 from trimaran.judging.proof import Proof
@@ -107,6 +107,8 @@ def assess(
         else ProbeProcess(artifact, threads=threads, environment=environment, deadline_s=deadline_s)
     )
     policies = [rows for rows in WIDEST_FIRST if rows != "packed" or artifact.details.get("packed")]
+    if UNPADDED in artifact.details:
+        policies = [rows for rows in policies if rows in ("equal-length", "alone")]
     changes: dict[Rows, float] = {}
     with opened as probe:
         for done, rows in enumerate(policies):

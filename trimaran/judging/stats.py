@@ -58,8 +58,8 @@ def upper_percentile(samples: Sequence[Number], share: float) -> Number | None:
     return sorted(samples)[rank - 1] if rank <= len(samples) else None
 
 
-def too_few_samples(share: float, found: int) -> str:
-    return f"not proven: p{share:g} needs {fewest_samples(share)} samples, has {found}"
+def too_few_samples(share: float, samples: int) -> str:
+    return f"not proven: p{share:g} needs {fewest_samples(share)} samples, has {samples}"
 
 
 def median(samples: Samples) -> int:

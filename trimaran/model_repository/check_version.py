@@ -43,9 +43,9 @@ class _Version:
 
 def version_problems(folder: Path, config: ModelConfig, config_path: Path, *, served: bool) -> Iterator[Problem]:
     """The configuration of `config_path` is compared only with a version that is `served`."""
-    found = list(_content_problems(folder, config, config_path, served=served))
-    yield from found
-    places = {item.place for item in found}
+    problems = list(_content_problems(folder, config, config_path, served=served))
+    yield from problems
+    places = {item.place for item in problems}
     yield from (item for item in _damages(folder, config) if item.place not in places)
 
 
@@ -97,9 +97,10 @@ def _stage_files(version: _Version) -> Iterator[Problem]:
 
 
 def _is_newer_than(folder: Path, name: str) -> bool:
-    """Versions from before texts were cut have a `text.py` that does not import `cutting.py`."""
+    """Older versions have a `text.py` that does not import all that it imports now."""
     text = folder / "text.py"
-    return name == "cutting.py" and text.is_file() and b"from .cutting import" not in text.read_bytes()
+    newer = name in TOKENIZER_FILES and text.is_file()
+    return newer and f"from .{name.removesuffix('.py')} import".encode() not in text.read_bytes()
 
 
 def _artifact_files(version: _Version) -> Iterator[Problem]:

@@ -24,6 +24,7 @@ from trimaran.core.model_config import (
     TensorConfig,
 )
 from trimaran.core.serving_json import Serving
+from trimaran.core.small_vectors import RANGES
 from trimaran.core.spec import ShapeProfile, profile_shapes
 from trimaran.core.tasks import TASKS, task
 from trimaran.model_repository.tensors import tensor_from_spec, without_batch
@@ -32,7 +33,7 @@ from trimaran.runtime.answers import Reader
 from trimaran.runtime.wire import FIRST, OPTIONS, PROMPT, TRUNCATED, VERSION
 
 # What the tokenizing stage imports of `trimaran/runtime`.
-TOKENIZER_FILES = ("text.py", "cutting.py")
+TOKENIZER_FILES = ("text.py", "cutting.py", "chat.py")
 # What the text stage imports of `trimaran/runtime`, beside its engine.
 TEXT_FILES = (
     *TOKENIZER_FILES, "answers.py", "wire.py", "pulse.py", "shadow.py", "tasks/__init__.py",
@@ -175,6 +176,8 @@ def text_parameters(artifact: Artifact) -> dict[str, str]:
     parameters = {"task": artifact.task, "wire": VERSION, "artifact": artifact.digest}
     if artifact.tokenizer.prompts:
         parameters["prompts"] = json.dumps(list(artifact.tokenizer.prompts), ensure_ascii=False)
+    if ranges := artifact.details.get(RANGES):
+        parameters[RANGES] = ranges
     if artifact.task == "fill-mask":
         reader = Reader(str(artifact.directory / "tokenizer.json"))
         parameters["mask_token"] = reader.token(artifact.details["answers"]["mask_id"])

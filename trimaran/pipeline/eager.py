@@ -89,7 +89,8 @@ def golden_requests(run: DeployRun, reference: Artifact, *, worker: Worker) -> G
     reader = Reader(str(reference.directory / "tokenizer.json"))
     facts = {"mask_token": reader.token(mask) if mask is not None else ""}
     prompts = tuple(reference.tokenizer.prompts)
-    rows = golden_rows(run.plan.ref.task, run.plan.judging, facts, prompts=prompts)
+    chat = reference.tokenizer.chat is not None
+    rows = golden_rows(run.plan.ref.task, run.plan.judging, facts, prompts=prompts, chat=chat)
     threads = run.plan.lane_threads
     content = _kept(
         run,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from itertools import cycle, islice
 from typing import Any
 
@@ -60,9 +61,9 @@ def compare_library(run: DeployRun, reference: Artifact, *, worker: Worker | Non
     plan = run.plan
     with run.progress.stage("as your library answers") as step:
         if plan.ref.module:
-            said = "The model is a PyTorch module of its own, which no library answers for: eager is the reference."
+            words = "The model is a PyTorch module of its own, which no library answers for: eager is the reference."
             step.outcome("no library: eager is the reference")
-            return said
+            return words
         if plan.graph:
             step.outcome("no trained weights: the given graph is the reference")
             return GRAPH_IS_REFERENCE
@@ -90,11 +91,11 @@ def compare_library(run: DeployRun, reference: Artifact, *, worker: Worker | Non
             return check
 
         check, _ = run.store.remember(recipe, LibraryCheck, compute)
-        said = sentence(check, maximum)
+        words = sentence(check, maximum)
         step.outcome(
-            said if check.unable else f"{check.library}, {check.compared} requests, max |Δ| {check.largest:.1e}"
+            words if check.unable else f"{check.library}, {check.compared} requests, max |Δ| {check.largest:.1e}"
         )
-    return said
+    return words
 
 
 def require_same(check: LibraryCheck) -> None:
@@ -135,9 +136,9 @@ def requests_of(ref: ModelRef, reference: Artifact) -> list[dict[str, Any]]:
         for options in row.library.options
         for request in row.requests(texts, facts)
     ]
-    if ref.prompts:
-        few = row.requests(shipped_texts("judging")[:2], facts)
-        rows += [{**request, OPTIONS: json.dumps({PROMPT: name})} for name in ref.prompts for request in few]
+    asked: list[Mapping[str, Any]] = [*({PROMPT: name} for name in ref.prompts), *row.library.further_options]
+    few = row.requests(shipped_texts("judging")[:2], facts)
+    rows += [{**request, OPTIONS: json.dumps(options)} for options in asked for request in few]
     return [{name: value if isinstance(value, str) else list(value) for name, value in row.items()} for row in rows]
 
 

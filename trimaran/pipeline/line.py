@@ -17,14 +17,17 @@ from trimaran.benchmarks.report.report import Report
 from trimaran.benchmarks.report.report_files import read_report, write_reports
 from trimaran.benchmarks.report.summary import summary_json
 from trimaran.core.artifact import Artifact
+from trimaran.core.backends import Array
 from trimaran.core.config import DeployConfig
 from trimaran.core.config_pbtxt import CONFIG_FILE, read_config
 from trimaran.core.errors import QualityError, TrimaranError, UnavailableError
 from trimaran.core.progress import NumberedProgress, Progress, about
 from trimaran.core.shadow_graph import fp32_ancestor
+from trimaran.core.small_vectors import RANGES, recalls
 from trimaran.core.store import Store
 from trimaran.judging.final_answers import final_answers
 from trimaran.judging.golden import Golden, make_golden
+from trimaran.judging.judgement import UNPADDED
 from trimaran.model_repository.layout import Deployment, lay_out
 from trimaran.pipeline.duration import expected_stages
 from trimaran.pipeline.eager import EagerInBackground, GoldenRequests
@@ -99,6 +102,10 @@ def deploy(config: DeployConfig, *, store: Store, progress: Progress, command: S
         reference, graph = export_planned(run, when_loaded=eager.start)
         outcomes = make_and_prove_candidates(run, graph, eager.answers)
     run = run.with_note(eager.library())
+    if UNPADDED in graph.details:
+        run = run.with_note(graph.details[UNPADDED])
+    if "embedding" in (vectors := eager.answers().judging):
+        run = run.with_note(small_vectors_note(vectors["embedding"], graph))
     plan = run.plan
     effort = QUICK if config.quick else None
     baselines = GPU_BASELINES if plan.eager_options else ()
@@ -120,6 +127,13 @@ def _servers(deployment: Deployment, progress: Progress) -> tuple[str, ...]:
     except TrimaranError as error:
         progress.note(f"The running server did not load {deployment.name}: {error}")
         return ()
+
+
+def small_vectors_note(vectors: Array, graph: Artifact) -> str:
+    """What small vectors cost, by eager PyTorch's vectors of the judging texts."""
+    shares = recalls(vectors, graph.details.get(RANGES, ""))
+    words = ", ".join(f"{name} {share:.3f}" for name, share in shares.items())
+    return f"Small vectors, ε-recall@10 among {len(vectors)} judging texts against float32 of full length: {words}."
 
 
 def chosen(outcomes: Sequence[CandidateOutcome], report: Report, paths: Mapping[str, Path]) -> Proven:

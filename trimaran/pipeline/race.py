@@ -160,7 +160,10 @@ def measure_candidates(
         )
         wait_s = WAIT_QUIET_S if plan.config.wait_quiet else 0.0
         measured, known = run.store.remember(
-            recipe, Measured, lambda: _when_quiet(race, cores, wait_s=wait_s), keep=lambda found: not found.busy
+            recipe,
+            Measured,
+            lambda: _when_quiet(race, cores, wait_s=wait_s),
+            keep=lambda race_result: not race_result.busy,
         )
         if measured.busy:
             step.outcome(f"not measured: {busy_words(measured.others_share)}; run again, or with --wait-quiet")

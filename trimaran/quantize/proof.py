@@ -10,6 +10,7 @@ import numpy as np
 
 from trimaran.core.artifact import Artifact, Check, Draft
 from trimaran.core.backends import engine_class
+from trimaran.core.call_memory import budget_bytes, model_size, rows_that_fit
 from trimaran.core.corpus import encoder_of, shipped_texts
 from trimaran.core.errors import ParityError
 from trimaran.judging.equality import worst_difference
@@ -55,6 +56,6 @@ def _batches(artifact: Artifact) -> Iterator[dict[str, Any]]:
     batch = min(artifact.profile.batch.maximum, MOST_ROWS)
     yield encoder.batch(rows[:1])
     yield encoder.batch(rows[:batch])
-    yield encoder.batch(
-        sorted(rows, key=lambda row: len(row.ids))[-min(batch, 2) :], length=artifact.profile.sequence.maximum
-    )
+    longest = artifact.profile.sequence.maximum
+    fitting = max(1, rows_that_fit(model_size(artifact.details), longest, min(batch, 2), budget_bytes()))
+    yield encoder.batch(sorted(rows, key=lambda row: len(row.ids))[-fitting:], length=longest)

@@ -37,8 +37,8 @@ class Reader:
     def unknown_id(self) -> int | None:
         """A unigram model states its unknown token by number."""
         unknown = self._model.get("unk_token")
-        found = self._model.get("unk_id") if unknown is None else self._tokenizer.token_to_id(unknown)
-        return None if found is None else int(found)
+        token_id = self._model.get("unk_id") if unknown is None else self._tokenizer.token_to_id(unknown)
+        return None if token_id is None else int(token_id)
 
     @property
     def marks_words(self) -> bool:
@@ -83,16 +83,21 @@ class Answering:
             infer_many=self.infer_many,
         )
 
-    def pair_scores(self, items: Sequence[tuple[str, Sequence[str]]]) -> list[Array]:
+    def pair_scores(self, items: Sequence[tuple[str, Sequence[str]]], **options: str | None) -> list[Array]:
         """For each (text, others) the graph's `score` of the text with each of the others."""
         pairs = [(text, other) for text, others in items for other in others]
-        scores = self.encoded(pairs, always_pairs=True)[1]["score"][:, 0] if pairs else np.zeros(0)
+        scores = self.encoded(pairs, always_pairs=True, **options)[1]["score"][:, 0] if pairs else np.zeros(0)
         ends = np.cumsum([len(others) for _, others in items])
         return np.split(scores, ends[:-1]) if items else []
 
     def encoded(
-        self, texts: Sequence[Text], *, prompt: str | None = None, always_pairs: bool = False
+        self,
+        texts: Sequence[Text],
+        *,
+        prompt: str | None = None,
+        instruction: str | None = None,
+        always_pairs: bool = False,
     ) -> tuple[list[Any], dict[str, Array]]:
         """The encodings of the texts and the engine's outputs for them."""
-        encodings = self.encoder.encodings(texts, prompt=prompt, always_pairs=always_pairs)
+        encodings = self.encoder.encodings(texts, prompt=prompt, instruction=instruction, always_pairs=always_pairs)
         return encodings, self.outputs([Row(encoding.ids, encoding.type_ids) for encoding in encodings])

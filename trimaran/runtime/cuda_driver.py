@@ -30,8 +30,8 @@ def numbers(version: str) -> tuple[int, ...]:
 def driver_version() -> str | None:
     """Such as 580.65.06; None where no NVIDIA kernel module is loaded."""
     text = _VERSION_FILE.read_text(encoding="utf-8") if _VERSION_FILE.is_file() else ""
-    found = re.search(r"\b(\d{3,}\.\d+(?:\.\d+)?)\b", text)
-    return found.group(1) if found else None
+    match = re.search(r"\b(\d{3,}\.\d+(?:\.\d+)?)\b", text)
+    return match.group(1) if match else None
 
 
 def load_library() -> Any:
@@ -174,9 +174,9 @@ class Driver:
         code = int(getattr(self._library, name)(*arguments))
         if code == 0:
             return
-        said = ctypes.c_char_p()
-        self._library.cuGetErrorName(code, ctypes.byref(said))
-        raise CudaError(f"{name}: {(said.value or b'unknown error').decode()} ({code})")
+        error_name = ctypes.c_char_p()
+        self._library.cuGetErrorName(code, ctypes.byref(error_name))
+        raise CudaError(f"{name}: {(error_name.value or b'unknown error').decode()} ({code})")
 
 
 def machine_facts(version: str, driver: Driver | None) -> Mapping[str, str | None]:

@@ -85,8 +85,8 @@ class TextCutter:
 
     def _encodings(self, texts: Sequence[str]) -> list[list[Any]]:
         """Each text's encoding without special tokens, with what the tokenizer's own truncation cut off."""
-        found = encoded_batch(self._tokenizer.encode_batch, texts, add_special_tokens=False)
-        return [[encoding, *encoding.overflowing] for encoding in found]
+        encodings = encoded_batch(self._tokenizer.encode_batch, texts, add_special_tokens=False)
+        return [[encoding, *encoding.overflowing] for encoding in encodings]
 
     def _count(self, text: str) -> int:
         """The tokens of a whole text, without special ones."""
@@ -117,4 +117,4 @@ def _components(part: Any) -> list[dict[str, Any]]:
     """A normalizer or pre-tokenizer as its file describes it; those of a sequence one by one."""
     described = part if isinstance(part, dict) else json.loads(part.__getstate__()) if part else {}
     parts = described.get("normalizers") or described.get("pretokenizers") or ()
-    return [found for inner in parts for found in _components(inner)] or [described] * bool(described)
+    return [component for inner in parts for component in _components(inner)] or [described] * bool(described)

@@ -79,7 +79,7 @@ class Engine:
                 )
         if self._packed:
             calls = [Packing.of(inputs["attention_mask"]).inputs(inputs) for inputs in calls]
-        found: list[dict[str, Array]] = []
+        answers: list[dict[str, Array]] = []
         waiting = iter(calls)
         # Calls come in order of length, so those side by side take about as long.
         while together := list(zip(self._side_by_side, waiting, strict=False)):
@@ -90,8 +90,8 @@ class Engine:
             failures += [_failure_of(request.wait) for request, _ in together]
             if failure := next(filter(None, failures), None):
                 raise failure
-            found += [self._read(request) for request, _ in together]
-        return found
+            answers += [self._read(request) for request, _ in together]
+        return answers
 
     def _read(self, request: Any) -> dict[str, Array]:
         """The tensors belong to the request and are overwritten by the next call, so each is copied out."""
@@ -112,10 +112,10 @@ class Packing(NamedTuple):
     @classmethod
     def of(cls, mask: Array) -> Packing:
         shown = mask != 0
-        found = np.flatnonzero(shown)
-        step = max(_STEP, 1 << len(found).bit_length() >> 5)
-        tokens = np.zeros(-(-max(len(found), 1) // step) * step, np.int32)
-        tokens[: len(found)] = found
+        real_tokens = np.flatnonzero(shown)
+        step = max(_STEP, 1 << len(real_tokens).bit_length() >> 5)
+        tokens = np.zeros(-(-max(len(real_tokens), 1) // step) * step, np.int32)
+        tokens[: len(real_tokens)] = real_tokens
         return cls(shown, tokens)
 
     @property
@@ -160,8 +160,8 @@ def packed(model: Any, plan: Plan) -> Any:
     first, inner = ops.constant(np.int64(0)), set(plan.inner)
 
     def readers(name: str, *, inside: bool) -> list[Any]:
-        found = nodes[name].output(0).get_target_inputs()
-        return [one for one in found if (one.get_node().get_friendly_name() in inner) == inside]
+        consumers = nodes[name].output(0).get_target_inputs()
+        return [consumer for consumer in consumers if (consumer.get_node().get_friendly_name() in inner) == inside]
 
     for name in plan.sources:
         output, inside = nodes[name].output(0), readers(name, inside=True)

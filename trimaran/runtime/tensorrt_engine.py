@@ -304,18 +304,18 @@ def _opens_here(options: Mapping[str, Any]) -> bool:
 
 def differences(built: Mapping[str, Any], here: Mapping[str, Any]) -> tuple[str, ...]:
     """Why an engine of the identity `built` must not be opened `here`; empty where it may."""
-    found = []
+    reasons = []
     wanted, version = str(built["version"]), str(here["version"])
     if version != wanted:
-        found.append(f"built with TensorRT {wanted}, here is {version}")
+        reasons.append(f"built with TensorRT {wanted}, here is {version}")
     for_these = list(built.get("compute_capabilities") or ())
     level, capability = built.get("hardware_compatible", "NONE"), here.get("compute_capability")
     fits = capability in for_these or (level == "AMPERE_PLUS" and numbers(str(capability or 0))[0] >= _FROM_AMPERE)
     if for_these and not fits:
-        found.append(f"built for compute capability {', '.join(for_these)}, here is {capability or 'no GPU'}")
+        reasons.append(f"built for compute capability {', '.join(for_these)}, here is {capability or 'no GPU'}")
     if built.get("gpu") and level == "NONE" and here.get("gpu") != built["gpu"]:
-        found.append(f"built on {built['gpu']}, here is {here.get('gpu') or 'no GPU'}")
+        reasons.append(f"built on {built['gpu']}, here is {here.get('gpu') or 'no GPU'}")
     oldest, driver = built.get("oldest_driver"), here.get("driver")
     if oldest and driver and numbers(driver) < numbers(oldest):
-        found.append(f"needs the driver {oldest} or newer, here is {driver}")
-    return tuple(found)
+        reasons.append(f"needs the driver {oldest} or newer, here is {driver}")
+    return tuple(reasons)

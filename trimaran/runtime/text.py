@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from .chat import Chat
 from .cutting import TextCutter, encoded_batch
 
 Array = npt.NDArray[Any]
@@ -25,6 +26,10 @@ STEP = 8
 # little but the tokens. Attention still sees all places: the longest has at most so many times those of the shortest.
 PACKED_STEP, PACKED_STRETCH = 16, 2.0
 _STEPS = {"rounded": STEP, "packed": PACKED_STEP}
+
+# Attention computes a score for every pair of tokens of a text: a call has at most so many pairs, or a single text.
+# These are 64 texts of 512 tokens, four of 2,048, or one of 4,096 and more.
+MOST_PAIRS = 64 * 512 * 512
 
 # Which axes of an output run along the tokens; outputs that are not named here have none.
 SEQUENCE_AXES: dict[str, tuple[int, ...]] = {
@@ -78,6 +83,7 @@ class TextEncoder:
         prompts: Mapping[str, str] | None = None,
         default_prompt: str = "",
         refused_ids: Sequence[int] = (),
+        chat: Mapping[str, Any] | None = None,
     ) -> None:
         from tokenizers import Tokenizer
 
@@ -91,6 +97,7 @@ class TextEncoder:
         self._pad_id, self._pad_type_id, self._pad_left = pad_id, pad_type_id, pad_side == "left"
         self._prompts, self._default_prompt = dict(prompts or {}), default_prompt
         self._refused = frozenset(refused_ids)
+        self._chat = Chat(**chat, tokenizer=self._tokenizer) if chat else None
         self._truncated: list[bool] | None = None
 
     @contextlib.contextmanager
@@ -119,20 +126,39 @@ class TextEncoder:
         return encodings
 
     def rows(self, texts: Sequence[Text], *, prompt: str | None = None) -> list[Row]:
-        return [Row(found.ids, found.type_ids) for found in self.encodings(texts, prompt=prompt)]
+        return [Row(encoding.ids, encoding.type_ids) for encoding in self.encodings(texts, prompt=prompt)]
 
-    def encodings(self, texts: Sequence[Text], *, prompt: str | None = None, always_pairs: bool = False) -> list[Any]:
+    def encodings(
+        self,
+        texts: Sequence[Text],
+        *,
+        prompt: str | None = None,
+        instruction: str | None = None,
+        always_pairs: bool = False,
+    ) -> list[Any]:
         """The tokenizer's own encodings: ids, tokens, character offsets, special tokens, words, sequence ids.
 
         The words of the prompt stand before every text: of the named one, else of the model's default, which most
-        models do not have. A pair with an empty second text is a single text, as transformers' pipelines read it, but
-        with `always_pairs`, as a list of pairs is read. Raises ValueError for a prompt that the model does not have.
+        models do not have. An `instruction` takes their place. A chat template has a place of its own for both. A pair
+        with an empty second text is a single text, as transformers' pipelines read it, but with `always_pairs`, as a
+        list of pairs is read. Raises ValueError for a prompt that the model does not have.
         """
-        if words := prompt_words(self._prompts, self._default_prompt, prompt):
-            texts = [prompted(text, words) for text in texts]
+        if prompt is not None and instruction is not None:
+            raise ValueError("A prompt and an instruction are both given. Give one of them.")
+        words = prompt_words(self._prompts, self._default_prompt, prompt) if instruction is None else instruction
         single = not always_pairs
         given = [text[0] if single and isinstance(text, tuple) and not text[1] else text for text in texts]
-        return self._checked(self._encoded(given))
+        if self._chat:
+            return self._in_chat(self._chat, given, words)
+        return self._checked(self._encoded([prompted(text, words) for text in given] if words else given))
+
+    def _in_chat(self, chat: Chat, texts: Sequence[Text], words: str) -> list[Any]:
+        rendered = self._cutter.cut([chat.rendered(text, words) for text in texts], self._maximum)
+        encodings = self._checked(encoded_batch(self._tokenizer.encode_batch, rendered, add_special_tokens=False))
+        return [
+            chat.ended(encoding, text, words, maximum=self._maximum)
+            for encoding, text in zip(encodings, texts, strict=True)
+        ]
 
     def _encoded(self, texts: Sequence[Text]) -> list[Any]:
         return encoded_batch(self._tokenizer.encode_batch, self._cutter.cut(texts, self._maximum))
@@ -190,10 +216,10 @@ class TextEncoder:
         }
         for index, row in enumerate(rows):
             size = len(row.ids)
-            place = slice(width - size, width) if self._pad_left else slice(0, size)
-            arrays["input_ids"][index, place] = row.ids
-            arrays["attention_mask"][index, place] = 1
-            arrays["token_type_ids"][index, place] = row.type_ids
+            columns = slice(width - size, width) if self._pad_left else slice(0, size)
+            arrays["input_ids"][index, columns] = row.ids
+            arrays["attention_mask"][index, columns] = 1
+            arrays["token_type_ids"][index, columns] = row.type_ids
         return {name: arrays[name] for name in self._inputs}
 
 
@@ -211,7 +237,8 @@ def groups_of(lengths: Sequence[int], policy: str, maximum_batch: int, stretch: 
     fitting = _FITTING.get(policy, _fitting_any_length)
     group: list[int] = []
     for index in order:
-        if len(group) == limit or (group and widths[index] > stretch * widths[group[0]]):
+        full = len(group) == limit or (len(group) + 1) * widths[index] ** 2 > MOST_PAIRS
+        if group and (full or widths[index] > stretch * widths[group[0]]):
             yield from _few_sizes(group, limit, fitting)
             group = []
         group.append(index)
@@ -279,8 +306,8 @@ def infer_rows(
                 results[name][group] = array
                 continue
             mask = mask_of(inputs, [rows[index] for index in group])
-            for index, found in zip(group, unpadded(array, mask, axes), strict=True):
-                results[name][(index, *(slice(size) for size in found.shape))] = found
+            for index, unpadded_row in zip(group, unpadded(array, mask, axes), strict=True):
+                results[name][(index, *(slice(size) for size in unpadded_row.shape))] = unpadded_row
     return results
 
 
@@ -312,8 +339,8 @@ def joined_rows(rows: Sequence[Array]) -> Array:
     """Rows of unlike lengths as one array, filled up with NaN, integers with -1."""
     shape = tuple(max(sizes) for sizes in zip(*(row.shape for row in rows), strict=True))
     whole = np.full((len(rows), *shape), _absent(rows[0].dtype), rows[0].dtype)
-    for place, row in enumerate(rows):
-        whole[(place, *(slice(size) for size in row.shape))] = row
+    for index, row in enumerate(rows):
+        whole[(index, *(slice(size) for size in row.shape))] = row
     return whole
 
 

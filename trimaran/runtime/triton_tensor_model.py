@@ -52,9 +52,9 @@ class TritonPythonModel:
         shapes = {array.shape for array in inputs.values()}
         # OpenVINO 2026 refuses a right request of the same shape after one whose inputs do not fit each other.
         if self._encoder and len(shapes) > 1:
-            said = f"The inputs of an encoder have one shape, found {', '.join(map(str, sorted(shapes)))}."
+            sentence = f"The inputs of an encoder have one shape, found {', '.join(map(str, sorted(shapes)))}."
             return self._triton.InferenceResponse(
-                error=self._triton.TritonError(said, self._triton.TritonError.INVALID_ARG)
+                error=self._triton.TritonError(sentence, self._triton.TritonError.INVALID_ARG)
             )
         try:
             outputs = self._engine.infer(inputs)

@@ -102,18 +102,21 @@ class TritonPythonModel:
 
     def _responses(self, requests: Sequence[Any]) -> list[Any]:
         read = [self._rows_of(request) for request in requests]
-        rows = [row for found in read if isinstance(found, list) for row in found]
+        rows = [row for rows_or_error in read if isinstance(rows_or_error, list) for row in rows_or_error]
         try:
             answers = self._answered(rows)
         except Exception:  # one of them cannot be answered: each request is tried by itself, to find which
-            return [found if not isinstance(found, list) else self._alone(found) for found in read]
+            return [
+                rows_or_error if not isinstance(rows_or_error, list) else self._alone(rows_or_error)
+                for rows_or_error in read
+            ]
         responses, begin = [], 0
-        for found in read:
-            if not isinstance(found, list):
-                responses.append(found)
+        for rows_or_error in read:
+            if not isinstance(rows_or_error, list):
+                responses.append(rows_or_error)
                 continue
-            responses.append(self._response(answers[begin : begin + len(found)]))
-            begin += len(found)
+            responses.append(self._response(answers[begin : begin + len(rows_or_error)]))
+            begin += len(rows_or_error)
         return responses
 
     def finalize(self) -> None:
@@ -124,16 +127,16 @@ class TritonPythonModel:
         """Answers in the order of the rows; those asked in the same way are answered together."""
         answers: list[Any] = [None] * len(rows)
         ways: dict[str, list[int]] = {}
-        for place, row in enumerate(rows):
-            ways.setdefault(row.keywords, []).append(place)
-        for keywords, places in ways.items():
-            options, items = json.loads(keywords), [rows[place].item for place in places]
+        for index, row in enumerate(rows):
+            ways.setdefault(row.keywords, []).append(index)
+        for keywords, indices in ways.items():
+            options, items = json.loads(keywords), [rows[index].item for index in indices]
             with self._served.encoder.noting_truncated() as truncated:
-                found = self._task.answer(self._served, items, **options)
+                task_answers = self._task.answer(self._served, items, **options)
             begin = 0
-            for place, item, answer in zip(places, items, found, strict=True):
+            for index, item, answer in zip(indices, items, task_answers, strict=True):
                 end = begin + self._task.encoded_rows(item, options)
-                answers[place] = Answered(answer, self._task.truncated(truncated[begin:end]))
+                answers[index] = Answered(answer, self._task.truncated(truncated[begin:end]))
                 begin = end
         self._shadow.offer([row.strings for row in rows], [row.answer for row in answers])
         return answers

@@ -22,6 +22,8 @@ TRUNCATED = "TRUNCATED"
 FIRST = "first"
 # The option that names one of the model's prompts.
 PROMPT = "prompt"
+# The option with words of the caller's own in the place of a prompt.
+INSTRUCTION = "instruction"
 # One row may ask for many pairs: the documents of a query, the labels of a text.
 MOST_ENTRIES = 1024
 

@@ -12,6 +12,8 @@ import trimaran
 from tests.export.exported import LONG, exported
 from tests.export.test_prompts import PROMPTS, sentence_folder
 from trimaran.core.errors import UsageError
+from trimaran.core.small_vectors import RANGES, ranges_from_text
+from trimaran.core.whole_texts import pieces_by
 from trimaran.export.locate import locate
 
 TEXTS = ["A man is eating food.", "A man eats a piece of bread.", "The girl carries a baby.", "Two men push carts."]
@@ -47,6 +49,39 @@ def test_encode_gives_what_sentence_transformers_gives(both: tuple[Any, Any], op
         assert type(found) is type(wanted)
         for one, other in zip(np.atleast_2d(wanted), np.atleast_2d(found), strict=True):
             np.testing.assert_allclose(np.asarray(other), np.asarray(one), atol=1e-5)
+
+
+@pytest.mark.parametrize("width", [None, 8])
+def test_eight_bit_vectors_have_the_ranges_of_the_manifest(both: tuple[Any, Any], width: int | None) -> None:
+    from sentence_transformers.util import quantize_embeddings
+
+    theirs, ours = both
+    ranges = ranges_from_text(ours.manifest.details[RANGES])[:, :width]
+    wanted = quantize_embeddings(theirs.encode(TEXTS)[:, :width], precision="int8", ranges=ranges)
+    found = ours.encode(TEXTS, precision="int8", truncate_dim=width)
+    # Float noise may move a number to the next of 256 steps.
+    assert found.dtype == np.int8 and np.abs(found.astype(int) - wanted).max() <= 1
+    np.testing.assert_array_equal(ours.encode(TEXTS[0], precision="int8", truncate_dim=width), found[0])
+
+
+def test_a_too_long_text_can_be_joined_from_pieces_that_are_read_whole(both: tuple[Any, Any]) -> None:
+    _, ours = both
+    words = [f"boat{number}" for number in range(100)]
+    long = " ".join(words)
+    whole = pieces_by(lambda texts: ours._cut(texts, None, None), [long], "windows")
+    pieces = [piece.text for piece in whole.read]
+    assert len(pieces) > 1 and "".join(sorted(pieces, key=long.index)).split() == long.split()
+    counted = ours.truncated
+    vectors = ours.encode(pieces)
+    mean = np.average(vectors, axis=0, weights=[len(piece) for piece in pieces])
+    found = ours.encode([long, words[0]], overflow="windows")
+    assert ours.truncated == counted
+    np.testing.assert_allclose(found[0], mean / np.linalg.norm(mean), atol=1e-5)
+    np.testing.assert_array_equal(found[1], ours.encode(words[0]))
+    largest = ours.encode(long, overflow="windows-max")
+    np.testing.assert_allclose(largest, vectors.max(0) / np.linalg.norm(vectors.max(0)), atol=1e-5)
+    with pytest.raises(UsageError, match="not for pairs"):
+        ours.encode([("one", "two")], overflow="windows")
 
 
 def test_queries_and_documents_take_their_own_prompts(both: tuple[Any, Any]) -> None:

@@ -51,6 +51,23 @@ def test_dimensions_keep_the_first_numbers(running: Running) -> None:
     assert (refused.status, refused.json["error"]["param"]) == (422, "dimensions")
 
 
+def test_binary_vectors_have_eight_dimensions_in_a_byte(running: Running) -> None:
+    body = {"model": "vectors", "input": list(TEXTS), "output_dtype": "ubinary"}
+    found = vectors_of(running.ask("/v1/embeddings", body).json)
+    np.testing.assert_array_equal(found, np.packbits(by_hand(TEXTS) > 0, axis=1))
+    refused = running.ask("/v1/embeddings", {**body, "output_dtype": "int8"})
+    assert refused.status == 422 and "no ranges for int8" in refused.json["error"]["message"]
+
+
+def test_a_too_long_text_can_be_the_mean_over_pieces_that_are_read_whole(running: Running) -> None:
+    long = "cat " * 12 + "dog " * 12
+    body = {"model": "vectors", "input": [long, "the cat"]}
+    cut, whole = (running.ask("/v1/embeddings", {**body, "overflow": how}) for how in ("cut", "windows"))
+    assert cut.headers["x-truncated-texts"] == "1" and "x-truncated-texts" not in whole.headers
+    wanted = np.average(by_hand(["cat " * 12, " dog" * 12]), axis=0, weights=[47, 49])
+    np.testing.assert_allclose(vectors_of(whole.json), [wanted, by_hand(["the cat"])[0]], atol=1e-6)
+
+
 def test_usage_counts_the_tokens_that_the_model_reads(running: Running) -> None:
     found = running.ask("/v1/embeddings", {"model": "vectors", "input": ["the cat", "dog"]})
     assert found.json["usage"] == {"prompt_tokens": 7, "total_tokens": 7}

@@ -72,8 +72,8 @@ def measure_ceiling(graph: Path, shape: Shape, *, threads: int, deadline_s: floa
         with isolation.Worker(environment={**thread_environment(threads), **restriction}) as worker:
             return worker.call(time_products, deadline_s, products=products, threads=threads)
 
-    found, _ = isolation.first_restriction_that_runs(attempt)
-    return Ceiling(shape=shape, threads=threads, bare=tuple(BareProduct.model_validate(row) for row in found))
+    bare_products, _ = isolation.first_restriction_that_runs(attempt)
+    return Ceiling(shape=shape, threads=threads, bare=tuple(BareProduct.model_validate(row) for row in bare_products))
 
 
 def time_products(products: Sequence[dict[str, Any]], threads: int) -> list[dict[str, Any]]:

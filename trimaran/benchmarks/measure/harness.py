@@ -135,17 +135,17 @@ def warnings(check: HarnessCheck) -> tuple[str, ...]:
 def check_harness(*, cores: Sequence[int] = (), step: Step | None = None) -> HarnessCheck:
     """Null session and bare loop, in a child like every contender's."""
     kinds = {"null": Bench.null, "bare": Bench.bare, "timed": Bench.timed}
-    found: dict[str, list[Round]] = {kind: [] for kind in kinds}
+    rounds_by_kind: dict[str, list[Round]] = {kind: [] for kind in kinds}
     generator = np.random.default_rng(0)
     with Worker() as worker:
         bench = worker.hold(Bench, _DEADLINE_S, cores=list(cores), call_ns=CALL_NS)
         for done in range(ROUNDS):
             if step:
                 step.advance(done, ROUNDS, "bare loop against harness")
-            for kind in generator.permutation(list(found)):
+            for kind in generator.permutation(list(rounds_by_kind)):
                 answer = bench.call(kinds[str(kind)], _DEADLINE_S, calls=CALLS)
-                found[str(kind)].append(Round.model_validate(answer))
-    return HarnessCheck(**{kind: tuple(rounds) for kind, rounds in found.items()})
+                rounds_by_kind[str(kind)].append(Round.model_validate(answer))
+    return HarnessCheck(**{kind: tuple(rounds) for kind, rounds in rounds_by_kind.items()})
 
 
 def measure_twins(

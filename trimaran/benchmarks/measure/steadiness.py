@@ -33,9 +33,11 @@ class FlaggedRound(NamedTuple):
 def flagged_rounds(measurements: Sequence[Measurement], *, tolerance: float = NOISE) -> tuple[FlaggedRound, ...]:
     """The rounds that differ by more than `tolerance`, in the order of measuring."""
     rounds = (
-        FlaggedRound(one.candidate, one.shape, number, median(turn.samples_ns) / median(one.samples_ns))
-        for one in measurements
-        for number, turn in enumerate(one.rounds)
+        FlaggedRound(
+            measurement.candidate, measurement.shape, number, median(turn.samples_ns) / median(measurement.samples_ns)
+        )
+        for measurement in measurements
+        for number, turn in enumerate(measurement.rounds)
     )
     return tuple(flagged for flagged in rounds if flagged.factor > tolerance)
 
@@ -46,10 +48,10 @@ def drift(measurements: Sequence[Measurement]) -> float:
     This is a geometric mean: one noisy candidate does not make a drift, but all of them slowing down together does.
     """
     ratios = []
-    for one in measurements:
-        third = len(one.rounds) // 3
+    for measurement in measurements:
+        third = len(measurement.rounds) // 3
         if third:
-            early, late = one.samples_by_round[:third], one.samples_by_round[-third:]
+            early, late = measurement.samples_by_round[:third], measurement.samples_by_round[-third:]
             ratios.append(median(pooled(late)) / median(pooled(early)))
     return math.exp(math.fsum(map(math.log, ratios)) / len(ratios)) if ratios else 1.0
 

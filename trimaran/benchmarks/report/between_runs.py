@@ -76,5 +76,7 @@ def visible_change(ratio: Ratio) -> float:
 def _times(runs: Sequence[Report], candidate: str, shape: Shape) -> list[float]:
     timed = (find(run.measurements, candidate, shape) for run in runs)
     return [
-        float(percentile([median(samples) for samples in one.samples_by_round], 50)) for one in timed if one is not None
+        float(percentile([median(samples) for samples in measurement.samples_by_round], 50))
+        for measurement in timed
+        if measurement is not None
     ]

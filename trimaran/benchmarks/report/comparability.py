@@ -37,7 +37,7 @@ def require_alike(reports: Sequence[Report], *, allow_unlike: bool = False) -> t
 
     A caller that allows them must show the returned conditions beside the numbers.
     """
-    conditions = tuple(dict.fromkeys(one for other in reports[1:] for one in unlike(reports[0], other)))
+    conditions = tuple(dict.fromkeys(difference for other in reports[1:] for difference in unlike(reports[0], other)))
     if conditions and not allow_unlike:
         raise UsageError(
             f"The reports were not measured under like conditions: {'; '.join(map(str, conditions))}.",

@@ -158,7 +158,9 @@ def _speedup_rows(report: Report, gates: GatesFile, row: CandidateRow) -> Iterat
 
 
 def _latency_rows(report: Report, gates: GatesFile, row: CandidateRow) -> Iterator[GateRow]:
-    measured = {str(one.shape): one for one in report.measurements if one.candidate == row.name}
+    measured = {
+        str(measurement.shape): measurement for measurement in report.measurements if measurement.candidate == row.name
+    }
     for key, budget_ms in gates.latency_ms.items():
         match = _SHAPE_AND_SHARE.fullmatch(key)
         assert match is not None, "read_gates refuses other keys"

@@ -59,7 +59,7 @@ def peak(ceiling: Ceiling, arithmetic: Arithmetic) -> float:
 
 def above_words(report: Report) -> str:
     """What a share above 100 % means, where the report has one; else nothing."""
-    above = [f"{one.candidate} at {one.shape}" for one in shares(report) if round(one.share, 2) > 1]
+    above = [f"{reached.candidate} at {reached.shape}" for reached in shares(report) if round(reached.share, 2) > 1]
     if not above:
         return ""
     return (

@@ -82,17 +82,17 @@ def share_bars(report: Report, shape: Shape) -> Markup:
     at_shape = [share for share in shares(report) if share.shape == shape]
     bars = [
         Bar(
-            f"{VERDICT_MARKS[one.verdict]} {one.candidate}, {one.arithmetic}",
-            one.share,
-            f"{one.share:.0%}",
-            f"bar {one.verdict}",
+            f"{VERDICT_MARKS[reached.verdict]} {reached.candidate}, {reached.arithmetic}",
+            reached.share,
+            f"{reached.share:.0%}",
+            f"bar {reached.verdict}",
         )
-        for one in at_shape
+        for reached in at_shape
     ]
-    words = ", ".join(f"{one.candidate} {one.share:.0%}" for one in at_shape)
+    words = ", ".join(f"{reached.candidate} {reached.share:.0%}" for reached in at_shape)
     title = f"Share of the measured ceiling at {shape}: {words}"
     ticks = {tick: f"{tick:.0%}" for tick in (0.25, 0.5, 0.75, 1.0)}
-    return bar_chart(title, bars, high=max([1.0, *(one.share for one in at_shape)]), ticks=ticks, level=1.0)
+    return bar_chart(title, bars, high=max([1.0, *(reached.share for reached in at_shape)]), ticks=ticks, level=1.0)
 
 
 def latency_ecdf(report: Report, shape: Shape) -> Markup:
@@ -180,8 +180,8 @@ def _front(points: Sequence[FidelityPoint], *, falling: bool) -> list[FidelityPo
     """The points that no other point beats in both speed and fidelity."""
     side = -1 if falling else 1
 
-    def beats(one: FidelityPoint, other: FidelityPoint) -> bool:
-        truer, faster = side * (one.metric - other.metric), one.speed - other.speed
+    def beats(candidate: FidelityPoint, other: FidelityPoint) -> bool:
+        truer, faster = side * (candidate.metric - other.metric), candidate.speed - other.speed
         return truer >= 0 and faster >= 0 and truer + faster > 0
 
     return [point for point in points if not any(beats(other, point) for other in points)]

@@ -67,11 +67,11 @@ def _slowest(ratios: Mapping[Shape, Ratio]) -> tuple[Shape, Ratio]:
     return min(ratios.items(), key=lambda pair: pair[1].median)
 
 
-def _is_faster(measurements: Sequence[Measurement], one: str, other: str, shapes: Sequence[Shape]) -> bool:
+def _is_faster(measurements: Sequence[Measurement], name: str, other: str, shapes: Sequence[Shape]) -> bool:
     """Whether the rounds that both took part in tell them apart."""
     apart = [
         speedup(theirs.samples_by_round, mine.samples_by_round)
         for shape in shapes
-        if (mine := find(measurements, one, shape)) and (theirs := find(measurements, other, shape))
+        if (mine := find(measurements, name, shape)) and (theirs := find(measurements, other, shape))
     ]
     return separated(combined(apart)) == "faster"

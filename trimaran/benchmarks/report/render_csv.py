@@ -78,9 +78,9 @@ def _scenarios(report: Report, row: CandidateRow) -> Iterator[CsvFact]:
     for result in report.scenarios:
         if result.candidate == row.name:
             where, cut = " ".join(filter(None, (result.at, result.wire, result.target))), result.cut or ""
-            for one in figures_of(result):
-                low, high = ("" if bound is None else bound for bound in (one.low, one.high))
-                yield CsvFact(result.scenario, where, one.name, one.value, low, high, one.unit, one.n, cut)
+            for figure in figures_of(result):
+                low, high = ("" if bound is None else bound for bound in (figure.low, figure.high))
+                yield CsvFact(result.scenario, where, figure.name, figure.value, low, high, figure.unit, figure.n, cut)
 
 
 def _cell(value: object) -> object:

@@ -204,14 +204,14 @@ def _ceiling_facts(report: Report) -> dict[str, Any]:
         "above_ceiling": above_words(report),
         "ceiling_shares": [
             [
-                one.candidate,
-                str(one.shape),
-                one.arithmetic,
-                milliseconds(one.bare_seconds * 1e9),
-                milliseconds(one.seconds * 1e9),
-                f"{one.share:.0%}",
+                reached.candidate,
+                str(reached.shape),
+                reached.arithmetic,
+                milliseconds(reached.bare_seconds * 1e9),
+                milliseconds(reached.seconds * 1e9),
+                f"{reached.share:.0%}",
             ]
-            for one in shares(report)
+            for reached in shares(report)
         ],
         "products": [
             [
@@ -228,7 +228,9 @@ def _ceiling_facts(report: Report) -> dict[str, Any]:
 
 
 def _layer_rows(search: Sensitivity) -> list[list[str]]:
-    return [[one.name, number(one.cost), number(one.low), number(one.high), one.kept] for one in search.layers]
+    return [
+        [layer.name, number(layer.cost), number(layer.low), number(layer.high), layer.kept] for layer in search.layers
+    ]
 
 
 def _search_words(search: Sensitivity) -> str:

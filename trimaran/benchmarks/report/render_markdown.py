@@ -108,7 +108,11 @@ def _limits(report: Report) -> list[str]:
     if not reached:
         return []
     shape = largest([share.shape for share in reached])
-    words = ", ".join(f"`{markdown_code(one.candidate)}` {one.share:.0%}" for one in reached if one.shape == shape)
+    words = ", ".join(
+        f"`{markdown_code(candidate_share.candidate)}` {candidate_share.share:.0%}"
+        for candidate_share in reached
+        if candidate_share.shape == shape
+    )
     sentence = f"Share of the measured ceiling (the model's bare matrix products) at {shape}: {words}."
     return [" ".join(filter(None, (sentence, markdown_text(above_words(report)))))]
 

@@ -79,7 +79,7 @@ def read_report(path: Path) -> Report:
 
 def read_runs(path: Path) -> tuple[Report, ...]:
     """One report, or every report in the sub-folders of a folder that holds none itself, the oldest first."""
-    folders = sorted(found.parent for found in path.glob("*/report.json")) if path.is_dir() else []
+    folders = sorted(file.parent for file in path.glob("*/report.json")) if path.is_dir() else []
     if not folders or (path / "report.json").is_file():
         return (read_report(path),)
     return tuple(sorted(map(read_report, folders), key=lambda report: report.created))

@@ -53,9 +53,9 @@ class SuiteBoard:
 
     def changed(self, key: str) -> None:
         state = self._states[key]
-        said = f", from the earlier run: {self._said[key]}" if state == "kept" else f": {self._said[key]}"
+        words = f", from the earlier run: {self._said[key]}" if state == "kept" else f": {self._said[key]}"
         if self._said[key]:
-            self._stream.write(f"{self._titles[key]}{said}\n")
+            self._stream.write(f"{self._titles[key]}{words}\n")
             self._stream.flush()
 
 
@@ -124,5 +124,7 @@ def outcome(results: Sequence[ScenarioResult]) -> str:
 
 def _told(result: ScenarioResult) -> str:
     figure = final(result)
-    told = f"{number(figure.value)} {figure.unit}" if figure else str(getattr(result, "unavailable", None) or "nothing")
-    return f"{told}, cut: {result.cut}" if result.cut else told
+    words = (
+        f"{number(figure.value)} {figure.unit}" if figure else str(getattr(result, "unavailable", None) or "nothing")
+    )
+    return f"{words}, cut: {result.cut}" if result.cut else words

@@ -190,8 +190,8 @@ def figure_words(figure: ScenarioFigure) -> str:
 
 def level_words(result: ScenarioResult) -> str:
     """Where a scenario was run: `served over grpc`."""
-    place = {"engine": "tensors in", "pipeline": "text in", "served": "served"}[result.at]
-    return f"{place} over {result.wire}" if result.wire else place
+    words = {"engine": "tensors in", "pipeline": "text in", "served": "served"}[result.at]
+    return f"{words} over {result.wire}" if result.wire else words
 
 
 def milliseconds(value_ns: float) -> str:

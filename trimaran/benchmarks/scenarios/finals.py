@@ -89,7 +89,7 @@ def uneven(scenarios: Sequence[ScenarioResult], *, tolerance: float = NOISE) -> 
             (max(time_ns / middle, middle / time_ns), f"{result.candidate}, {result.scenario}, {result.at}")
             for time_ns in rounds
         ]
-    flagged = [one for one in apart if one[0] > tolerance]
+    flagged = [pair for pair in apart if pair[0] > tolerance]
     if not flagged:
         return ""
     worst, where = max(flagged)

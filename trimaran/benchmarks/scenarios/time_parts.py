@@ -43,15 +43,15 @@ class TimeSplit(NamedTuple):
 def time_splits(scenarios: Sequence[ScenarioResult]) -> tuple[TimeSplit, ...]:
     """One for each candidate and wire whose single streams were asked the same texts; in process where not served."""
     streams = [result for result in scenarios if isinstance(result, SingleStream) and _samples(result)]
-    found: list[TimeSplit] = []
+    splits: list[TimeSplit] = []
     for piped in streams:
         if piped.at != "pipeline" or not piped.parts_ns:
             continue
         served = [other for other in streams if other.at == "served" and _same(piped, other) and other.server]
-        found.extend(_over_the_wire(piped, other) for other in served)
+        splits.extend(_over_the_wire(piped, other) for other in served)
         if not served:
-            found.append(_in_process(piped))
-    return tuple(found)
+            splits.append(_in_process(piped))
+    return tuple(splits)
 
 
 def _in_process(piped: SingleStream) -> TimeSplit:

@@ -63,14 +63,18 @@ def _judged(context: AnswerContext, texts: Sequence[Text], outputs: Outputs) -> 
     """Of each text the best (token, score) at each of its masks, where any text has one."""
     mask = context.facts.get("mask_id")
     places = [
-        [place for place, token in enumerate(encoding.ids) if token == mask]
+        [position for position, token in enumerate(encoding.ids) if token == mask]
         for encoding in context.encoder.encodings(texts)
     ]
     if mask is None or not any(places):
         return outputs
     ids, scores = outputs["token_ids"], outputs["token_scores"]
     masks = [
-        [(int(ids[index, place, 0]), float(scores[index, place, 0])) for place in row if place < ids.shape[1]]
+        [
+            (int(ids[index, position, 0]), float(scores[index, position, 0]))
+            for position in row
+            if position < ids.shape[1]
+        ]
         for index, row in enumerate(places)
     ]
     return {**outputs, "masks": masks}
@@ -145,9 +149,9 @@ def _requests(texts: Sequence[Text], facts: Mapping[str, Any]) -> list[RequestRo
 
 
 def _ask(library: Any, text: str) -> list[Any]:
-    found = library(text, tokenizer_kwargs={"truncation": True})
+    answers = library(text, tokenizer_kwargs={"truncation": True})
     # One list for each mask; of a single mask the pipeline gives the list alone.
-    return [found] if isinstance(found[0], dict) else list(found)
+    return [answers] if isinstance(answers[0], dict) else list(answers)
 
 
 def _numbers(answer: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any]:

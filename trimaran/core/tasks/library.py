@@ -41,6 +41,8 @@ class Library:
     numbers: Callable[[Any], Mapping[str, Any]]
     # Options that texts are asked with, besides prompts.
     options: Sequence[Mapping[str, Any]] = ({},)
+    # Options that a few texts are asked with. A model with prompts or a chat template is also proven with them.
+    further_options: Sequence[Mapping[str, Any]] = ()
     # What usually differs if the tokens are the same and the numbers are not.
     cause: str = "the head"
 

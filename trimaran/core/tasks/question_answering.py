@@ -113,22 +113,22 @@ def _best_of_window(library: Plain, encoded: Any, window: int, *, context_id: in
     names = [name for name in library.tokenizer.model_input_names if name in encoded]
     output = library.model(**{name: torch.tensor([encoded[name][window]]) for name in names})
     parts = encoded.sequence_ids(window)
-    places = [place for place, part in enumerate(parts) if part == context_id]
-    if not places:
+    positions = [position for position, part in enumerate(parts) if part == context_id]
+    if not positions:
         return None
     # The classification token stands for "no answer" and takes its share of the probability.
-    special = [place for place, part in enumerate(parts) if part is None]
-    kept = torch.tensor([*places, *(special[-1:] if context_id == 0 else special[:1])])
+    special = [position for position, part in enumerate(parts) if part is None]
+    kept = torch.tensor([*positions, *(special[-1:] if context_id == 0 else special[:1])])
     start, end = (
-        logits[0][kept].double().softmax(0)[: len(places)] for logits in (output.start_logits, output.end_logits)
+        logits[0][kept].double().softmax(0)[: len(positions)] for logits in (output.start_logits, output.end_logits)
     )
     scores = (start[:, None] * end[None, :]).triu().tril(LONGEST - 1)
-    first, last = divmod(int(scores.argmax()), len(places))
+    first, last = divmod(int(scores.argmax()), len(positions))
     offsets = encoded["offset_mapping"][window]
     return {
         "score": float(scores[first, last]),
-        "start": offsets[places[first]][0],
-        "end": offsets[places[last]][1],
+        "start": offsets[positions[first]][0],
+        "end": offsets[positions[last]][1],
     }
 
 

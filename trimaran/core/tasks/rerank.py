@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from trimaran.core.tasks.task import (
 )
 from trimaran.core.tasks.text_classification import value_and_gold
 from trimaran.runtime.text import Text
+from trimaran.runtime.wire import INSTRUCTION
 
 _DOCUMENTS = 4
 
@@ -62,6 +64,11 @@ def _scores(reference: Answers, candidate: Answers) -> Column:
     return np.stack([reference["score"], candidate["score"]], axis=-1).astype(np.float64)
 
 
+def _ask(library: Any, item: Any, *, prompt: str | None = None, instruction: str | None = None) -> Any:
+    asked = {"prompt_name": prompt, "prompt": instruction, "show_progress_bar": False}
+    return indexed([library.predict([(item[0], document)], **asked) for document in item[1]])
+
+
 TASK = Task(
     name="rerank",
     describe="scores of documents for a query, best first",
@@ -76,9 +83,8 @@ TASK = Task(
     judging=_judging,
     library=Library(
         sentence="CrossEncoder",
-        ask=lambda library, item: indexed(
-            [library.predict([(item[0], document)], show_progress_bar=False) for document in item[1]]
-        ),
+        ask=_ask,
+        further_options=({INSTRUCTION: "Find the text that answers the question"},),
         numbers=scores_by_index,
         cause="the activation",
     ),

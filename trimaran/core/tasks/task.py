@@ -98,11 +98,11 @@ def plain_requests(texts: Sequence[Text], facts: Mapping[str, Any]) -> list[Requ
     return [{"TEXT": text} if isinstance(text, str) else {"TEXT": text[0], "TEXT_PAIR": text[1]} for text in texts]
 
 
-def with_neighbours(texts: Sequence[Text], one: str, many: str, count: int) -> list[RequestRow]:
+def with_neighbours(texts: Sequence[Text], single: str, many: str, count: int) -> list[RequestRow]:
     """Requests with the first text of each pair, its own second text and those of its neighbours: `count` in all."""
     seconds = [second_text(text) for text in texts]
     return [
-        {one: first_text(text), many: [seconds[(index + step) % len(texts)] for step in range(count)]}
+        {single: first_text(text), many: [seconds[(index + step) % len(texts)] for step in range(count)]}
         for index, text in enumerate(texts)
     ]
 

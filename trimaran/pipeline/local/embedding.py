@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from trimaran.core.backends import backend
+from trimaran.core.choices import Overflow
 from trimaran.core.errors import UnavailableError, UsageError
+from trimaran.core.small_vectors import RANGES, small
+from trimaran.core.whole_texts import pieces_by
 from trimaran.pipeline.local import similarities
 from trimaran.pipeline.local.model import WINDOW, LocalModel
 from trimaran.pipeline.local.opening import Source
@@ -76,12 +79,15 @@ class EmbeddingModel(LocalModel):
         truncate_dim: int | None = None,
         *,
         show_progress: bool | None = None,
+        overflow: Overflow = "cut",
     ) -> Any:
         """One vector a text: `[texts, width]` of float32, and one vector for a single string.
 
         `prompt_name` names a prompt of the model. `prompt` does too, and other words are put before each text as they
         are. `batch_size` changes nothing: rows share calls as it was proven. Texts beyond `max_seq_length` are cut and
-        counted in `truncated`.
+        counted in `truncated`. `precision` int8 and uint8 use the ranges that were calibrated at export, not those of
+        the given texts. With `overflow="windows"` the vector of a text that is too long is the mean over pieces that
+        are read whole (`"windows-max"`: the maximum).
 
         Examples:
             >>> model.encode(["one text", "another"], prompt="query", show_progress=True).shape
@@ -95,9 +101,20 @@ class EmbeddingModel(LocalModel):
                 hint="For vectors of tokens, deploy it with --task feature-extraction.",
             )
         rows, alone = given.texts_or_pairs(list(inputs) if isinstance(inputs, tuple) else inputs)
-        vectors = self._vectors(rows, prompt_name, prompt, bool(show_progress or show_progress_bar))
-        vectors = _finished(vectors, truncate_dim or self.truncate_dim, normalize_embeddings)
-        result: Any = _quantized(vectors, precision)
+        show = bool(show_progress or show_progress_bar)
+        if overflow == "cut":
+            vectors = self._vectors(rows, prompt_name, prompt, show)
+        else:
+            whole = pieces_by(lambda texts: self._cut(texts, prompt_name, prompt), rows, overflow)
+            pieces: list[Text] = [piece.text for piece in whole.read]
+            vectors = self._vectors(pieces, prompt_name, prompt, show)
+            vectors = whole.joined(vectors) if len(rows) else vectors
+        ranges = self.manifest.details.get(RANGES, "")
+        width = truncate_dim or self.truncate_dim
+        if precision in ("int8", "uint8") and ranges and vectors.size:
+            result: Any = small(vectors, dimensions=width, precision=precision, ranges=ranges)
+        else:
+            result = _quantized(_finished(vectors, width, normalize_embeddings), precision)
         if convert_to_tensor or not convert_to_numpy:
             import torch
 
@@ -181,12 +198,25 @@ class EmbeddingModel(LocalModel):
         finally:
             self.truncate_dim = before
 
-    def _vectors(self, rows: list[Text], prompt_name: str | None, prompt: str | None, show: bool) -> Vectors:
+    def _cut(self, texts: Sequence[str], prompt_name: str | None, prompt: str | None) -> list[bool]:
+        """Of each text, whether the model reads only a part of it."""
+        asked, name = self._asked(list(texts), prompt_name, prompt)
+        with self._lock:
+            encoder = self._opened().encoder
+            with encoder.noting_truncated() as truncated:
+                encoder.encodings(asked, prompt=name)
+        return list(truncated)
+
+    def _asked(self, rows: list[Text], prompt_name: str | None, prompt: str | None) -> tuple[list[Text], str | None]:
+        """The texts with the words of the prompt, and the name of one of the model's prompts."""
         name, words = prompt_name, ""
         if prompt is not None:
             known = prompt in self.prompts
             name, words = (prompt, "") if known else ("", prompt)
-        texts = [prompted(row, words) for row in rows] if words else rows
+        return [prompted(row, words) for row in rows] if words else rows, name
+
+    def _vectors(self, rows: list[Text], prompt_name: str | None, prompt: str | None, show: bool) -> Vectors:
+        texts, name = self._asked(rows, prompt_name, prompt)
         windows = range(0, len(texts), WINDOW)
         answers: list[Any] = []
         with _progress(len(texts), show) as advance:

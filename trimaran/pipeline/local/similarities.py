@@ -33,13 +33,13 @@ def _tensor(given: Any) -> Any:
 def _cosine(first: Any, second: Any) -> Any:
     import torch
 
-    one, other = (torch.nn.functional.normalize(part, dim=-1) for part in _tensors(first, second))
-    return one @ other.T
+    left, right = (torch.nn.functional.normalize(part, dim=-1) for part in _tensors(first, second))
+    return left @ right.T
 
 
 def _dot(first: Any, second: Any) -> Any:
-    one, other = _tensors(first, second)
-    return one @ other.T
+    left, right = _tensors(first, second)
+    return left @ right.T
 
 
 def _distance(power: float) -> Callable[[Any, Any], Any]:
@@ -58,14 +58,14 @@ def _cosine_pairwise(first: Any, second: Any) -> Any:
 
 
 def _dot_pairwise(first: Any, second: Any) -> Any:
-    one, other = _tensors(first, second)
-    return (one * other).sum(dim=-1)
+    left, right = _tensors(first, second)
+    return (left * right).sum(dim=-1)
 
 
 def _distance_pairwise(power: float) -> Callable[[Any, Any], Any]:
     def similarity(first: Any, second: Any) -> Any:
-        one, other = _tensors(first, second)
-        return -(one - other).norm(p=power, dim=-1)
+        left, right = _tensors(first, second)
+        return -(left - right).norm(p=power, dim=-1)
 
     return similarity
 

@@ -141,9 +141,18 @@ class MaskModel(LocalModel):
 
 class RerankModel(LocalModel):
     def rerank(
-        self, query: str, documents: Iterable[str], *, top_k: int | None = None, return_documents: bool = False
+        self,
+        query: str,
+        documents: Iterable[str],
+        *,
+        top_k: int | None = None,
+        return_documents: bool = False,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
     ) -> list[Scored]:
         """Documents by how well each fits the query, as `CrossEncoder.rank` of sentence-transformers gives them.
+
+        `prompt_name` names one of the model's prompts. `prompt` is an instruction of your own in their place.
 
         Examples:
             >>> model.rerank("What floats?", ["A stone sinks.", "A boat floats."], top_k=1)
@@ -152,13 +161,16 @@ class RerankModel(LocalModel):
         texts = given.strings("documents", documents)
         if not texts:
             return []
-        (ranked,) = self._answers([(given.string("query", query), texts)], top_k=top_k)
+        asked = {"prompt": prompt_name, "instruction": prompt}
+        (ranked,) = self._answers([(given.string("query", query), texts)], top_k=top_k, **asked)
         results = [{"corpus_id": row["index"], "score": row["score"]} for row in ranked]
         return [{**row, "text": texts[row["corpus_id"]]} for row in results] if return_documents else results
 
     rank = rerank
 
-    def predict(self, sentences: Sequence[Sequence[str]]) -> npt.NDArray[np.float32]:
+    def predict(
+        self, sentences: Sequence[Sequence[str]], *, prompt_name: str | None = None, prompt: str | None = None
+    ) -> npt.NDArray[np.float32]:
         """The score of each (query, document) pair, as `CrossEncoder.predict` gives it.
 
         Examples:
@@ -166,7 +178,8 @@ class RerankModel(LocalModel):
             array([0.97], dtype=float32)
         """
         pairs = given.questions(list(sentences)).rows
-        answers = self._answers([(query, [document]) for query, document in pairs])
+        items = [(query, [document]) for query, document in pairs]
+        answers = self._answers(items, prompt=prompt_name, instruction=prompt)
         return np.asarray([scores[0]["score"] for scores in answers], np.float32)
 
 

@@ -126,9 +126,9 @@ def _cells(tuning: Tuning, tried: TriedSetting) -> list[str]:
 
 
 def _figures(tried: TriedSetting) -> tuple[str, str]:
-    if (found := tried.figures) is None:
+    if (figures := tried.figures) is None:
         return "–", "–"
-    return f"{1e3 * found.alone_s:.2f} ms", f"{found.crowd_per_s:.1f}"
+    return f"{1e3 * figures.alone_s:.2f} ms", f"{figures.crowd_per_s:.1f}"
 
 
 def summary(tuning: Tuning) -> str:

@@ -175,8 +175,8 @@ def _made(what: str, make: Callable[[], Any], runtime: str, logger: Any) -> Any:
 def _refused(what: str, words: list[str], runtime: str, *, warnings: Sequence[str] = (), hint: str = "") -> ToolError:
     """The cause of an out-of-memory is in the warnings: which memory a kernel asked for, and what there was."""
     requests = [word for word in warnings if _MEMORY_REQUEST.search(word)]
-    said = [*words[:_MOST_ERRORS], *requests[-1:]]
-    reasons = " | ".join(dict.fromkeys(" ".join(word.split()) for word in said)) or "nothing"
+    sentences = [*words[:_MOST_ERRORS], *requests[-1:]]
+    reasons = " | ".join(dict.fromkeys(" ".join(word.split()) for word in sentences)) or "nothing"
     if requests:
         available = min(int(match[2]) for word in requests if (match := _MEMORY_REQUEST.search(word)))
         hint = f"The GPU is short of memory: end what else uses it, or build with --workspace {max(1, available // 2)}."

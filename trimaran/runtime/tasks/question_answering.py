@@ -57,28 +57,30 @@ def best_spans(context: str, windows: Sequence[Window], *, top_k: int, longest: 
     Probabilities are over the tokens of a window's context and its classification token, which stands for no answer;
     a tokenizer that has no such token leaves no room for "no answer".
     """
-    found: dict[tuple[int, int], float] = {}
+    score_of_span: dict[tuple[int, int], float] = {}
     empty = 1.0
     for window in windows:
-        places = [place for place, part in enumerate(window.encoding.sequence_ids) if part == window.context_id]
+        positions = [
+            position for position, part in enumerate(window.encoding.sequence_ids) if part == window.context_id
+        ]
         nothing = _classification_place(window.encoding)
-        allowed = np.asarray([*places, *nothing], np.intp)
+        allowed = np.asarray([*positions, *nothing], np.intp)
         if not allowed.size:
             continue
         start, end = _probabilities(window.start[allowed]), _probabilities(window.end[allowed])
         empty = min(empty, float(start[-1] * end[-1]) if nothing else 0.0)
-        scores = np.outer(start[: len(places)], end[: len(places)])
+        scores = np.outer(start[: len(positions)], end[: len(positions)])
         scores = np.triu(scores) - np.triu(scores, k=longest)
-        for place in np.argsort(-scores, axis=None, kind="stable")[:top_k]:
-            first, last = divmod(int(place), len(places))
+        for position in np.argsort(-scores, axis=None, kind="stable")[:top_k]:
+            first, last = divmod(int(position), len(positions))
             score = float(scores[first, last])
             offsets = window.encoding.offsets
-            span = (offsets[places[first]][0], offsets[places[last]][1])
+            span = (offsets[positions[first]][0], offsets[positions[last]][1])
             if first <= last:
-                found[span] = max(found.get(span, 0.0), score)
+                score_of_span[span] = max(score_of_span.get(span, 0.0), score)
     spans: list[Span] = [
         {"score": score, "start": start, "end": end, "answer": context[start:end]}
-        for (start, end), score in found.items()
+        for (start, end), score in score_of_span.items()
     ]
     if no_answer:
         spans.append({"score": empty, "start": 0, "end": 0, "answer": ""})

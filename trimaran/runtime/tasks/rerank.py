@@ -5,12 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..answers import Answering
-from ..wire import TOP_K, Answer, Input, Output, ServedTask, best_first, indexed_columns
+from ..wire import INSTRUCTION, PROMPT, TOP_K, Answer, Input, Output, ServedTask, best_first, indexed_columns
 
 
-def ranked(model: Answering, items: Sequence[tuple[str, Sequence[str]]], *, top_k: int | None = None) -> list[Answer]:
-    """Documents of each query by score, best first; items are (query, documents)."""
-    return [best_first(scores, top_k) for scores in model.pair_scores(items)]
+def ranked(
+    model: Answering,
+    items: Sequence[tuple[str, Sequence[str]]],
+    *,
+    top_k: int | None = None,
+    prompt: str | None = None,
+    instruction: str | None = None,
+) -> list[Answer]:
+    """Documents of each query by score, best first; items are (query, documents).
+
+    `prompt` names one of the model's prompts, `instruction` takes their place with words of the caller's own.
+    """
+    return [best_first(scores, top_k) for scores in model.pair_scores(items, prompt=prompt, instruction=instruction)]
 
 
 SERVED = ServedTask(
@@ -20,6 +30,6 @@ SERVED = ServedTask(
     item=lambda row: (row["QUERY"], row["DOCUMENTS"]),
     answer=ranked,
     tensors=indexed_columns("INDICES", "SCORES"),
-    options=TOP_K,
+    options={**TOP_K, PROMPT: str, INSTRUCTION: str},
     encoded_rows=lambda item, keywords: len(item[1]),
 )

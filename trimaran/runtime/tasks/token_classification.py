@@ -51,7 +51,7 @@ def entities_of(
     """`scores` are the label probabilities of each token of `encoding`."""
     if aggregation not in AGGREGATIONS:
         raise ValueError(f"Unknown aggregation {aggregation!r}. Known: {', '.join(AGGREGATIONS)}.")
-    tokens = [_token(text, encoding, place, scores[place], reader) for place in range(len(encoding.ids))]
+    tokens = [_token(text, encoding, position, scores[position], reader) for position in range(len(encoding.ids))]
     tokens = [token for token in tokens if not token.pop("special")]
     if aggregation in ("none", "simple"):
         parts = [_labelled(token, token.pop("scores"), labels) for token in tokens]
@@ -79,8 +79,8 @@ def _strength(entity: Entity) -> tuple[int, float]:
     return entity["end"] - entity["start"], entity["score"]
 
 
-def _token(text: str, encoding: Any, place: int, scores: Array, reader: Reader) -> Entity:
-    index, (start, end) = encoding.ids[place], encoding.offsets[place]
+def _token(text: str, encoding: Any, position: int, scores: Array, reader: Reader) -> Entity:
+    index, (start, end) = encoding.ids[position], encoding.offsets[position]
     word, surface = reader.token(index), text[start:end]
     glued = start > 0 and " " not in text[start - 1 : start + 1]
     continues = len(word) != len(surface) if reader.marks_words else glued
@@ -91,9 +91,9 @@ def _token(text: str, encoding: Any, place: int, scores: Array, reader: Reader) 
         "word": word,
         "start": start,
         "end": end,
-        "index": place,
+        "index": position,
         "continues": continues,
-        "special": bool(encoding.special_tokens_mask[place]),
+        "special": bool(encoding.special_tokens_mask[position]),
     }
 
 

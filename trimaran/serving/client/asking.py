@@ -122,10 +122,10 @@ def _pairs(model: Model, arguments: Sequence[str], task: str, wanted: str) -> li
         return [_pair(argument) for argument in arguments]
     if len(arguments) == 2 and not any(marked):
         return [(arguments[0], arguments[1])]
-    found = f"{len(arguments)} text{'s'[: len(arguments) > 1]}"
+    given = f"{len(arguments)} text{'s'[: len(arguments) > 1]}"
     if any(marked):
-        found += f", only some of them with {PAIR_MARK}"
-    raise _wrong(model, task, wanted, found)
+        given += f", only some of them with {PAIR_MARK}"
+    raise _wrong(model, task, wanted, given)
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -137,8 +137,8 @@ def _pair(text: str) -> tuple[str, str]:
     return first, second
 
 
-def _wrong(model: Model, task: str, wanted: str, found: str) -> UsageError:
+def _wrong(model: Model, task: str, wanted: str, given: str) -> UsageError:
     return UsageError(
-        f"Model {model.name} ({task}) wants {wanted}, found {found}.",
+        f"Model {model.name} ({task}) wants {wanted}, found {given}.",
         hint=f"Type: {example_command(model.name, task)}",
     )

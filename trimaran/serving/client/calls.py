@@ -15,9 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from trimaran.core.errors import UsageError
+from trimaran.core.small_vectors import RANGES, VectorPrecision, small
 from trimaran.runtime.text import Text
 from trimaran.runtime.wire import MOST_ENTRIES, TRUNCATED
 from trimaran.serving.client import given
+from trimaran.serving.client.columns import column, given_options, options_column, portions
 
 Array = npt.NDArray[Any]
 Embeddings = npt.NDArray[np.float32]
@@ -73,6 +75,8 @@ class Ask(Generic[Answer]):
     outputs: tuple[str, ...]
     # Makes one answer of the answers to all requests.
     join: Callable[[Sequence[Tensors]], Answer]
+    # Whether texts that the server cut are lost to the caller.
+    counts_cuts: bool = True
 
 
 Builder = Callable[Concatenate[Model, Any, Options], Ask[Any]]
@@ -113,15 +117,40 @@ def _asks(output: str, read: Callable[[Any], given.Rows]) -> Callable[[Builder[O
 
 
 @_asks("EMBEDDING", given.texts_or_pairs)
-def embed(model: Model, texts: Sequence[Text], *, prompt: str | None = None) -> Ask[Embeddings]:
-    options = _options(prompt=known_prompt(model, prompt))
+def embed(
+    model: Model,
+    texts: Sequence[Text],
+    *,
+    prompt: str | None = None,
+    dimensions: int | None = None,
+    precision: VectorPrecision = "float32",
+) -> Ask[Array]:
+    options = given_options(prompt=known_prompt(model, prompt))
+    size = None if dimensions is None else given.count("dimensions", dimensions)
 
-    def join(parts: Sequence[Tensors]) -> Embeddings:
-        if not parts:
-            return np.empty((0, *model.outputs["EMBEDDING"]), np.float32)
-        return np.concatenate([part["EMBEDDING"] for part in parts])
+    def join(parts: Sequence[Tensors]) -> Array:
+        none = np.empty((0, *model.outputs["EMBEDDING"]), np.float32)
+        vectors = np.concatenate([none, *(part["EMBEDDING"] for part in parts)])
+        return small(vectors, dimensions=size, precision=precision, ranges=model.parameters.get(RANGES, ""))
 
     return Ask(_text_requests(model, texts, options), ("EMBEDDING",), join)
+
+
+def embed_noting_cuts(
+    model: Model, texts: Sequence[str], *, prompt: str | None = None
+) -> Ask[tuple[Array, list[bool]]]:
+    """The vectors of single texts, and which of the texts were cut."""
+    ask = embed(model, list(texts), prompt=prompt)
+    if TRUNCATED not in model.outputs:
+        raise UsageError(
+            f"Model {model.name} does not say which texts it cut.", hint="Deploy it again with this version."
+        )
+    return Ask(
+        ask.requests,
+        ask.outputs,
+        lambda parts: (ask.join(parts), [bool(cut) for part in parts for cut in part[TRUNCATED].ravel()]),
+        counts_cuts=False,
+    )
 
 
 def known_prompt(model: Model, prompt: str | None) -> str | None:
@@ -143,7 +172,7 @@ def classify(
     template: str | None = None,
     multi_label: bool | None = None,
 ) -> Ask[list[Ranking]]:
-    options = _options(template=template, multi_label=multi_label)
+    options = given_options(template=template, multi_label=multi_label)
     requests: tuple[Tensors, ...]
     if "CANDIDATE_LABELS" in model.inputs:
         candidates = given.strings("labels", labels) if labels is not None else []
@@ -152,11 +181,11 @@ def classify(
         rows = max(1, min(model.max_batch_size, ENTRIES_PER_REQUEST // len(candidates)))
         requests = tuple(
             {
-                "TEXT": _column(chunk),
-                "CANDIDATE_LABELS": np.repeat(_column(candidates).T, len(chunk), axis=0),
-                **_column_of(options, chunk),
+                "TEXT": column(chunk),
+                "CANDIDATE_LABELS": np.repeat(column(candidates).T, len(chunk), axis=0),
+                **options_column(options, chunk),
             }
-            for chunk in _cut(given.require_single(texts), rows)
+            for chunk in portions(given.require_single(texts), rows)
         )
     elif labels is not None or options:
         raise UsageError(f"Model {model.name} has labels of its own.", hint="Leave out labels, template, multi_label.")
@@ -174,7 +203,7 @@ def entities(
     ignore: Iterable[str] | None = None,
     stride: int | None = None,
 ) -> Ask[list[Any]]:
-    options = _options(aggregation=aggregation, ignore=ignore, stride=stride)
+    options = given_options(aggregation=aggregation, ignore=ignore, stride=stride)
     return Ask(_text_requests(model, texts, options), ("ENTITIES",), _json_rows("ENTITIES"))
 
 
@@ -188,31 +217,40 @@ def answer(
     stride: int | None = None,
     no_answer: bool | None = None,
 ) -> Ask[list[Any]]:
-    options = _options(top_k=top_k, longest=longest, stride=stride, no_answer=no_answer)
+    options = given_options(top_k=top_k, longest=longest, stride=stride, no_answer=no_answer)
     requests = tuple(
         {
-            "QUESTION": _column([question for question, _ in chunk]),
-            "CONTEXT": _column([context for _, context in chunk]),
-            **_column_of(options, chunk),
+            "QUESTION": column([question for question, _ in chunk]),
+            "CONTEXT": column([context for _, context in chunk]),
+            **options_column(options, chunk),
         }
-        for chunk in _cut(pairs, model.max_batch_size)
+        for chunk in portions(pairs, model.max_batch_size)
     )
     return Ask(requests, ("ANSWERS",), _json_rows("ANSWERS"))
 
 
 @_asks("FILLINGS", given.single_texts)
 def fill(model: Model, texts: Sequence[str], *, top_k: int | None = None) -> Ask[list[Any]]:
-    return Ask(_text_requests(model, texts, _options(top_k=top_k)), ("FILLINGS",), _json_rows("FILLINGS"))
+    return Ask(_text_requests(model, texts, given_options(top_k=top_k)), ("FILLINGS",), _json_rows("FILLINGS"))
 
 
 def rerank(
-    model: Model, query: str, documents: Iterable[str], *, top_k: int | None = None
+    model: Model,
+    query: str,
+    documents: Iterable[str],
+    *,
+    top_k: int | None = None,
+    prompt: str | None = None,
+    instruction: str | None = None,
 ) -> Ask[list[tuple[int, float]]]:
     _require(model, "INDICES")
-    query_column = _column([given.string("query", query)])
+    options = given_options(prompt=known_prompt(model, prompt), instruction=instruction)
+    query_column = column([given.string("query", query)])
     best = None if top_k is None else given.count("top_k", top_k)
-    chunks = _cut(given.strings("documents", documents), ENTRIES_PER_REQUEST)
-    requests = tuple({"QUERY": query_column, "DOCUMENTS": _column(chunk).T} for chunk in chunks)
+    chunks = portions(given.strings("documents", documents), ENTRIES_PER_REQUEST)
+    requests = tuple(
+        {"QUERY": query_column, "DOCUMENTS": column(chunk).T, **options_column(options, [query])} for chunk in chunks
+    )
 
     def join(parts: Sequence[Tensors]) -> list[tuple[int, float]]:
         scored = [
@@ -231,7 +269,7 @@ def choose(model: Model, text: str, choices: Iterable[str]) -> Ask[list[tuple[in
     offered = given.strings("choices", choices)
     if not 2 <= len(offered) <= MOST_ENTRIES:
         raise UsageError(f"choices wants 2 to {MOST_ENTRIES} strings, found {len(offered)}.")
-    request = {"TEXT": _column([given.string("text", text)]), "CHOICES": _column(offered).T}
+    request = {"TEXT": column([given.string("text", text)]), "CHOICES": column(offered).T}
 
     def join(parts: Sequence[Tensors]) -> list[tuple[int, float]]:
         return [
@@ -245,8 +283,8 @@ def choose(model: Model, text: str, choices: Iterable[str]) -> Ask[list[tuple[in
 @_asks("FOLLOWS", given.questions)
 def follows(model: Model, pairs: Sequence[tuple[str, str]]) -> Ask[list[float]]:
     requests = tuple(
-        {"TEXT": _column([first for first, _ in chunk]), "NEXT": _column([second for _, second in chunk])}
-        for chunk in _cut(pairs, model.max_batch_size)
+        {"TEXT": column([first for first, _ in chunk]), "NEXT": column([second for _, second in chunk])}
+        for chunk in portions(pairs, model.max_batch_size)
     )
     return Ask(
         requests, ("FOLLOWS",), lambda parts: [float(value) for part in parts for value in part["FOLLOWS"][:, 0]]
@@ -271,7 +309,7 @@ def tokens(model: Model, texts: Sequence[Text]) -> Ask[list[TokenVectors]]:
 def sparse(
     model: Model, texts: Sequence[str], *, top_k: int | None = None, prompt: str | None = None
 ) -> Ask[list[TokenWeights]]:
-    options = _options(top_k=top_k, prompt=known_prompt(model, prompt))
+    options = given_options(top_k=top_k, prompt=known_prompt(model, prompt))
 
     def join(parts: Sequence[Tensors]) -> list[TokenWeights]:
         return [
@@ -329,10 +367,10 @@ def _text_requests(
     """Requests of at most one batch. A request holds single texts or pairs, never both."""
     requests = []
     for chunk in _runs(texts, model.max_batch_size):
-        inputs = {"TEXT": _column([text if isinstance(text, str) else text[0] for text in chunk])}
+        inputs = {"TEXT": column([text if isinstance(text, str) else text[0] for text in chunk])}
         if not isinstance(chunk[0], str):
-            inputs["TEXT_PAIR"] = _column([text[1] for text in chunk])
-        requests.append({**inputs, **_column_of(options or {}, chunk)})
+            inputs["TEXT_PAIR"] = column([text[1] for text in chunk])
+        requests.append({**inputs, **options_column(options or {}, chunk)})
     return tuple(requests)
 
 
@@ -344,43 +382,6 @@ def _runs(texts: Sequence[Text], limit: int) -> Iterator[Sequence[Text]]:
         if index == len(texts) or full or isinstance(texts[index], str) != isinstance(texts[begin], str):
             yield texts[begin:index]
             begin, characters = index, 0
-
-
-def _cut(rows: Sequence[Answer], limit: int) -> Iterator[Sequence[Answer]]:
-    for begin in range(0, len(rows), limit):
-        yield rows[begin : begin + limit]
-
-
-def _column(texts: Sequence[str]) -> Array:
-    try:
-        return np.array([[text.encode("utf-8")] for text in texts], dtype=np.object_)
-    except UnicodeEncodeError as error:
-        raise UsageError(f"A text cannot be written as UTF-8: {error.reason} at {error.start}.") from error
-
-
-# Options that are not strings, with what checks them.
-_OPTION_CHECKS: dict[str, Callable[[str, Any], Any]] = {
-    "top_k": given.count,
-    "longest": given.count,
-    "stride": given.count,
-    "multi_label": given.switch,
-    "no_answer": given.switch,
-    "ignore": given.strings,
-}
-
-
-def _options(**options: Any) -> dict[str, Any]:
-    """The options that were given, each of its type; the server checks their values."""
-    checked = {}
-    for name, value in options.items():
-        if value is not None:
-            check: Callable[[str, Any], Any] = _OPTION_CHECKS.get(name) or given.string
-            checked[name] = check(name, value)
-    return checked
-
-
-def _column_of(options: Mapping[str, Any], rows: Sequence[Any]) -> dict[str, Array]:
-    return {"OPTIONS": _column([json.dumps(options)] * len(rows))} if options else {}
 
 
 def _rankings(parts: Sequence[Tensors]) -> list[Ranking]:

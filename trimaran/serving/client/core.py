@@ -10,16 +10,21 @@ from __future__ import annotations
 import copy
 import functools
 import logging
-import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast, overload
 
+import numpy as np
+
+from trimaran.core.choices import Overflow
 from trimaran.core.errors import NotReady, RequestFailed
+from trimaran.core.small_vectors import RANGES, VectorPrecision, small
+from trimaran.core.whole_texts import WholeTexts
 from trimaran.runtime.text import Text
 from trimaran.runtime.wire import TRUNCATED
 from trimaran.serving.client import calls, failures, given
 from trimaran.serving.client.calls import Answer, Ask, Embeddings, Model, Ranking, Tensors, TokenVectors, TokenWeights
+from trimaran.serving.client.driver import ClientDriver, Result, TruncatedTexts
 from trimaran.serving.client.endpoint import Endpoint, answering_version, ready_versions, unknown_model
 from trimaran.serving.client.given import StringOrStrings, TextOrTexts
 from trimaran.serving.client.replicas import Lease, Release, Replica, VersionChanged
@@ -27,7 +32,6 @@ from trimaran.serving.client.replicas import Lease, Release, Replica, VersionCha
 if TYPE_CHECKING:
     from trimaran.serving.client.watching import Watch
 
-Result = TypeVar("Result")
 _log = logging.getLogger(__name__)
 _ATTEMPTS_AT_ONE_VERSION = 3
 
@@ -40,27 +44,6 @@ class _Part(NamedTuple):
     tensors: Tensors
 
 
-class Channel(Protocol):
-    """Sends one request. What it returns is given to the driver, so it may be an awaitable."""
-
-    def infer(
-        self, endpoint: Endpoint, name: str, inputs: Tensors, outputs: Sequence[str], *, within_s: float
-    ) -> Any: ...
-    def config(self, endpoint: Endpoint, name: str, *, within_s: float) -> Any: ...
-    def statistics(self, endpoint: Endpoint, *, within_s: float) -> Any: ...
-    def close(self) -> Any: ...
-
-
-class ClientDriver(Protocol):
-    """The three ways of waiting. `result` and `together` raise TimeoutError after `within_s`."""
-
-    async def result(self, send: Callable[[], Any], *, within_s: float) -> Any: ...
-    async def pause(self, seconds: float) -> None: ...
-    async def together(
-        self, work: Sequence[Callable[[], Coroutine[Any, Any, Result]]], *, within_s: float
-    ) -> list[Result]: ...
-
-
 def run(coroutine: Coroutine[Any, Any, Result]) -> Result:
     """The result of a coroutine whose driver blocks."""
     try:
@@ -69,26 +52,6 @@ def run(coroutine: Coroutine[Any, Any, Result]) -> Result:
         return cast(Result, stop.value)
     coroutine.close()
     raise AssertionError("a driver that blocks never suspends")
-
-
-class TruncatedTexts:
-    """How many texts the server cut, over all calls of a client."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._warned: set[str] = set()
-        self._lock = threading.Lock()
-
-    def note(self, name: str, texts: int) -> None:
-        """Warns once for each model; the count goes on."""
-        if not texts:
-            return
-        with self._lock:
-            self.count += texts
-            known = name in self._warned
-            self._warned.add(name)
-        if not known:
-            _log.warning("Model %s read only a part of %d texts, which are longer than it reads.", name, texts)
 
 
 class ClientCore:
@@ -126,12 +89,40 @@ class ClientCore:
         view._endpoint = self._endpoint.using(timeout_s, headers, request_id)
         return view
 
-    async def embed(self, name: str, texts: TextOrTexts, *, prompt: str | None = None) -> Embeddings:
+    async def embed(
+        self,
+        name: str,
+        texts: TextOrTexts,
+        *,
+        prompt: str | None = None,
+        dimensions: int | None = None,
+        precision: VectorPrecision = "float32",
+        overflow: Overflow = "cut",
+    ) -> Embeddings:
         """One row for each text, in the order of the texts; one vector for one string.
 
-        `prompt` names one of the model's prompts, such as `query`.
+        `prompt` names one of the model's prompts, such as `query`. `dimensions` keeps the first numbers of each vector
+        and scales unit vectors back to unit length. `precision` is float32, int8, uint8, or eight dimensions in a byte
+        (binary, ubinary). A text that is longer than the model reads is cut, or with `overflow="windows"` it is the
+        mean over pieces that are read whole (`"windows-max"`: the maximum).
         """
-        return await self.ask(name, lambda model: calls.embed(model, texts, prompt=prompt))
+        if overflow != "cut":
+            vectors = await self._embed_whole(name, texts, prompt, overflow)
+            model = await self.model(name)
+            found = small(vectors, dimensions=dimensions, precision=precision, ranges=model.parameters.get(RANGES, ""))
+            return found[0] if isinstance(texts, str) else found
+        small_ones: dict[str, Any] = {"dimensions": dimensions, "precision": precision}
+        return await self.ask(name, lambda model: calls.embed(model, texts, prompt=prompt, **small_ones))
+
+    async def _embed_whole(self, name: str, texts: TextOrTexts, prompt: str | None, overflow: Overflow) -> Embeddings:
+        whole, vectors = WholeTexts(given.texts_or_pairs(texts).rows, overflow), []
+        while whole.pending:
+            asked = [piece.text for piece in whole.pending]
+            build = functools.partial(calls.embed_noting_cuts, texts=asked, prompt=prompt)
+            found, cut = await self.ask(name, build)
+            vectors.append(found[whole.split(cut)])
+        width = (await self.model(name)).outputs["EMBEDDING"]
+        return whole.joined(np.concatenate([np.empty((0, *width), np.float32), *vectors]))
 
     # The overloads overlap for mypy because a string is an iterable of strings; the first one is taken.
     @overload
@@ -205,10 +196,21 @@ class ClientCore:
         return await self.ask(name, lambda model: calls.fill(model, texts, top_k=top_k))
 
     async def rerank(
-        self, name: str, query: str, documents: Iterable[str], *, top_k: int | None = None
+        self,
+        name: str,
+        query: str,
+        documents: Iterable[str],
+        *,
+        top_k: int | None = None,
+        prompt: str | None = None,
+        instruction: str | None = None,
     ) -> list[tuple[int, float]]:
-        """Indices into `documents` with their scores, best first."""
-        return await self.ask(name, lambda model: calls.rerank(model, query, documents, top_k=top_k))
+        """Indices into `documents` with their scores, best first.
+
+        `prompt` names one of the model's prompts, `instruction` takes their place with words of your own.
+        """
+        options: dict[str, Any] = {"top_k": top_k, "prompt": prompt, "instruction": instruction}
+        return await self.ask(name, lambda model: calls.rerank(model, query, documents, **options))
 
     async def choose(self, name: str, text: str, choices: Iterable[str]) -> list[tuple[int, float]]:
         """Indices into `choices` with their probabilities, best first."""
@@ -280,7 +282,8 @@ class ClientCore:
         tensors = [part.tensors for part in parts]
         if parts:
             self.answered_by = parts[0].version
-        self._truncated.note(name, sum(int(part[TRUNCATED].sum()) for part in tensors if TRUNCATED in part))
+        if ask.counts_cuts:
+            self._truncated.note(name, sum(int(part[TRUNCATED].sum()) for part in tensors if TRUNCATED in part))
         return ask.join(tensors)
 
     async def models(self) -> tuple[str, ...]:

@@ -56,10 +56,10 @@ def questions(given: Any) -> Rows:
 
 
 def require_single(rows: Sequence[Any]) -> list[str]:
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         if not isinstance(row, str):
             raise UsageError(
-                f"Wanted single texts, found {_kind(row)} at entry {place}.", hint="Each entry is one string."
+                f"Wanted single texts, found {_kind(row)} at entry {index}.", hint="Each entry is one string."
             )
     return list(rows)
 
@@ -75,9 +75,9 @@ def strings(name: str, given: Any) -> list[str]:
     if isinstance(given, str):
         raise UsageError(f"{name} wants a list of strings, found one string.", hint=f"Write {name}=[…].")
     rows = _listed(given, f"a list of strings as {name}")
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         if not isinstance(row, str):
-            raise UsageError(f"{name} wants a list of strings, found {_kind(row)} at entry {place}.")
+            raise UsageError(f"{name} wants a list of strings, found {_kind(row)} at entry {index}.")
     return rows
 
 
@@ -88,8 +88,8 @@ def count(name: str, given: Any, *, least: int = 1) -> int:
     except TypeError:
         number = None
     if number is None or number < least:
-        found = _kind(given) if number is None else number
-        raise UsageError(f"{name} wants a whole number of at least {least}, found {found}.")
+        described = _kind(given) if number is None else number
+        raise UsageError(f"{name} wants a whole number of at least {least}, found {described}.")
     return number
 
 

@@ -14,7 +14,8 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from trimaran.core.choices import Protocol
 from trimaran.serving.client.calls import Answer, Ask, Model
-from trimaran.serving.client.core import Channel, ClientCore, run
+from trimaran.serving.client.core import ClientCore, run
+from trimaran.serving.client.driver import Channel
 from trimaran.serving.client.endpoint import Endpoint, endpoint_of
 from trimaran.serving.client.http_channel import HttpChannel
 from trimaran.serving.client.replicas import Replica

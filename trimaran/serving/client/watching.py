@@ -20,7 +20,7 @@ from trimaran.serving.client.endpoint import Endpoint, is_ip_address, loaded_ver
 from trimaran.serving.client.replicas import Release, Replica, Replicas
 
 if TYPE_CHECKING:
-    from trimaran.serving.client.core import ClientDriver
+    from trimaran.serving.client.driver import ClientDriver
 
 INTERVAL_S = 1.0
 # A server that does not even list its models within this time has stopped. Listing does not wait for inference.

@@ -69,16 +69,16 @@ def served_model(repository: Path, name: str) -> ServedModel:
     )
 
 
-def _opens_gpu(serving: Serving) -> bool:
-    """Whether the text stage itself opens a GPU, which its configuration does not tell Triton."""
-    return serving.backend in BACKENDS and BACKENDS[serving.backend].needs_driver
-
-
 def release_of(repository: Path, name: str) -> str:
     """The served version and the digest of its files, such as `2:3f6a…`; the number alone in old repositories."""
     (model,) = (model for model in models_in(repository) if model.name == name)
     parameters = model.config.parameters if model.config else {}
     return parameters.get(RELEASE) or str(model.served[-1])
+
+
+def _opens_gpu(serving: Serving) -> bool:
+    """Whether the text stage itself opens a GPU, which its configuration does not tell Triton."""
+    return serving.backend in BACKENDS and BACKENDS[serving.backend].needs_driver
 
 
 def _size_bytes(parts: list[RepositoryModel]) -> int:

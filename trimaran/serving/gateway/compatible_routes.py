@@ -15,7 +15,7 @@ from trimaran.serving.gateway import compatible_messages as messages
 from trimaran.serving.gateway.call import Call, Reply
 from trimaran.serving.gateway.catalogue import ServedModel
 from trimaran.serving.gateway.refusals import invalid, not_ready
-from trimaran.serving.gateway.routes import embedding_texts, known_prompt, listed, route, shortened
+from trimaran.serving.gateway.routes import embedded, embedding_texts, known_prompt, listed, route
 
 # What TEI calls the kind of a model.
 _KINDS = {
@@ -32,11 +32,7 @@ async def embed(call: Call, body: messages.EmbedRequest) -> Any:
     served = await call.pick(body.model)
     prompt = known_prompt(served, body.prompt_name)
     texts = await embedding_texts(call, served, body.inputs)
-    vectors: Embeddings = await call.ask(
-        served, texts, lambda client: client.embed(served.name, texts, prompt=prompt), prompt=prompt
-    )
-    if body.dimensions is not None:
-        vectors = shortened(vectors, body.dimensions)
+    vectors = await embedded(call, served, texts, prompt, dimensions=body.dimensions)
     return (_unit(vectors) if body.normalize else vectors).tolist()
 
 

@@ -54,6 +54,14 @@ class EmbeddingsRequest(RequestBody):
     dimensions: Annotated[
         int | None, Field(default=None, ge=1, le=65536, description="Keeps the first numbers of each vector.")
     ]
+    output_dtype: Annotated[
+        Literal["float", "int8", "uint8", "binary", "ubinary"],
+        Field(default="float", description="What the numbers are. Binary vectors have eight dimensions in a byte."),
+    ]
+    overflow: Annotated[
+        Literal["cut", "windows", "windows-max"],
+        Field(default="cut", description="Too long texts are cut, or the mean or maximum over pieces read whole."),
+    ]
     prompt_name: PromptName
     user: Annotated[str | None, Field(default=None, max_length=256, description="Accepted and not used.")]
 
@@ -61,7 +69,9 @@ class EmbeddingsRequest(RequestBody):
 class Embedding(BaseModel):
     object: Literal["embedding"]
     index: int
-    embedding: Annotated[list[float] | str, Field(description="Numbers, or base64 of little-endian 32-bit floats.")]
+    embedding: Annotated[
+        list[float] | str, Field(description="Numbers, or base64 of little-endian 32-bit floats, or of bytes.")
+    ]
 
 
 class EmbeddingsResponse(Answered):
@@ -92,6 +102,8 @@ class RerankRequest(RequestBody):
     model: ModelName
     top_n: TopK
     return_documents: bool = False
+    # Words for the model in the place of its own prompt, such as what makes a document relevant.
+    instruction: str | None = None
     # As text-embeddings-inference is asked.
     texts: Annotated[list[str] | None, Field(default=None, min_length=1, description="TEI's name of `documents`.")]
     return_text: bool = False

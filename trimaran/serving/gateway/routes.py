@@ -11,7 +11,10 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel
 
+from trimaran.core.choices import Overflow
+from trimaran.core.errors import UsageError
 from trimaran.core.model_config import UNPROVEN
+from trimaran.core.small_vectors import VectorPrecision
 from trimaran.runtime.text import Text
 from trimaran.serving.client import Embeddings
 from trimaran.serving.gateway import compatible_messages, messages
@@ -22,8 +25,6 @@ from trimaran.serving.gateway.vocabulary import split_pair
 
 # The answers of other servers are lists.
 Handler = Callable[[Call, Any], Coroutine[Any, Any, Any]]
-# A vector whose length differs from 1 by less than this counts as a unit vector.
-_UNIT = 1e-3
 
 
 @dataclass(frozen=True)
@@ -73,11 +74,10 @@ async def embeddings(call: Call, body: messages.EmbeddingsRequest) -> Reply:
     served = await call.pick(body.model)
     prompt = known_prompt(served, body.prompt_name)
     texts = await embedding_texts(call, served, body.input)
-    vectors = await call.ask(
-        served, texts, lambda client: client.embed(served.name, texts, prompt=prompt), prompt=prompt
+    precision: VectorPrecision = "float32" if body.output_dtype == "float" else body.output_dtype
+    vectors = await embedded(
+        call, served, texts, prompt, dimensions=body.dimensions, precision=precision, overflow=body.overflow
     )
-    if body.dimensions is not None:
-        vectors = shortened(vectors, body.dimensions)
     encode = _base64 if body.encoding_format == "base64" else np.ndarray.tolist
     data = [{"object": "embedding", "index": i, "embedding": encode(row)} for i, row in enumerate(vectors)]
     return {"object": "list", "data": data, **call.reply()}
@@ -111,7 +111,9 @@ async def rerank(call: Call, body: messages.RerankRequest) -> Reply | list[Reply
     ranking = await call.ask(
         served,
         [(body.query, document) for document in documents],
-        lambda client: client.rerank(served.name, body.query, documents, top_k=body.top_n),
+        lambda client: client.rerank(
+            served.name, body.query, documents, top_k=body.top_n, instruction=body.instruction
+        ),
     )
     if body.texts is not None:
         return [
@@ -266,19 +268,32 @@ def known_prompt(served: ServedModel, name: str | None) -> str | None:
     return name
 
 
-def shortened(vectors: Embeddings, width: int) -> Embeddings:
-    """The first numbers of each vector. Unit vectors are scaled back to unit length."""
-    if width > vectors.shape[1]:
-        raise invalid(f"The model's vectors have {vectors.shape[1]} numbers.", param="dimensions")
-    kept = vectors[:, :width]
-    lengths = np.linalg.norm(kept, axis=1, keepdims=True)
-    if np.all(np.abs(np.linalg.norm(vectors, axis=1) - 1) < _UNIT) and np.all(lengths > 0):
-        kept = kept / lengths
-    return np.asarray(kept, np.float32)
+async def embedded(
+    call: Call,
+    served: ServedModel,
+    texts: list[str],
+    prompt: str | None,
+    *,
+    dimensions: int | None,
+    precision: VectorPrecision = "float32",
+    overflow: Overflow = "cut",
+) -> Embeddings:
+    """Vectors as a caller asked for them. Raises Refusal (422) if the model cannot give them so."""
+    options: dict[str, Any] = {"dimensions": dimensions, "precision": precision, "overflow": overflow}
+    try:
+        vectors = await call.ask(
+            served, texts, lambda client: client.embed(served.name, texts, prompt=prompt, **options), prompt=prompt
+        )
+    except UsageError as error:
+        raise invalid(error.message, param="output_dtype" if dimensions is None else "dimensions") from error
+    if overflow != "cut":
+        call.truncated = 0
+    return vectors
 
 
 def _base64(row: Embeddings) -> str:
-    return base64.b64encode(row.astype("<f4", copy=False).tobytes()).decode("ascii")
+    plain = row.astype("<f4", copy=False) if row.dtype == np.float32 else row
+    return base64.b64encode(plain.tobytes()).decode("ascii")
 
 
 def listed(inputs: Any) -> list[Any]:

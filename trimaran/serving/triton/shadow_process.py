@@ -76,7 +76,7 @@ class Shadow:
         self._sessions = contextlib.ExitStack()
         self._opened: dict[str, tuple[Checked, Answering]] = {}
         self._seen: dict[str, ShadowEvidence] = {}
-        self._written_s = 0.0
+        self._written, self._written_s = ShadowState(), 0.0
         # What an earlier shadow of the same server saw still counts.
         with contextlib.suppress(OSError, SchemaError):
             before = ShadowState.model_validate_json(state_path.read_bytes())
@@ -104,11 +104,12 @@ class Shadow:
         return [*_histogram(gate, distance), *_evidence_changes(before, after)]
 
     def write(self, *, every_s: float = 0.0) -> None:
-        """The state file, at most so often. A full disk must not end the check."""
-        if time.monotonic() - self._written_s >= every_s:
-            self._written_s = time.monotonic()
+        """The state file if anything changed, at most so often. A full disk must not end the check."""
+        state = ShadowState(versions=tuple(self._seen.values()))
+        if state != self._written and time.monotonic() - self._written_s >= every_s:
+            self._written, self._written_s = state, time.monotonic()
             with contextlib.suppress(OSError):
-                write_atomically(self._state_path, ShadowState(versions=tuple(self._seen.values())).model_dump_json())
+                write_atomically(self._state_path, state.model_dump_json())
 
     def close(self) -> None:
         self.write()

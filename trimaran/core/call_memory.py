@@ -1,0 +1,90 @@
+"""How much memory a call of an encoder takes, so that a long text is refused before it fills the machine.
+
+Attention as ONNX Runtime computes it keeps the scores of all pairs of tokens, for every head. ModernBERT-base with one
+text of 8,192 tokens took 8.8 GB; this estimate says 10.1 GB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import psutil
+
+from trimaran.core.errors import UsageError
+from trimaran.core.spec import ShapeProfile
+
+# Copies of the scores that are alive at the same time, and vectors of each token.
+_SCORES, _VECTORS = 3, 16
+_FLOAT_BYTES = 4
+# Of the memory that is free now, for one call of a proof.
+_SHARE = 0.5
+
+
+class ModelSize(NamedTuple):
+    """What the memory of a call depends on."""
+
+    heads: int
+    hidden: int
+
+
+class ProofShapes(NamedTuple):
+    # (batch, sequence) shapes at which a claim is checked.
+    shapes: tuple[tuple[int, int], ...]
+    # Which corners of the profile were checked with fewer rows, and why; "" for none.
+    reduced: str
+
+
+def model_size(details: Mapping[str, Any]) -> ModelSize:
+    """By the details of a manifest. Nothing is known of a user's own module."""
+    return ModelSize(int(details.get("heads", 0)), int(details.get("hidden", 0)))
+
+
+def call_bytes(size: ModelSize, batch: int, sequence: int) -> int:
+    """Memory of one call besides the weights."""
+    each = size.heads * sequence * _SCORES + size.hidden * _VECTORS
+    return batch * sequence * each * _FLOAT_BYTES
+
+
+def budget_bytes() -> int:
+    return int(_SHARE * psutil.virtual_memory().available)
+
+
+def rows_that_fit(size: ModelSize, sequence: int, most: int, budget: int) -> int:
+    """How many texts of this length fit into one call; 0 if not even one does."""
+    return min(most, budget // max(1, call_bytes(size, 1, sequence)))
+
+
+def proof_shapes(size: ModelSize, profile: ShapeProfile, budget: int) -> ProofShapes:
+    """The corners of the profile, with fewer rows where a whole batch would not fit into the memory.
+
+    Raises UsageError if one text of the longest sequence does not fit.
+    """
+    require_memory(size, profile, budget)
+    corners = profile.corners()
+    fitting = [(rows_that_fit(size, sequence, batch, budget), sequence) for batch, sequence in corners]
+    reduced = [
+        f"{whole[0]}x{whole[1]} with {part[0]} rows"
+        for whole, part in zip(corners, fitting, strict=True)
+        if whole != part
+    ]
+    words = f"{', '.join(reduced)}, for {budget / 1e9:.1f} GB of memory" if reduced else ""
+    return ProofShapes(tuple(dict.fromkeys(fitting)), words)
+
+
+def require_memory(size: ModelSize, profile: ShapeProfile, budget: int) -> None:
+    """Raises UsageError if one text of the profile's longest sequence does not fit."""
+    longest = profile.sequence.maximum
+    needed = call_bytes(size, 1, longest)
+    if needed <= budget:
+        return
+    fits = longest
+    while fits > 1 and call_bytes(size, 1, fits) > budget:
+        fits //= 2
+    raise UsageError(
+        f"One text of {longest:,} tokens takes about {needed / 1e9:.1f} GB; {budget / 1e9:.1f} GB may be used for it "
+        "on this machine.",
+        hint=f"Deploy it for shorter texts (--sequence with a maximum of {fits:,}), or free memory.",
+        wanted=needed,
+        found=budget,
+    )
