@@ -4,7 +4,8 @@
 ARG TRITON=26.08
 FROM nvcr.io/nvidia/tritonserver:${TRITON}-py3
 COPY deploy/requirements-finish.txt /opt/trimaran/
-RUN pip install --no-cache-dir --break-system-packages -r /opt/trimaran/requirements-finish.txt 'tensorrt==11.2.1.*'
+RUN pip install --no-cache-dir --break-system-packages -r /opt/trimaran/requirements-finish.txt
+RUN pip install --no-cache-dir --break-system-packages 'tensorrt==11.2.1.*'
 COPY pyproject.toml README.md LICENSE /src/
 COPY trimaran /src/trimaran
 RUN pip install --no-cache-dir --break-system-packages --no-deps /src
