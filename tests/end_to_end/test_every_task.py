@@ -70,9 +70,9 @@ def test_a_task_is_deployed_proven_over_the_wire_and_verified_live(served: Serve
     assert said["unchanged"], "these are the facts of the deployment that the server has"
     assert said["served"]["batch_change"] <= 1e-5
     golden = read_golden(served.repository / task / "1" / "golden.json")
-    assert (golden.task, len(golden.rows)) == (task, 64)
+    assert golden.task == task and len(golden.rows) >= 64
     (found,) = trimaran_json("verify", served.url, task, "-r", served.repository, home=served.home)["models"]
-    assert found["holds"] and found["rows"] == 64
+    assert found["holds"] and found["rows"] == len(golden.rows)
 
 
 @pytest.mark.timeout(1800)
