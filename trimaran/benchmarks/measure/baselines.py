@@ -115,7 +115,7 @@ def attention_of(reference: Artifact) -> str:
 
 
 def runs_as(reference: Artifact, row: Baseline | None = None) -> str:
-    if reference.format != "torch":
+    if row is None and reference.format != "torch":
         return f"the given graph, fp32, {reference.backend}"
     how = row.describe if row else "eager, fp32"
     return f"{how}, attention {attention_of(reference)}"

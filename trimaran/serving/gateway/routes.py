@@ -15,6 +15,7 @@ from trimaran.core.choices import Overflow
 from trimaran.core.errors import UsageError
 from trimaran.core.model_config import UNPROVEN
 from trimaran.core.small_vectors import VectorPrecision
+from trimaran.core.tasks import TASKS
 from trimaran.runtime.text import Text
 from trimaran.serving.client import Embeddings
 from trimaran.serving.gateway import compatible_messages, messages
@@ -64,8 +65,11 @@ def route(
 
 
 def route_of_task(task: str) -> GatewayRoute | None:
-    """The first path that answers models of this task; None for a task that only Triton's clients can ask."""
-    return next((route for route in ROUTES.values() if task in route.tasks), None)
+    """The first path that answers models of this task; None for a task that only Triton's clients can ask.
+
+    A path for all tasks tells something of a model and asks it nothing.
+    """
+    return next((route for route in ROUTES.values() if task in route.tasks and len(route.tasks) < len(TASKS)), None)
 
 
 @route("/v1/embeddings", messages.EmbeddingsRequest, messages.EmbeddingsResponse, tasks=("embedding",))
