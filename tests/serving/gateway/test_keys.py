@@ -13,8 +13,18 @@ from tests.serving.gateway.worlds import Running
 from trimaran.core.errors import IntegrityError, UsageError
 from trimaran.serving.gateway.keys import Keys, add_key, read_keys, remove_key
 
-CLOSED = ("/v1/embeddings", "/v1/models", "/metrics", "/rerank", "/nowhere", "/v2/models", "/encode", "/docs")
-OPEN = ("/", "/openapi.json", "/healthz", "/readyz")
+CLOSED = (
+    "/v1/embeddings",
+    "/v1/models",
+    "/metrics",
+    "/rerank",
+    "/nowhere",
+    "/v2/models",
+    "/encode",
+    "/info",
+    "/docs/other",
+)
+OPEN = ("/", "/openapi.json", "/healthz", "/readyz", "/docs", "/docs/start.js")
 
 
 def test_a_key_is_kept_only_as_a_digest_that_others_cannot_read(tmp_path: Path) -> None:

@@ -20,7 +20,6 @@ import signal
 import struct
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -48,7 +47,7 @@ def keep(lifeline: int, *, patience_s: float, shm_prefix: str, folder: Path, com
         signal.signal(number, lambda *_: None)
     # Orphaned grandchildren become children of this process, so that they can be waited for.
     _prctl(_SET_CHILD_SUBREAPER, 1)
-    began_s = time.time()
+    began_s = _date_of_a_file_now(folder)
     process = _started(command)
     ended = os.pidfd_open(process.pid)
     try:
@@ -72,6 +71,13 @@ def keep(lifeline: int, *, patience_s: float, shm_prefix: str, folder: Path, com
         shutil.rmtree(folder, ignore_errors=True)
         remove_environments(began_s)
     return 128 - code if code < 0 else code
+
+
+def _date_of_a_file_now(folder: Path) -> float:
+    """Dates of files are compared with one another, so that a clock which is set meanwhile does not matter."""
+    mark = folder / ".began"
+    mark.touch()
+    return mark.stat().st_mtime
 
 
 def remove_environments(began_s: float, folder: Path = _ENVIRONMENTS) -> None:
