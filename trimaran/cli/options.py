@@ -184,7 +184,7 @@ LayoutOption = Annotated[
     Literal["plain", "optimum"],
     typer.Option(
         "--layout",
-        help="Of the folder -o: trimaran's own, or one that optimum's ORTModelFor… or OVModelFor… opens.",
+        help="Of the folder -o: trimaran's own, or one that optimum's ORTModel and OVModel classes open.",
     ),
 ]
 NameOption = Annotated[str | None, typer.Option("--name", help="What callers will call; by default the model's name.")]

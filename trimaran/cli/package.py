@@ -15,7 +15,9 @@ from trimaran.core.errors import UsageError
 
 @app.command(rich_help_panel="Serve")
 def package(
-    name: Annotated[str, typer.Argument(metavar="NAME[:VERSION]", help="The model; by default its served version.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME[:VERSION]", help="The name of the model; by default its served version.")
+    ],
     tag: Annotated[str, typer.Option("-t", "--tag", help="The image, such as registry.example/models/minilm:3.")],
     repository: RepositoryOption = REPOSITORY,
     output: Annotated[
