@@ -233,12 +233,9 @@ class LiveProgress:
         step = _LiveStep(self, task, title)
         try:
             yield step
-        except BaseException:
+        finally:
             self.bars.remove_task(task)
             self._stop_if_idle()
-            raise
-        self.bars.remove_task(task)
-        self._stop_if_idle()
         spent = f"[dim]{time.monotonic() - begun_s:.1f} s[/dim]"
         self.console.print(f"[green]✓[/green] {escape(title)}: {escape(step.text or 'done')} {spent}", highlight=False)
 

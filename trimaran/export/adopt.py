@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trimaran.core.artifact import Artifact, Check, Draft, Recipe
+from trimaran.core.config import LONGEST_BY_DEFAULT
 from trimaran.core.environment import tools
 from trimaran.core.errors import UsageError
 from trimaran.core.onnx_graph import check_graph, graph_facts
@@ -39,7 +40,6 @@ _OUTPUTS = {
 }
 # Tasks that the outputs tell by themselves, the first that fits.
 _TELLING = {"sentence_embedding": "embedding", "last_hidden_state": "feature-extraction"}
-_LONGEST_BY_DEFAULT = 512
 _TOKEN_STATES = ("last_hidden_state", "token_embeddings")
 
 
@@ -169,7 +169,7 @@ def _task_of(model: ir.Model) -> str:
 
 
 def _profile(ref: ModelRef) -> ShapeProfile:
-    longest = min(ref.default_sequence or ref.positions, ref.positions, _LONGEST_BY_DEFAULT)
+    longest = min(ref.default_sequence or ref.positions, ref.positions, LONGEST_BY_DEFAULT)
     return ShapeProfile(
         batch=Range(minimum=1, typical=1, maximum=32),
         sequence=Range(minimum=1, typical=min(128, longest), maximum=longest),
