@@ -98,6 +98,15 @@ def speedup(reference: Rounds, candidate: Rounds) -> Ratio:
     return over_rounds([median(base) / median(mine) for base, mine in zip(reference, candidate, strict=False)])
 
 
+def speedup_together(reference: Sequence[Rounds], candidate: Sequence[Rounds]) -> Ratio:
+    """A speed-up over several shapes: a round's value is the geometric mean of its ratios at all of them."""
+    by_shape = [
+        [median(base) / median(mine) for base, mine in zip(bases, mines, strict=False)]
+        for bases, mines in zip(reference, candidate, strict=True)
+    ]
+    return over_rounds([math.prod(ratios) ** (1 / len(ratios)) for ratios in zip(*by_shape, strict=False)])
+
+
 @lru_cache(maxsize=1024)
 def estimate(rounds: tuple[tuple[float, ...], ...], share: float, *, seed: int = 0) -> tuple[float, float]:
     """Bounds of a percentile of the pooled samples."""

@@ -22,7 +22,7 @@ from trimaran.benchmarks.report.choice import (
     judged_row,
     stopped_row,
 )
-from trimaran.benchmarks.report.figures import decisive
+from trimaran.benchmarks.report.figures import decisive, rounds_of_race
 from trimaran.benchmarks.report.report import EAGER, REFERENCE, CandidateRow, Report, ReportVerdict
 from trimaran.benchmarks.report.wording import metric_name
 from trimaran.core.artifact import Artifact, Recipe
@@ -48,7 +48,7 @@ WAIT_QUIET_S = 1800.0
 _SHARE_OF_MEMORY = 0.6
 
 # The race of `deploy --quick`: enough to tell candidates apart that differ by much.
-QUICK = Effort(rounds=3, minimum_rounds=2, minimum_time_s=0.05, warmup_time_s=0.02, budget_s=6.0)
+QUICK = Effort(rounds=3, minimum_rounds=2, minimum_time_s=0.05, warmup_time_s=0.02, budget_s=6.0, leader_rounds=0)
 
 
 def judge_baselines(
@@ -168,10 +168,11 @@ def measure_candidates(
         if measured.busy:
             step.outcome(f"not measured: {busy_words(measured.others_share)}; run again, or with --wait-quiet")
             return measured
-        rounds = max((len(measurement.rounds) for measurement in measured.measurements), default=0)
+        rounds, more = rounds_of_race(measured.measurements, REFERENCE)
+        further = f", {more} more of the leaders" if more else ""
         step.outcome(
             f"{'reused, ' if known else ''}{len(entries)} contenders, {len(plan.shapes)} shapes, "
-            f"{rounds} interleaved rounds"
+            f"{rounds} interleaved rounds{further}"
         )
     return measured
 

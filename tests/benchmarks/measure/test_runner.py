@@ -7,9 +7,9 @@ import pytest
 
 from tests.benchmarks.fakes import MILLISECOND, Clock, FakeTiming, entries, opener
 from tests.tiny import tiny_artifact
-from trimaran.benchmarks.measure.halving import beaten
+from trimaran.benchmarks.measure.halving import beaten, leaders
 from trimaran.benchmarks.measure.runner import Effort, Measured, RaceEntry, affordable, measure
-from trimaran.benchmarks.report.figures import find, speedups
+from trimaran.benchmarks.report.figures import find, rounds_of_race, speedups
 from trimaran.core.artifact import Artifact
 from trimaran.core.errors import UsageError
 from trimaran.core.samples import Round, Shape
@@ -138,6 +138,49 @@ def test_who_is_beaten_beyond_doubt_stops_and_the_others_go_on(artifact: Artifac
     assert set(told) == {"far"}
     assert told["far"].startswith("after 2 rounds, at least 1.") and "slower than leader" in told["far"]
     assert found.outcome("far").failure is None
+
+
+def test_leaders_that_the_rounds_do_not_tell_apart_run_on_without_the_others(artifact: Artifact) -> None:
+    clock, opened = Clock(), []
+    speeds = {"eager": 40.0, "a": 10.0, "b": 10.3, "slow": 11.5}
+    contenders = {name: FakeTiming(clock, median_ms=ms, seed=seed) for seed, (name, ms) in enumerate(speeds.items())}
+    racing = [
+        RaceEntry(entry.name, entry.artifact, competes=entry.name != "eager")
+        for entry in entries(artifact, *contenders)
+    ]
+
+    def rounds(**changes: Any) -> dict[str, list[int]]:
+        measured = measure(
+            racing,
+            SHAPES,
+            threads=2,
+            effort=Effort(**{**EFFORT.model_dump(), "rounds": 6, "minimum_rounds": 6, **changes}),
+            open_probe=opener(contenders, opened),
+            clock_s=clock.seconds,
+            deciding=SHAPES[:1],
+        )
+        counts: dict[str, list[int]] = {}
+        for row in measured.measurements:
+            counts.setdefault(row.candidate, []).append(len(row.rounds))
+        assert rounds_of_race(measured.measurements, "eager") == (6, max(map(max, counts.values())) - 6)
+        return counts
+
+    assert rounds() == {"eager": [6, 6], "a": [18, 6], "b": [18, 6], "slow": [6, 6]}
+    assert rounds(leader_rounds=0) == {name: [6, 6] for name in speeds}
+    assert rounds(leader_budget_s=0.0) == {name: [6, 6] for name in speeds}
+
+
+def test_shapes_that_disagree_in_single_rounds_are_compared_round_by_round() -> None:
+    def rounds(*milliseconds: float) -> list[Round]:
+        return [Round(samples_ns=(int(one * MILLISECOND),)) for one in milliseconds]
+
+    short, long = SHAPES
+    # Each shape alone has one bad round, so neither is told apart; together no round is.
+    fast = {short: rounds(8, 8, 8, 8, 8, 11), long: rounds(22, 8, 8, 8, 8, 8)}
+    slow = {short: rounds(20, 10, 10, 10, 10, 10), long: rounds(20, 10, 10, 10, 10, 20)}
+    assert leaders({"slow": slow, "fast": fast}) == ["fast"]
+    assert leaders({"slow": slow, "again": slow}) == ["slow", "again"]
+    assert leaders({"nobody": {short: [], long: []}}) == []
 
 
 def test_who_leads_at_one_of_the_deciding_shapes_is_not_beaten() -> None:

@@ -63,6 +63,13 @@ def score(
     return combined(ratios) if len(ratios) == len(shapes) else None
 
 
+def rounds_of_race(measurements: Sequence[Measurement], reference: str) -> tuple[int, int]:
+    """The rounds that the reference took part in, and how many further ones the leaders had."""
+    counts = [len(measurement.rounds) for measurement in measurements]
+    shared = max((len(row.rounds) for row in measurements if row.candidate == reference), default=0)
+    return shared, max(counts, default=0) - shared
+
+
 def shapes_of(measurements: Sequence[Measurement]) -> tuple[Shape, ...]:
     return tuple(dict.fromkeys(measurement.shape for measurement in measurements))
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from trimaran.benchmarks.measure.halving import leaders
 from trimaran.benchmarks.measure.measurement import Measurement
 from trimaran.benchmarks.report.figures import find
 from trimaran.benchmarks.report.report import CandidateRow
 from trimaran.core.samples import Shape
-from trimaran.judging.stats import MARGIN, Ratio, combined, separated, speedup
+from trimaran.judging.stats import MARGIN, Ratio
 
 # How rows may share a call has a gate too, but it says nothing of how true an answer is.
 _NOT_TRUTH = ("batch_change",)
@@ -37,7 +38,7 @@ def preferred(
     if not left:
         left, slower = list(scores), {}
     fastest = max(left, key=lambda name: scores[name].median)
-    tied = [name for name in left if name == fastest or not _is_faster(measurements, fastest, name, shapes)]
+    tied = _equally_fast(measurements, left, shapes, fastest)
     losses = {row.name: loss(row) for row in rows if row.name in tied}
     best = min(tied, key=lambda name: (losses[name], -scores[name].median))
     return Preference(best, tuple(tied), slower)
@@ -67,11 +68,10 @@ def _slowest(ratios: Mapping[Shape, Ratio]) -> tuple[Shape, Ratio]:
     return min(ratios.items(), key=lambda pair: pair[1].median)
 
 
-def _is_faster(measurements: Sequence[Measurement], name: str, other: str, shapes: Sequence[Shape]) -> bool:
-    """Whether the rounds that both took part in tell them apart."""
-    apart = [
-        speedup(theirs.samples_by_round, mine.samples_by_round)
-        for shape in shapes
-        if (mine := find(measurements, name, shape)) and (theirs := find(measurements, other, shape))
-    ]
-    return separated(combined(apart)) == "faster"
+def _equally_fast(
+    measurements: Sequence[Measurement], names: Sequence[str], shapes: Sequence[Shape], fastest: str
+) -> list[str]:
+    rounds = {
+        name: {shape: found.rounds for shape in shapes if (found := find(measurements, name, shape))} for name in names
+    }
+    return leaders(rounds, fastest)
