@@ -21,7 +21,7 @@ class Finder:
     @staticmethod
     def find_spec(name, path=None, target=None):
         return None if name.partition(".")[0] in absent else PathFinder.find_spec(name, path, target)
-sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not PathFinder] + [Finder]
+sys.meta_path[:] = [Finder if finder is PathFinder else finder for finder in sys.meta_path]
 def command(*arguments):
     from trimaran.cli import main
     try:

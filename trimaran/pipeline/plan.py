@@ -284,8 +284,8 @@ def _sides(texts: Sequence[Text], side: int) -> set[str]:
 
 def find_model(config: DeployConfig) -> ModelRef:
     """The model that the config names, with the pooling that it asks for."""
+    require_export_libraries()
     if config.module:
-        require_export_libraries()
         from trimaran.export.module import locate_module
 
         pooling = Pooling.model_validate(config.pooling_changes())
