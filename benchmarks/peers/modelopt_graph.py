@@ -1,8 +1,8 @@
 """nvidia-modelopt's graph of an ONNX file, made with no GPU; runs in the environment of `modelopt.txt`.
 
-    python modelopt_graph.py GRAPH OUTPUT fp16|int8|int8-linear CALIBRATION
+    python modelopt_graph.py GRAPH OUTPUT fp16|int8 CALIBRATION
 
-CALIBRATION is a folder of .npz files, each with the inputs of one call. `int8-linear` leaves attention in FP16.
+CALIBRATION is a folder of .npz files, each with the inputs of one call.
 """
 
 from __future__ import annotations
@@ -66,7 +66,6 @@ def main(graph: str, output: str, kind: str, calibration: str) -> None:
         quantize_mode="int8",
         calibration_data_reader=Calls(Path(calibration)),
         calibration_eps=["cpu"],
-        disable_mha_qdq=kind == "int8-linear",
         output_path=output,
     )
 
