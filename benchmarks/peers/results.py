@@ -16,6 +16,7 @@ from trimaran.core.samples import Shape
 from trimaran.core.spec import Frozen
 
 RESULT = ROOT / "benchmarks" / "results" / "peers.json"
+SERVERS_RESULT = RESULT.with_name("servers.json")
 
 
 class TextSet(Frozen):
@@ -64,6 +65,34 @@ class PeersRun(Frozen):
 
     def to_json(self) -> str:
         return json_of(self)
+
+
+class ServersRun(Frozen):
+    """The servers alone, asked by ordinary clients."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    schema_version: Literal[1] = Field(default=1, alias="schema")
+    created: str
+    trimaran: str
+    model: str
+    environment: Environment
+    threads: int
+    # How many texts the callers send in turn, and which.
+    texts: int
+    texts_digest: str
+    # Of clients and of the other servers, by name.
+    versions: dict[str, str]
+    # One a server, client and turn: `candidate` is the server, `driver` the client.
+    loads: tuple[ClosedLoop, ...]
+
+    def to_json(self) -> str:
+        return json_of(self)
+
+
+def read_servers(path: Path = SERVERS_RESULT) -> ServersRun | None:
+    """None where the servers were not measured by themselves yet."""
+    return ServersRun.model_validate_json(path.read_text(encoding="utf-8")) if path.is_file() else None
 
 
 def read_result(path: Path = RESULT) -> PeersRun:
