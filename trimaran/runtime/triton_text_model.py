@@ -29,7 +29,7 @@ ENGINES = {
 }
 
 
-class Asked(NamedTuple):
+class AskedRow(NamedTuple):
     """One row of a request: what is answered about, and the keywords of how, as JSON so that equals are found."""
 
     item: Any
@@ -38,7 +38,7 @@ class Asked(NamedTuple):
     strings: Mapping[str, Any] | None = None
 
 
-class Answered(NamedTuple):
+class AnsweredRow(NamedTuple):
     """The answer to one row."""
 
     answer: Answer
@@ -126,7 +126,7 @@ class TritonPythonModel:
         self._shadow.close()
         self._engine.close()
 
-    def _answered(self, rows: Sequence[Asked]) -> list[Answered]:
+    def _answered(self, rows: Sequence[AskedRow]) -> list[AnsweredRow]:
         """Answers in the order of the rows; those asked in the same way are answered together."""
         answers: list[Any] = [None] * len(rows)
         ways: dict[str, list[int]] = {}
@@ -140,7 +140,7 @@ class TritonPythonModel:
             for index, item, answer in zip(indices, items, task_answers, strict=True):
                 end = begin + self._task.encoded_rows(item, options)
                 truncated = self._task.truncated(notes.truncated[begin:end])
-                answers[index] = Answered(answer, truncated, sum(notes.tokens[begin:end]))
+                answers[index] = AnsweredRow(answer, truncated, sum(notes.tokens[begin:end]))
                 begin = end
         self._shadow.offer([row.strings for row in rows], [row.answer for row in answers])
         return answers
@@ -159,7 +159,7 @@ class TritonPythonModel:
         self._metric = self._family.Metric(labels=labels)
         return self._metric.increment
 
-    def _alone(self, rows: Sequence[Asked]) -> Any:
+    def _alone(self, rows: Sequence[AskedRow]) -> Any:
         try:
             return self._response(self._answered(rows))
         except ValueError as error:
@@ -167,7 +167,7 @@ class TritonPythonModel:
         except Exception as error:  # whatever the engine says of this request's values, the others are answered
             return self._triton.InferenceResponse(error=self._triton.TritonError(str(error)))
 
-    def _response(self, answers: Sequence[Answered]) -> Any:
+    def _response(self, answers: Sequence[AnsweredRow]) -> Any:
         tensors: Tensors = self._task.tensors([row.answer for row in answers])
         tensors[READ_COUNT] = np.asarray([[row.tokens] for row in answers], np.int32)
         tensors[TRUNCATED] = np.asarray([[row.truncated] for row in answers], np.int32)
@@ -179,7 +179,7 @@ class TritonPythonModel:
         error = self._triton.TritonError(sentence, self._triton.TritonError.INVALID_ARG)
         return self._triton.InferenceResponse(error=error)
 
-    def _rows_of(self, request: Any) -> list[Asked] | Any:
+    def _rows_of(self, request: Any) -> list[AskedRow] | Any:
         """The request's rows, or the response that says why they cannot be read."""
         try:
             return self._read(request)
@@ -190,7 +190,7 @@ class TritonPythonModel:
         except ValueError as error:
             return self._refusal(str(error))
 
-    def _read(self, request: Any) -> list[Asked]:
+    def _read(self, request: Any) -> list[AskedRow]:
         columns: dict[str, list[Any]] = {}
         for field in self._task.inputs:
             tensor = self._triton.get_input_tensor_by_name(request, field.name)
@@ -213,6 +213,6 @@ class TritonPythonModel:
             for index, text in enumerate(texts)
         ]
 
-    def _asked(self, row: Mapping[str, Any], sampled: bool) -> Asked:
+    def _asked(self, row: Mapping[str, Any], sampled: bool) -> AskedRow:
         item, keywords = self._task.question(row)
-        return Asked(item, json.dumps(keywords, sort_keys=True), row if sampled else None)
+        return AskedRow(item, json.dumps(keywords, sort_keys=True), row if sampled else None)
