@@ -42,7 +42,9 @@ class PeerRow(Frozen):
     execution_environment: dict[str, str] = {}
 
 
-class PeersRun(Frozen):
+class KeptRun(Frozen):
+    """What every result says of its run."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
@@ -51,6 +53,12 @@ class PeersRun(Frozen):
     model: str
     environment: Environment
     threads: int
+
+    def to_json(self) -> str:
+        return json_of(self)
+
+
+class PeersRun(KeptRun):
     cores: tuple[int, ...]
     reference: str
     judging_texts: int
@@ -63,21 +71,10 @@ class PeersRun(Frozen):
     # Share of those cores that other processes used meanwhile.
     others_share: float | None = None
 
-    def to_json(self) -> str:
-        return json_of(self)
 
-
-class ServersRun(Frozen):
+class ServersRun(KeptRun):
     """The servers alone, asked by ordinary clients."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
-
-    schema_version: Literal[1] = Field(default=1, alias="schema")
-    created: str
-    trimaran: str
-    model: str
-    environment: Environment
-    threads: int
     # How many texts the callers send in turn, and which.
     texts: int
     texts_digest: str
@@ -85,9 +82,6 @@ class ServersRun(Frozen):
     versions: dict[str, str]
     # One a server, client and turn: `candidate` is the server, `driver` the client.
     loads: tuple[ClosedLoop, ...]
-
-    def to_json(self) -> str:
-        return json_of(self)
 
 
 def read_servers(path: Path = SERVERS_RESULT) -> ServersRun | None:
