@@ -14,7 +14,7 @@ RUN pip install --no-cache-dir --no-deps --no-build-isolation --no-index /src
 # The backends are programs. Where the image runs, no folder that can be written may hold programs.
 RUN python -c "from pathlib import Path; from trimaran.serving.triton import installation; \
     installation.find().place_backends(Path('/opt/trimaran/backends'))"
-# What nothing here imports, 170 MB: the installer, downloads, OpenVINO's plugins for other devices and readers of other
+# What nothing here imports: the installer, downloads, OpenVINO's plugins for other devices and readers of other
 # formats, ONNX Runtime for C programs and its tools, Triton's stubs for other Pythons, and tests.
 RUN cd /opt/trimaran/lib/python3*/site-packages && rm -rf pip pip-* setuptools setuptools-* _distutils_hack \
     distutils-precedence.pth hf_xet huggingface_hub gevent greenlet zope \

@@ -44,7 +44,7 @@ def key(network: pods.Bridge, repository: Path, tmp_path: Path) -> Iterator[str]
             pytest.skip(f"There is a volume {volume} already.")
     made = add_key(tmp_path / "keys.json", "tests")
     secret = tmp_path / "secret.yaml"
-    secret.write_text(yaml.safe_dump({"stringData": {"keys.json": (tmp_path / "keys.json").read_text()}}))
+    secret.write_text(yaml.safe_dump({"data": {"keys.json": (tmp_path / "keys.json").read_text()}}))
     try:
         for volume in ("scratch", "shared-memory"):
             pods.podman("volume", "create", *MEMORY, volume)
@@ -52,7 +52,8 @@ def key(network: pods.Bridge, repository: Path, tmp_path: Path) -> Iterator[str]
         pods.podman("secret", "create", f"{NAME}-keys", secret)
         yield made
     finally:
-        for volume in ("scratch", "shared-memory", CLAIM):
+        # Podman keeps a secret that was mounted as a volume.
+        for volume in ("scratch", "shared-memory", CLAIM, f"{NAME}-keys"):
             pods.podman("volume", "rm", "-f", volume, check=False)
         pods.podman("secret", "rm", f"{NAME}-keys", check=False)
 
@@ -74,8 +75,15 @@ def answers(key: str) -> bool:
     return bool(np.allclose(vector, by_hand(["the cat"])[0], atol=1e-5))
 
 
-def logs_of(pod: str) -> str:
-    return pods.podman("pod", "logs", pod, check=False).stdout[-4000:]
+def container(name: str) -> str:
+    """Podman has named pods differently, such as trimaran-m-pod-0."""
+    (found,) = pods.podman("ps", "-a", "--filter", f"name=^{NAME}-.*{name}$", "--format", "{{.Names}}").stdout.split()
+    return str(found)
+
+
+def log_of(name: str) -> str:
+    logs = pods.podman("logs", container(name), check=False)
+    return str(logs.stdout + logs.stderr)[-4000:]
 
 
 def test_one_pod_answers_and_recovers_from_dead_stubs(
@@ -85,10 +93,11 @@ def test_one_pod_answers_and_recovers_from_dead_stubs(
     manifest.write_text(yaml.safe_dump_all(printed(repository, tmp_path)))
     try:
         pods.podman("play", "kube", "--network", network.name, manifest)
-        assert eventually(lambda: answers(key), within_s=120), logs_of(f"{NAME}-pod")
-        pods.podman("exec", f"{NAME}-pod-triton", "sh", "-c", pods.KILL_STUBS)
+        assert eventually(lambda: answers(key), within_s=120), log_of("triton") + log_of("gateway")
+        triton = container("triton")
+        pods.podman("exec", triton, "sh", "-c", pods.KILL_STUBS)
         assert eventually(lambda: answers(key), within_s=60), "the watchdog is in the pod"
-        facts = json.loads(pods.podman("exec", f"{NAME}-pod-triton", "trimaran", "status", "--json").stdout)
+        facts = json.loads(pods.podman("exec", triton, "trimaran", "status", "--json").stdout)
         assert facts["servers"][0]["reloads"] >= 1
     finally:
         pods.podman("play", "kube", "--down", manifest, check=False)
@@ -108,7 +117,7 @@ def test_gateways_of_the_second_tier_find_the_tritons(
         for tier, items in tiers.items():
             manifests[tier].write_text(yaml.safe_dump_all(items))
             pods.podman("play", "kube", "--network", networks[tier], manifests[tier])
-        assert eventually(lambda: answers(key), within_s=120), logs_of(f"{NAME}-pod")
+        assert eventually(lambda: answers(key), within_s=120), log_of("triton") + log_of("gateway")
     finally:
         for manifest in manifests.values():
             pods.podman("play", "kube", "--down", manifest, check=False)

@@ -20,7 +20,7 @@ def status(as_json: JsonOption = False) -> None:
     Example: `trimaran status`
     """
     from trimaran.pipeline.live import statuses
-    from trimaran.pipeline.up import ups
+    from trimaran.pipeline.up_states import ups
 
     servers, gateways = statuses(), ups()
     if as_json:
