@@ -74,6 +74,12 @@ def why_not() -> str:
     return ""
 
 
+def served_in(container: str) -> dict[str, Any]:
+    """What `trimaran status` says inside a container."""
+    (server,) = json.loads(podman("exec", container, "trimaran", "status", "--json").stdout)["servers"]
+    return dict(server)
+
+
 @dataclass(frozen=True)
 class Bridge:
     """A network with a name server. Its containers end with it."""

@@ -9,7 +9,6 @@ manifests are asked each second, with their timeout. Exit 1 when one of the clai
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 import tempfile
 import threading
@@ -54,7 +53,7 @@ def repairs(network: Bridge) -> dict[str, int]:
     """How often anything was started or loaded again, by the supervisors inside and by podman."""
     counts: Counter[str] = Counter()
     for name in TRITONS:
-        (server,) = json.loads(network.execute(name, "trimaran", "status", "--json").stdout)["servers"]
+        server = pods.served_in(network.full(name))
         counts["models loaded again"] += server["reloads"]
         counts["servers started again"] += server["restarts"]
     for name in (*TRITONS, "gateway"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections import Counter
@@ -45,8 +44,8 @@ def test_a_locked_down_container_serves_what_was_proven_and_recovers(network: po
         assert verified.returncode == 0, verified.stderr
         network.kill_stubs("one")
         assert eventually(lambda: answers(client), within_s=60), "dead stubs are replaced"
-        (server,) = json.loads(network.execute("one", "trimaran", "status", "--json").stdout)["servers"]
-        assert server["models"][0]["digest"] and server["reloads"] >= 1
+        assert eventually(lambda: pods.served_in(network.full("one"))["reloads"] >= 1)
+        assert pods.served_in(network.full("one"))["models"][0]["digest"]
     pods.podman("stop", "-t", "30", network.full("one"))
     assert network.facts("one")["State"]["ExitCode"] == 0
 
