@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from trimaran.serving.client.calls import Tensors
 from trimaran.serving.client.endpoint import Endpoint
@@ -33,6 +33,16 @@ class ClientDriver(Protocol):
     async def together(
         self, work: Sequence[Callable[[], Coroutine[Any, Any, Result]]], *, within_s: float
     ) -> list[Result]: ...
+
+
+def run(coroutine: Coroutine[Any, Any, Result]) -> Result:
+    """The result of a coroutine whose driver blocks."""
+    try:
+        coroutine.send(None)
+    except StopIteration as stop:
+        return cast(Result, stop.value)
+    coroutine.close()
+    raise AssertionError("a driver that blocks never suspends")
 
 
 class TruncatedTexts:
