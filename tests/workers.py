@@ -7,6 +7,7 @@ Importing PyTorch into a child takes seconds, and a deployment starts seven chil
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import threading
@@ -55,7 +56,9 @@ def _ask(self: Any, deadline_s: float, *, target: str, **request: Any) -> Any:
         freeze_libraries()
         cores = os.sched_getaffinity(0)
         try:
-            result = isolation._answer(self._held, **sent)
+            # What a child prints goes to its log, and never among the lines of the command.
+            with contextlib.redirect_stdout(io.StringIO()):
+                result = isolation._answer(self._held, **sent)
         except TrimaranError as error:
             raise error_from_json(json.loads(json.dumps(error.as_json()))) from error
         except Exception as error:
