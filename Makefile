@@ -67,6 +67,15 @@ PEERS := $(patsubst benchmarks/peers/%.txt,%,$(wildcard benchmarks/peers/*.txt))
 peers: $(VENV)/.installed $(PEERS:%=.envs/%/.installed) ## Run every peer beside trimaran and write docs/compare.md; DATA=folder of public texts
 	$(BIN)/python benchmarks/peers/run.py $(if $(DATA),--data $(DATA)) $(if $(RESUME),--resume)
 
+servers: $(VENV)/.installed .envs/infinity/.installed .envs/perf-analyzer/.installed ## Have ordinary clients ask the servers alone, and write docs/compare.md
+	$(BIN)/python benchmarks/peers/run.py --servers-only $(if $(DATA),--data $(DATA))
+
+# Standard load tools, which want other versions than ours.
+.envs/%/.installed: benchmarks/tools/%.txt
+	$(PYTHON) -m venv .envs/$*
+	.envs/$*/bin/pip install -q --disable-pip-version-check $(if $(filter perf-analyzer,$*),--no-deps) -r $<
+	@touch $@
+
 gpu-check: $(VENV)/.tested ## On a machine with a GPU: run its tests, deploy two models, keep the results
 	$(INSTALL) 'tensorrt==11.2.1.*'
 	$(BIN)/python benchmarks/gpu_check.py
@@ -102,4 +111,4 @@ lock: $(VENV)/.installed ## Write the requirements of the images, with hashes
 clean: ## Remove what was made, but not .venv
 	rm -rf .trimaran reports build *.egg-info
 
-.PHONY: help install demo test check containers bench growth peers gpu-check wheel environments docs schemas lock clean
+.PHONY: help install demo test check containers bench growth peers servers gpu-check wheel environments docs schemas lock clean
