@@ -135,6 +135,7 @@ def _golden(version: _Version) -> Iterator[Problem]:
 
 
 def _plan(version: _Version) -> Iterator[Problem]:
+    """Only of what is served: unlike GPUs share one repository, and each serves the version with its own plan."""
     if version.config.backend == "tensorrt":
         try:
             refuse_foreign_engine(version.artifact)
@@ -189,8 +190,8 @@ def _prepared(version: _Version) -> Iterator[Problem]:
     yield from prepared_problems(version.folder)
 
 
-_ALWAYS = (_stage_files, _artifact_files, _golden, _plan, _prepared)
-_WHEN_SERVED = (_interface, _batch, _labels, _batching)
+_ALWAYS = (_stage_files, _artifact_files, _golden, _prepared)
+_WHEN_SERVED = (_plan, _interface, _batch, _labels, _batching)
 
 
 def _listed(tensors: tuple[TensorConfig, ...]) -> str:

@@ -27,6 +27,7 @@ from trimaran.quantize.half.half_graph import (
     nodes_that_cannot,
     to_half,
 )
+from trimaran.quantize.half.lowering import lower
 from trimaran.quantize.half.opset import raise_opset
 from trimaran.quantize.settings import MadeCandidate, MakerSettings
 from trimaran.runtime.onnxruntime_engine import Engine
@@ -86,6 +87,7 @@ def prepare(parent: Artifact, half: HalfType, inputs: Sequence[Inputs], *, threa
 
     model = ir.load(parent.entry_path)
     raise_opset(model)
+    lower(model)
     constants_to_weights(model)
     clipped = clip_constants(model, half)
     worst = _clipping_difference(parent, model, inputs[-4:], threads=threads) if clipped else 0.0

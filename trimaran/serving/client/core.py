@@ -10,8 +10,8 @@ from __future__ import annotations
 import copy
 import functools
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast, overload
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, overload
 
 import numpy as np
 
@@ -21,9 +21,9 @@ from trimaran.core.small_vectors import RANGES, VectorPrecision, small
 from trimaran.core.whole_texts import WholeTexts
 from trimaran.runtime.text import Text
 from trimaran.runtime.wire import READ_COUNT, TRUNCATED
-from trimaran.serving.client import calls, failures, given
+from trimaran.serving.client import calls, failures, given, late_interaction
 from trimaran.serving.client.calls import Answer, Ask, Embeddings, Model, Ranking, Tensors, TokenVectors, TokenWeights
-from trimaran.serving.client.driver import ClientDriver, Result, TruncatedTexts, total
+from trimaran.serving.client.driver import ClientDriver, TruncatedTexts, total
 from trimaran.serving.client.endpoint import Endpoint, answering_version, ready_versions, unknown_model
 from trimaran.serving.client.given import StringOrStrings, TextOrTexts
 from trimaran.serving.client.replicas import Lease, Release, Replica, VersionChanged
@@ -40,16 +40,6 @@ class _Part(NamedTuple):
     # The version of the model that answered.
     version: str
     tensors: Tensors
-
-
-def run(coroutine: Coroutine[Any, Any, Result]) -> Result:
-    """The result of a coroutine whose driver blocks."""
-    try:
-        coroutine.send(None)
-    except StopIteration as stop:
-        return cast(Result, stop.value)
-    coroutine.close()
-    raise AssertionError("a driver that blocks never suspends")
 
 
 class ClientCore:
@@ -228,6 +218,10 @@ class ClientCore:
     async def tokens(self, name: str, texts: TextOrTexts) -> Any:
         """For each text its tokens, with a vector for each token."""
         return await self.ask(name, lambda model: calls.tokens(model, texts))
+
+    async def score(self, name: str, query: str, documents: Iterable[str]) -> list[float]:
+        """The score of each document by late interaction: the best cosine of each token of the query, added up."""
+        return await self.ask(name, lambda model: late_interaction.score(model, query, documents))
 
     @overload
     async def sparse(  # type: ignore[overload-overlap]

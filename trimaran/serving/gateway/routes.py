@@ -151,6 +151,15 @@ async def follows(call: Call, body: messages.FollowsRequest) -> Reply:
     return call.reply(results=await call.ask(served, pairs, lambda client: client.follows(served.name, pairs)))
 
 
+@route("/score", messages.ScoreRequest, messages.ScoreResponse, tasks=("feature-extraction",))
+async def score(call: Call, body: messages.ScoreRequest) -> Reply:
+    """Scores of documents for a query by late interaction: the best cosine of each token of the query, added up."""
+    served = await call.pick(body.model)
+    texts = [body.query, *body.documents]
+    results = await call.ask(served, texts, lambda client: client.score(served.name, body.query, body.documents))
+    return call.reply(results=results)
+
+
 @route(
     "/classify",
     messages.ClassifyRequest,
