@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.commands import environment, trimaran, trimaran_json
+from tests.commands import environment, trimaran_here, trimaran_json_here
 from tests.tiny import tiny_artifact
 from trimaran.core.choices import CPU_IMAGE, GPU_IMAGE
 from trimaran.core.errors import UsageError
@@ -44,7 +44,9 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def rendered(repository: Path, *options: object) -> dict[str, dict[str, Any]]:
-    done = trimaran("kubernetes", "My_Model.v2", "--repository", repository, *options, home=repository.parent / "home")
+    done = trimaran_here(
+        "kubernetes", "My_Model.v2", "--repository", repository, *options, home=repository.parent / "home"
+    )
     assert done.returncode == 0, done.stderr
     assert "&id" not in done.stdout, "written out, for people to read"
     return {item["kind"]: item for item in yaml.safe_load_all(done.stdout)}
@@ -144,11 +146,11 @@ def test_a_model_on_a_gpu_asks_for_one(repository: Path, tmp_path: Path) -> None
     assert {"--model-control-mode=explicit", "--load-model=My_Model.v2"} <= set(triton["args"])
     # NVIDIA's image has no watchdog: the canary decides.
     assert triton["livenessProbe"]["httpGet"] == {"path": "/readyz", "port": 8080}
-    refused = trimaran(
+    refused = trimaran_here(
         "kubernetes", "My_Model.v2", "--repository", tmp_path / "r", "--two-tiers", home=tmp_path / "home"
     )
     assert refused.returncode == 2 and "Leave out --two-tiers" in refused.stderr
-    said = trimaran_json("serve", tmp_path / "r", "--docker", "--dry-run", home=tmp_path / "home")
+    said = trimaran_json_here("serve", tmp_path / "r", "--docker", "--dry-run", home=tmp_path / "home")
     assert said["command"][said["command"].index("--gpus") + 1] == "device=0"
     assert "trimaran-plans:/plans" in said["command"]
 
@@ -233,11 +235,11 @@ def test_stages_that_a_model_calls_are_loaded_with_it(tmp_path: Path) -> None:
         lay_out(
             tiny_artifact(tmp_path / "s"), repository=tmp_path / "r", name=name, rows=rows, threads=1, separate=True
         )
-    command = trimaran_json("serve", tmp_path / "r", "--docker", "--dry-run", home=tmp_path / "home")["command"]
+    command = trimaran_json_here("serve", tmp_path / "r", "--docker", "--dry-run", home=tmp_path / "home")["command"]
     loaded = [argument.partition("=")[2] for argument in command if argument.startswith("--load-model=")]
     # An ensemble brings its steps along; a stage that calls its engine by name does not.
     assert loaded == ["apart_onnxruntime", "apart", "together"]
-    said = trimaran_json("kubernetes", "apart", "--repository", tmp_path / "r", home=tmp_path / "home")
+    said = trimaran_json_here("kubernetes", "apart", "--repository", tmp_path / "r", home=tmp_path / "home")
     deployment = next(item for item in said["items"] if item["kind"] == "Deployment")
     arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
     assert [argument for argument in arguments if argument.startswith("--model")] == ["--model=apart"]
@@ -257,21 +259,23 @@ def test_a_repository_without_text_models_holds_nothing_to_serve(tmp_path: Path)
 
 
 def test_an_unknown_model_is_named_with_those_there_are(repository: Path) -> None:
-    done = trimaran("kubernetes", "nowhere", "--repository", repository, home=repository.parent / "home")
+    done = trimaran_here("kubernetes", "nowhere", "--repository", repository, home=repository.parent / "home")
     assert done.returncode == 2
     assert "My_Model.v2" in done.stderr
 
 
 def test_the_container_command_is_printed_and_binds_to_the_loopback(repository: Path) -> None:
     home = repository.parent / "home"
-    command = trimaran_json("serve", repository, "--docker", "--dry-run", "--http-port", 9000, home=home)["command"]
+    command = trimaran_json_here("serve", repository, "--docker", "--dry-run", "--http-port", 9000, home=home)[
+        "command"
+    ]
     published = [after for before, after in itertools.pairwise(command) if before == "--publish"]
     assert published == ["127.0.0.1:9000:8000", "127.0.0.1:8001:8001", "127.0.0.1:8002:8002"]
     assert f"{repository}:/models:ro" in command
     assert "ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16" in command
     assert "--gpus" not in command
     assert "--load-model=My_Model.v2" in command
-    printed = trimaran("serve", repository, "--docker", "--dry-run", home=home)
+    printed = trimaran_here("serve", repository, "--docker", "--dry-run", home=home)
     assert printed.stdout.startswith("docker run ")
 
 
