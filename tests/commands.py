@@ -39,12 +39,12 @@ def trimaran(
     )
 
 
-def trimaran_here(*arguments: object, home: Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+def trimaran_here(*arguments: object, home: Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     """The same command in this process, which holds the libraries already: seconds less, where no process is tested."""
     words, out, errors = [str(argument) for argument in arguments], io.StringIO(), io.StringIO()
     with (
         pytest.MonkeyPatch.context() as patch,
-        contextlib.chdir(cwd),
+        contextlib.chdir(cwd or home.parent),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(errors),
     ):
@@ -56,6 +56,13 @@ def trimaran_here(*arguments: object, home: Path, cwd: Path) -> subprocess.Compl
         except SystemExit as ended:
             code = int(ended.code or 0)
     return subprocess.CompletedProcess(words, code, out.getvalue(), errors.getvalue())
+
+
+def trimaran_json_here(*arguments: object, home: Path, cwd: Path | None = None) -> Any:
+    """As `trimaran_json`, in this process."""
+    done = trimaran_here(*arguments, "--json", home=home, cwd=cwd)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
 def trimaran_json(*arguments: object, home: Path, cwd: Path | None = None, module: str = "trimaran") -> Any:

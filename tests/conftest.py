@@ -5,13 +5,18 @@ Tests that share a costly fixture stay together, and long ones go first.
 
 from __future__ import annotations
 
+import compileall
 import os
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
+import trimaran
 from tests.instruction_set import restrict_this_process
+from tests.workers import workers_in_this_process
 from trimaran.core.config import BUSY_OK_VARIABLE
 from trimaran.core.families import FAMILIES
 
@@ -31,11 +36,13 @@ TOGETHER = (
     ("tests/rehearsal/",),
 )
 # Files that share the exported models of a family: the tests of one family stay together, whichever file they are in.
-BY_FAMILY = ("tests/export/test_every_family.py", "tests/export/test_answers.py")
-# Folders with long groups go first. The exports are many short groups, which fill the processes evenly in the end.
+BY_FAMILY = tuple(f"tests/export/test_{name}.py" for name in ("every_family", "answers", "weights"))
+# Folders with long groups go first, then all others. The exports are many short groups, which fill the processes evenly
+# in the end.
 LONGEST_FIRST = tuple(
-    f"tests/{name}/" for name in ("end_to_end", "pipeline", "serving", "quantize", "attacks", "bulk", "export")
+    f"tests/{name}/" for name in ("end_to_end", "rehearsal", "serving", "pipeline", "quantize", "attacks", "bulk")
 )
+LAST = "tests/export/"
 
 
 @pytest.fixture(scope="session")
@@ -55,6 +62,13 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     return World(tmp_path_factory.mktemp("engines"))
 
 
+@pytest.fixture
+def workers_here() -> Iterator[None]:
+    """Children of the product run in this process: `tests/workers.py` says when that is right."""
+    with workers_in_this_process():
+        yield
+
+
 class ByGroup(LoadScopeScheduling):
     """Groups by the name of a test: xdist 3.8's own groups are written where pytest 9.2 no longer looks for them."""
 
@@ -71,11 +85,18 @@ def family_of(nodeid: str) -> str:
     return next((name for name in longest_first if f"-{name}-" in f"-{parameters}-"), "")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Compile the package once. Where PYTHONDONTWRITEBYTECODE is set, each of the many children would do it again."""
+    if not hasattr(config, "workerinput"):
+        compileall.compile_dir(Path(trimaran.__file__).parent, quiet=2)
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByGroup:
     return ByGroup(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    ranks = {folder: rank for rank, folder in enumerate(LONGEST_FIRST)}
-    items.sort(key=lambda item: next((ranks[f] for f in LONGEST_FIRST if item.nodeid.startswith(f)), len(ranks)))
+    others = len(LONGEST_FIRST)
+    ranks = {**{folder: rank for rank, folder in enumerate(LONGEST_FIRST)}, LAST: others + 1}
+    items.sort(key=lambda item: next((ranks[folder] for folder in ranks if item.nodeid.startswith(folder)), others))

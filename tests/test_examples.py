@@ -87,6 +87,7 @@ def test_names_are_marked_where_they_stand(examples: Any) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("workers_here")
 def test_a_classifier_is_deployed_and_gated(examples: Any, tmp_path: Path) -> None:
     trained = zoo.saved_model(tmp_path / "trained", "bert", "text-classification")
     settings: dict[str, Any] = {

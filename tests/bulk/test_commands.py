@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.bulk.worlds import sentences, table, tiny, vectors, written
-from tests.commands import COMMAND, environment, trimaran, trimaran_json
+from tests.commands import COMMAND, environment, trimaran, trimaran_here, trimaran_json, trimaran_json_here
 from tests.serving.worlds import by_hand
 from trimaran.core.artifact import Artifact
 from trimaran.core.metrics import METRICS_VERSION
@@ -42,7 +42,7 @@ def world(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> Path:
 
 @pytest.fixture(scope="module")
 def encoded(world: Path) -> Path:
-    printed = trimaran_json(
+    printed = trimaran_json_here(
         "encode", "titles", "--input", "texts/*.txt", "--output", "vectors", "--part-rows", 128,
         home=world / "home", cwd=world,
     )  # fmt: skip
@@ -58,7 +58,7 @@ def test_a_deployed_name_encodes_a_glob_in_order(encoded: Path, texts: list[str]
 
 def test_the_summary_says_what_was_done_and_what_was_rejected(world: Path, tmp_path: Path) -> None:
     written(tmp_path / "a.txt", ["the cat", "", "dog"])
-    done = trimaran(
+    done = trimaran_here(
         "encode", "titles", "--input", tmp_path / "a.txt", "-o", tmp_path / "out", home=world / "home", cwd=world
     )
     assert done.returncode == 0, done.stderr
@@ -66,7 +66,7 @@ def test_the_summary_says_what_was_done_and_what_was_rejected(world: Path, tmp_p
     assert "1 rejected: empty" in done.stdout
     assert "rows equal-length, as titles version 1 is served" in done.stderr
     assert "rows/s" in done.stderr
-    again = trimaran(
+    again = trimaran_here(
         "encode", "titles", "--input", tmp_path / "a.txt", "-o", tmp_path / "out", home=world / "home", cwd=world
     )
     assert again.returncode == 2
@@ -83,11 +83,11 @@ def test_stdin_is_a_stream_of_texts(world: Path, tmp_path: Path) -> None:
 
 
 def test_an_index_is_built_and_searched_by_name(world: Path, encoded: Path, texts: list[str]) -> None:
-    built = trimaran("index", "build", encoded, "-o", "titles.faiss", home=world / "home", cwd=world)
+    built = trimaran_here("index", "build", encoded, "-o", "titles.faiss", home=world / "home", cwd=world)
     assert built.returncode == 0, built.stderr
     assert "few enough" in built.stdout
     assert "recall@10 1.0000 against exact search on 200 vectors" in built.stdout
-    printed = trimaran_json(
+    printed = trimaran_json_here(
         "index", "search", "titles.faiss", "titles", texts[250], "-k", 2, home=world / "home", cwd=world
     )
     (answer,) = printed["answers"]
@@ -99,26 +99,28 @@ def test_an_index_is_built_and_searched_by_name(world: Path, encoded: Path, text
 
 def test_a_search_prints_the_texts_while_the_input_is_as_it_was(world: Path, tmp_path: Path) -> None:
     home, path = world / "home", written(tmp_path / "a.txt", ["the cat sat", "", "dog ran"])
-    trimaran_json("encode", "titles", "--input", path, "-o", tmp_path / "vectors", home=home, cwd=world)
-    trimaran_json("index", "build", tmp_path / "vectors", "-o", tmp_path / "a.faiss", home=home, cwd=world)
+    trimaran_json_here("encode", "titles", "--input", path, "-o", tmp_path / "vectors", home=home, cwd=world)
+    trimaran_json_here("index", "build", tmp_path / "vectors", "-o", tmp_path / "a.faiss", home=home, cwd=world)
     search = ("index", "search", tmp_path / "a.faiss", "titles", "dog ran", "-k", 1)
-    assert trimaran(*search, home=home, cwd=world).stdout == "1.0000\t2\tdog ran\n"
+    assert trimaran_here(*search, home=home, cwd=world).stdout == "1.0000\t2\tdog ran\n"
     path.write_text("something else")
-    later = trimaran(*search, home=home, cwd=world)
+    later = trimaran_here(*search, home=home, cwd=world)
     assert later.stdout == "1.0000\t2\n"
     assert f"{path} has changed since it was encoded" in later.stderr
 
 
 def test_a_search_with_another_artifact_says_so(world: Path, encoded: Path) -> None:
-    trimaran_json("index", "build", encoded, "-o", "mine.faiss", home=world / "home", cwd=world)
+    trimaran_json_here("index", "build", encoded, "-o", "mine.faiss", home=world / "home", cwd=world)
     other = tiny(world / "home", backend="openvino")
-    done = trimaran("index", "search", "mine.faiss", other.directory, "dog", "-k", 1, home=world / "home", cwd=world)
+    done = trimaran_here(
+        "index", "search", "mine.faiss", other.directory, "dog", "-k", 1, home=world / "home", cwd=world
+    )
     assert done.returncode == 0, done.stderr
     assert f"is {other.digest[:12]}: scores may not mean the same" in done.stderr
 
 
 def test_names_that_nobody_knows_are_refused_with_those_that_are(world: Path) -> None:
-    done = trimaran("encode", "nothing", "--input", "texts", "-o", "x", home=world / "home", cwd=world)
+    done = trimaran_here("encode", "nothing", "--input", "texts", "-o", "x", home=world / "home", cwd=world)
     assert done.returncode == 2
     assert "is called 'nothing'. Models: titles" in done.stderr
 
@@ -162,7 +164,7 @@ def test_an_artifact_runs_as_its_certificate_says(artifact: Artifact, tmp_path: 
 
 
 def test_an_address_wants_the_ray_engine(world: Path) -> None:
-    done = trimaran(
+    done = trimaran_here(
         "encode", "titles", "--input", "texts", "-o", "x", "--address", "auto", home=world / "home", cwd=world
     )
     assert done.returncode == 2
@@ -183,10 +185,10 @@ def served(world: Path) -> Iterator[str]:
 
 @pytest.mark.slow
 def test_a_served_model_searches_like_its_artifact(world: Path, encoded: Path, served: str) -> None:
-    trimaran_json("index", "build", encoded, "-o", "served.faiss", home=world / "home", cwd=world)
+    trimaran_json_here("index", "build", encoded, "-o", "served.faiss", home=world / "home", cwd=world)
     search = ["index", "search", "served.faiss", "titles", "the good dog", "-k", 5]
-    by_artifact = trimaran_json(*search, home=world / "home", cwd=world)
-    done = trimaran(*search, "--url", served, "--json", home=world / "home", cwd=world)
+    by_artifact = trimaran_json_here(*search, home=world / "home", cwd=world)
+    done = trimaran_here(*search, "--url", served, "--json", home=world / "home", cwd=world)
     assert "may not mean the same" not in done.stderr
     by_server = json.loads(done.stdout)
     mine, theirs = (printed["answers"][0]["hits"] for printed in (by_artifact, by_server))

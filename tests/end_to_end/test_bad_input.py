@@ -75,6 +75,7 @@ MODELS: list[tuple[Callable[[Path], None], tuple[str, ...], int, str]] = [
 ]
 
 
+@pytest.mark.usefixtures("workers_here")
 @pytest.mark.parametrize(("spoil", "flags", "code", "words"), MODELS, ids=[words for *_, words in MODELS])
 def test_a_bad_request_is_a_sentence_and_leaves_nothing(
     tiny_model: Path, tmp_path: Path, spoil: Callable[[Path], None], flags: tuple[str, ...], code: int, words: str
@@ -96,7 +97,7 @@ def test_a_bad_request_is_a_sentence_and_leaves_nothing(
 @pytest.mark.parametrize("content", [b"", b"\x00\x01\x02\xff" * 50])
 def test_a_useless_calibration_file_is_refused(tiny_model: Path, tmp_path: Path, content: bytes) -> None:
     (tmp_path / "texts.txt").write_bytes(content)
-    done = trimaran("deploy", "-m", tiny_model, "--calibration", "texts.txt", home=tmp_path / "home", cwd=tmp_path)
+    done = trimaran_here("deploy", "-m", tiny_model, "--calibration", "texts.txt", home=tmp_path / "home", cwd=tmp_path)
     assert done.returncode == 2
     assert "texts.txt" in done.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["texts.txt"]
@@ -104,7 +105,7 @@ def test_a_useless_calibration_file_is_refused(tiny_model: Path, tmp_path: Path,
 
 @pytest.mark.parametrize("model", ["no/such/folder", "package:no_such_package"])
 def test_a_model_that_is_not_there_is_said_so(tmp_path: Path, model: str) -> None:
-    done = trimaran("deploy", "-m", model, home=tmp_path / "home", cwd=tmp_path)
+    done = trimaran_here("deploy", "-m", model, home=tmp_path / "home", cwd=tmp_path)
     assert done.returncode in (2, 3)
     assert "There is no" in done.stderr
 
@@ -140,8 +141,9 @@ def small_disk(tmp_path: Path) -> object:
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
+@pytest.mark.usefixtures("workers_here")
 def test_a_full_disk_is_a_sentence_and_leaves_nothing(tiny_model: Path, tmp_path: Path, small_disk: Path) -> None:
-    done = trimaran("export", "-m", tiny_model, home=small_disk / "home", cwd=tmp_path)
+    done = trimaran_here("export", "-m", tiny_model, home=small_disk / "home", cwd=tmp_path)
     assert done.returncode == 3, done.stderr
     assert "disk is full" in done.stderr
     assert "Traceback" not in done.stderr

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from tests.commands import COMMAND, environment, trimaran_json
+from tests.texts import judging_pairs
 from trimaran.core.artifact import load_artifact
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -44,7 +45,9 @@ def run_and_kill(arguments: list[str], home: Path, cwd: Path, after: str) -> int
 
 def test_a_run_killed_at_each_stage_is_followed_by_a_good_one(tiny_model: Path, tmp_path: Path) -> None:
     home = tmp_path / "home"
+    judging = str(judging_pairs(tmp_path / "judging.jsonl"))
     arguments = ["deploy", "-m", str(tiny_model), "--name", "tiny", "--candidates", CANDIDATES, "--quick"]
+    arguments += ["--judging", judging]
     killed: list[int] = []
     for stage in STAGES:
         killed.append(run_and_kill(arguments, home, tmp_path, stage))

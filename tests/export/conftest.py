@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import functools
-import gc
 
 import pytest
 
@@ -9,15 +8,9 @@ from tests.export.exported import LONG, Exports, exported_family
 from trimaran.core.artifact import Artifact
 
 
-@pytest.fixture(scope="session", autouse=True)
-def libraries_out_of_the_collectors_sight() -> None:
-    """An export collects garbage twice; in a process that holds every library, that alone would take half a second."""
-    import onnxruntime  # noqa: F401
-    import torch  # noqa: F401
-    import transformers  # noqa: F401
-
-    gc.collect()
-    gc.freeze()
+@pytest.fixture(autouse=True)
+def no_children(workers_here: None) -> None:
+    """No test of this folder is about processes, and each child would import PyTorch again."""
 
 
 @pytest.fixture(scope="session")

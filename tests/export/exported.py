@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.export import zoo
+from tests.garbage import freeze_libraries
 from trimaran.core.artifact import Artifact
 from trimaran.core.corpus import encoder_of
 from trimaran.core.progress import SilentProgress
@@ -30,6 +31,7 @@ def reference_of(ref: ModelRef, root: Path, *, profile: ShapeProfile = PROFILE) 
 
 
 def exported(ref: ModelRef, root: Path, *, profile: ShapeProfile = PROFILE, **options: Any) -> Artifact:
+    freeze_libraries()
     store = Store(root / "store")
     return export(reference(ref, profile, store=store, progress=QUIET), store=store, progress=QUIET, **options)
 

@@ -13,6 +13,7 @@ import pytest
 
 import trimaran
 from tests.export.exported import QUIET, Exports, model_folder
+from tests.texts import judging_pairs
 from trimaran.core.errors import UsageError
 from trimaran.core.store import Store
 from trimaran.export.adopt import adopt
@@ -88,6 +89,7 @@ def test_a_graph_without_weights_is_deployed_as_its_own_reference(exports: Expor
         output=tmp_path / "repository",
         report=tmp_path / "report",
         candidates=("onnxruntime-fp32",),
+        judging=judging_pairs(tmp_path / "judging.jsonl"),
         serve_check=False,
         quick=True,
         busy_ok=True,

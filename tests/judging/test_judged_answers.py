@@ -22,6 +22,7 @@ from trimaran.quantize.settings import MakerSettings
 from trimaran.quantize.stage import to_precision
 from trimaran.runtime.text import Text, infer_rows
 
+pytestmark = pytest.mark.usefixtures("workers_here")
 JUDGED: dict[str, tuple[Text, ...]] = {
     "token-classification": texts_for("token-classification", "judging", None)[:24],
     # Short enough for a tiny model to read whole.

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.commands import trimaran_json
+from tests.commands import trimaran_json_here
 from tests.quantize.tensorrt.engines import World
 from trimaran.benchmarks.report.report_files import read_report
 from trimaran.cli import main
@@ -20,6 +20,7 @@ from trimaran.core.distances import Outputs, label_probabilities, unit
 from trimaran.judging.labelled import LabelledData
 from trimaran.runtime.text import Text, infer_rows
 
+pytestmark = pytest.mark.usefixtures("workers_here")
 TEXTS = shipped_texts("calibration")[:48]
 Columns = tuple[tuple[str, ...], list[tuple[str, ...]]]
 
@@ -155,7 +156,7 @@ def test_a_deployment_holds_every_candidate_against_the_users_data(world: World,
     """Pairs that change places easily: what is exact keeps the correlation, INT8 is rejected with its number."""
     graph = world.exported("bert", "embedding")
     data = written(tmp_path / "data.jsonl", easily_moved(graph))
-    said = trimaran_json(
+    said = trimaran_json_here(
         "deploy", "-m", world.root / "bert-embedding", "--name", "tiny", "--candidates",
         "onnxruntime-fp32,openvino-int8-weights", "--sequence", 1, 16, 48, "--batch", 1, 2, 4,
         "--data", data, "--metric", "spearman", "--no-serve-check", "--quick",

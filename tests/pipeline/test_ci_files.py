@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.commands import trimaran, trimaran_json
+from tests.commands import trimaran_here, trimaran_json_here
 from trimaran.benchmarks.report.gates import read_gates
 from trimaran.pipeline.ci_files import GATES, CiJob, github_workflow, gitlab_pipeline, make_file
 
@@ -117,13 +117,13 @@ def test_the_first_gates_file_is_read_and_every_example_in_it_too(tmp_path: Path
 
 def test_init_writes_once_and_leaves_what_is_yours(tmp_path: Path) -> None:
     home = tmp_path / "home"
-    said = trimaran_json("init", "ci", "github", "-m", "./m", "--name", "m", home=home, cwd=tmp_path)
+    said = trimaran_json_here("init", "ci", "github", "-m", "./m", "--name", "m", home=home, cwd=tmp_path)
     assert said["written"] == [".github/workflows/trimaran.yml", "gates.toml"]
-    refused = trimaran("init", "ci", "github", home=home, cwd=tmp_path)
+    refused = trimaran_here("init", "ci", "github", home=home, cwd=tmp_path)
     assert refused.returncode == 2 and "--force" in refused.stderr
     (tmp_path / "gates.toml").write_text("# mine\n")
-    again = trimaran_json("init", "ci", "github", "--force", home=home, cwd=tmp_path)
+    again = trimaran_json_here("init", "ci", "github", "--force", home=home, cwd=tmp_path)
     assert again["written"] == [".github/workflows/trimaran.yml"]
     assert (tmp_path / "gates.toml").read_text() == "# mine\n"
-    assert trimaran_json("init", "ci", "make", home=home, cwd=tmp_path)["written"] == ["trimaran.mk"]
-    assert trimaran_json("init", "ci", "gitlab", home=home, cwd=tmp_path)["written"] == [".gitlab-ci.yml"]
+    assert trimaran_json_here("init", "ci", "make", home=home, cwd=tmp_path)["written"] == ["trimaran.mk"]
+    assert trimaran_json_here("init", "ci", "gitlab", home=home, cwd=tmp_path)["written"] == [".gitlab-ci.yml"]

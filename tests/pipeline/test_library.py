@@ -115,6 +115,7 @@ def test_a_misread_activation_is_found_by_its_numbers(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("workers_here")
 def test_the_stage_asks_once_and_remembers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = sentence_folder(tmp_path)
     plan = plan_deployment(DeployConfig(model=str(folder), threads=1))

@@ -9,7 +9,7 @@ import pytest
 
 import trimaran
 from tests.commands import trimaran as trimaran_command
-from tests.commands import trimaran_json
+from tests.commands import trimaran_json, trimaran_json_here
 from tests.export import zoo
 from tests.tiny import tiny_artifact
 from trimaran.core.errors import UsageError
@@ -40,9 +40,10 @@ def test_a_deployed_model_is_written_by_its_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("workers_here")
 def test_each_stage_takes_the_folder_that_the_one_before_wrote(tmp_path: Path) -> None:
     model = zoo.saved_model(tmp_path / "model", "bert", "embedding")
-    trimaran_json(
+    trimaran_json_here(
         *("export", "-m", str(model), "-o", "graph", "--sequence", "1", "16", "32", "--batch", "1", "2", "4"),
         home=tmp_path / "first",
         cwd=tmp_path,
@@ -51,7 +52,7 @@ def test_each_stage_takes_the_folder_that_the_one_before_wrote(tmp_path: Path) -
     optimize = ("optimize", "graph", "-o", "fused")
     quantize = ("quantize", "fused", "--to", "onnxruntime-int8-dynamic", "-o", "int8")
     for arguments in (optimize, quantize):
-        trimaran_json(*arguments, home=tmp_path / "second", cwd=tmp_path)
+        trimaran_json_here(*arguments, home=tmp_path / "second", cwd=tmp_path)
     for name in ("graph", "int8", "fused"):
         files = {path.name for path in (tmp_path / name).iterdir()}
         assert {"model.onnx", "tokenizer.json", "config.json"} <= files

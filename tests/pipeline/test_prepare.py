@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from tests.export.zoo import saved_model
+from tests.texts import judging_texts
 from trimaran.benchmarks.report.render_prepared import prepared_markdown, prepared_table
 from trimaran.core.artifact import load_artifact
 from trimaran.core.config import deploy_config
@@ -48,6 +49,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> PrepareResult:
                 "epsilon_recall": 0.0,
                 "rank_correlation": 0.0,
             },
+            "judging": str(judging_texts(root / "judging.jsonl", count=400)),
             "sequence": (1, 16, 48),
             "batch": (1, 2, 4),
             "output": str(root / "repository"),

@@ -9,6 +9,7 @@ import pytest
 
 import trimaran
 from tests.export import zoo
+from tests.texts import judging_pairs
 from trimaran.core.config import DeployConfig
 from trimaran.pipeline.plan import plan_deployment
 
@@ -23,6 +24,7 @@ def test_quick_leaves_out_searched_candidates_unless_they_are_named(tmp_path: Pa
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("workers_here")
 def test_the_same_deployment_changes_nothing_and_another_adds_a_version(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -32,6 +34,7 @@ def test_the_same_deployment_changes_nothing_and_another_adds_a_version(
         "output": tmp_path / "repository",
         "report": tmp_path / "report",
         "candidates": ("onnxruntime-fused",),
+        "judging": judging_pairs(tmp_path / "judging.jsonl"),
         "serve_check": False,
         "quick": True,
         "sequence": (1, 16, 32),

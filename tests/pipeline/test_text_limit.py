@@ -50,6 +50,7 @@ def notes_of(folder: Path, **settings: Any) -> tuple[str, ...]:
     return assumptions(config, ref, config.profile_for(ref))
 
 
+@pytest.mark.usefixtures("workers_here")
 def test_a_sentence_folder_is_cut_where_sentence_transformers_cuts_it(tmp_path: Path) -> None:
     model = sentence_folder(tmp_path, limit=64)
     assert "max_seq_length" not in json.loads((tmp_path / "sentence" / "sentence_bert_config.json").read_text())

@@ -57,6 +57,9 @@ class Evidence(Frozen):
     n: int
 
 
+Way = Callable[[Metric, Gate, Answers, Answers], Evidence]
+
+
 def evidence_for(
     row: Task, gates: Sequence[Gate], reference: Answers, candidate: Answers, kinds: Sequence[str] = ()
 ) -> tuple[Evidence, ...]:
@@ -64,7 +67,7 @@ def evidence_for(
 
     `kinds` has the kind of each text; empty: all are of one kind.
     """
-    ways = {**_EVIDENCE, "tail": partial(_by_tail, kinds)}
+    ways: dict[Kind, Way] = {**_EVIDENCE, "tail": partial(_by_tail, kinds)}
     metrics = {metric.name: metric for metric in row.metrics if metric.kind in ways}
     return tuple(
         ways[metrics[gate.metric].kind](metrics[gate.metric], gate, reference, candidate)
@@ -175,7 +178,7 @@ def _rarest(changes: Column, rarity: float) -> float:
 
 # How the interval of a metric is found, by its kind; a tail also wants the kinds of texts. The worst of any text has
 # none: it is proven elsewhere.
-_EVIDENCE: Mapping[Kind, Callable[[Metric, Gate, Answers, Answers], Evidence]] = {
+_EVIDENCE: Mapping[Kind, Way] = {
     "mean": _by_mean,
     "share": _by_share,
     "pooled": _by_resampling,

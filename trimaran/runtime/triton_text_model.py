@@ -20,7 +20,7 @@ from .pulse import Pulse
 from .shadow import CANARY, Sampler
 from .tasks import served_task
 from .text import STRETCH, TextEncoder
-from .wire import MOST_ENTRIES, OPTIONS, TRUNCATED, Answer, Tensors
+from .wire import MOST_ENTRIES, OPTIONS, READ_COUNT, TRUNCATED, Answer, Tensors
 
 # The module and class of an engine, where they are not named after the backend.
 ENGINES = {
@@ -39,10 +39,13 @@ class AskedRow(NamedTuple):
 
 
 class AnsweredRow(NamedTuple):
-    """The answer to one row, and how many texts of the row were cut."""
+    """The answer to one row."""
 
     answer: Answer
+    # The texts of the row that were cut.
     truncated: int
+    # The tokens that the model read for it.
+    tokens: int
 
 
 def opened(
@@ -131,12 +134,13 @@ class TritonPythonModel:
             ways.setdefault(row.keywords, []).append(index)
         for keywords, indices in ways.items():
             options, items = json.loads(keywords), [rows[index].item for index in indices]
-            with self._served.encoder.noting_truncated() as truncated:
+            with self._served.encoder.noting_rows() as notes:
                 task_answers = self._task.answer(self._served, items, **options)
             begin = 0
             for index, item, answer in zip(indices, items, task_answers, strict=True):
                 end = begin + self._task.encoded_rows(item, options)
-                answers[index] = AnsweredRow(answer, self._task.truncated(truncated[begin:end]))
+                truncated = self._task.truncated(notes.truncated[begin:end])
+                answers[index] = AnsweredRow(answer, truncated, sum(notes.tokens[begin:end]))
                 begin = end
         self._shadow.offer([row.strings for row in rows], [row.answer for row in answers])
         return answers
@@ -165,6 +169,7 @@ class TritonPythonModel:
 
     def _response(self, answers: Sequence[AnsweredRow]) -> Any:
         tensors: Tensors = self._task.tensors([row.answer for row in answers])
+        tensors[READ_COUNT] = np.asarray([[row.tokens] for row in answers], np.int32)
         tensors[TRUNCATED] = np.asarray([[row.truncated] for row in answers], np.int32)
         if truncated := sum(row.truncated for row in answers):
             self._count_truncated(truncated)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.benchmarks.fakes import FAILED, measurement, report, row, usual_report
 from tests.benchmarks.scenario_worlds import cut_result, scenario_results
-from tests.commands import trimaran
+from tests.commands import trimaran_here
 from trimaran.benchmarks.report.compare import ReportComparison, compare, divided
 from trimaran.benchmarks.report.render_compare import comparison_json, comparison_markdown, comparison_sentence, remarks
 from trimaran.benchmarks.report.report import Report
@@ -154,10 +154,10 @@ def test_the_command_compares_several_and_refuses_unlike(tmp_path: Path) -> None
     for name, found in files.items():
         (tmp_path / f"{name}.json").write_text(found.to_json())
     home = tmp_path / "home"
-    done = trimaran("report", "compare", "old.json", "slow.json", "old.json", home=home, cwd=tmp_path)
+    done = trimaran_here("report", "compare", "old.json", "slow.json", "old.json", home=home, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "3 got slower" in done.stdout and "Nothing changed" in done.stdout
-    refused = trimaran("report", "compare", "old.json", "unlike.json", home=home, cwd=tmp_path)
+    refused = trimaran_here("report", "compare", "old.json", "unlike.json", home=home, cwd=tmp_path)
     assert refused.returncode == 2 and "threads: 2 and 7" in refused.stderr
-    asked = trimaran("report", "compare", "old.json", "unlike.json", "--unlike", home=home, cwd=tmp_path)
+    asked = trimaran_here("report", "compare", "old.json", "unlike.json", "--unlike", home=home, cwd=tmp_path)
     assert asked.returncode == 0 and "Unlike: threads: 2 and 7" in asked.stdout

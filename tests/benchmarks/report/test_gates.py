@@ -10,7 +10,7 @@ import pytest
 
 from tests.benchmarks.fakes import report, row, usual_report
 from tests.benchmarks.scenario_worlds import cut_result, scenario_results
-from tests.commands import trimaran
+from tests.commands import trimaran_here
 from trimaran.benchmarks.report.gates import GateRow, hold, read_gates
 from trimaran.benchmarks.report.junit import junit_of_gates, render_junit
 from trimaran.benchmarks.report.render_gates import gates_markdown
@@ -220,13 +220,13 @@ def test_the_command_ends_with_4_and_the_failing_rows(tmp_path: Path) -> None:
     (tmp_path / "good.toml").write_text('[speedup]\n"1x8" = 2.0\n')
     (tmp_path / "bad.toml").write_text('[speedup]\n"1x8" = 2.0\n"4x8" = 9.0\n')
     home = tmp_path / "home"
-    assert trimaran("report", "gate", ".", "good.toml", home=home, cwd=tmp_path).returncode == 0
-    bad = trimaran("report", "gate", ".", "bad.toml", "--junit", "out.xml", "--json", home=home, cwd=tmp_path)
+    assert trimaran_here("report", "gate", ".", "good.toml", home=home, cwd=tmp_path).returncode == 0
+    bad = trimaran_here("report", "gate", ".", "bad.toml", "--junit", "out.xml", "--json", home=home, cwd=tmp_path)
     assert bad.returncode == 4
     told = json.loads(bad.stdout)["error"]
     assert "speed-up at 4x8 of quick" in told["message"]
     assert [one["holds"] for one in told["facts"]["rows"]] == [True, False]
     assert 'failures="1"' in (tmp_path / "out.xml").read_text()
     (tmp_path / "report.json").write_text(usual_report().to_json().replace('"schema": 2', '"schema": 99'))
-    newer = trimaran("report", "gate", ".", "good.toml", home=home, cwd=tmp_path)
+    newer = trimaran_here("report", "gate", ".", "good.toml", home=home, cwd=tmp_path)
     assert newer.returncode == 5 and "schema 99" in newer.stderr

@@ -157,6 +157,7 @@ def test_the_harness_measured_itself(whole: Report) -> None:
     assert whole.harness.twins is not None and whole.harness.twins.candidate == "onnxruntime-fp32"
 
 
+@pytest.mark.usefixtures("workers_here")
 def test_a_suite_that_was_interrupted_is_taken_up_where_it_was(
     model: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,6 +198,7 @@ def test_a_suite_that_was_interrupted_is_taken_up_where_it_was(
         run(model, suite, home, tmp_path, SuiteOptions(resume=True))
 
 
+@pytest.mark.usefixtures("workers_here")
 def test_a_scenario_that_never_reaches_its_samples_ends_with_an_error_and_keeps_the_rest(
     model: Path, home: Path, tmp_path: Path
 ) -> None:
@@ -263,6 +265,7 @@ def test_a_server_that_is_there_is_asked_when_it_serves_this_candidate(
     assert {result.scenario for result in partial.scenarios} == {"size"}, "what was found is kept"
 
 
+@pytest.mark.usefixtures("workers_here")
 def test_texts_longer_than_the_profile_are_refused_unless_they_may_be_cut(
     model: Path, home: Path, tmp_path: Path
 ) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.export.zoo import saved_model
+from tests.garbage import freeze_libraries
 from trimaran.core.artifact import Artifact
 from trimaran.core.corpus import shipped_texts
 from trimaran.core.progress import SilentProgress
@@ -50,6 +51,7 @@ class World:
 
     def _exported(self, family: str, asked: str | None = None) -> Artifact:
         """With the head of the family's task, or of the one asked for."""
+        freeze_libraries()
         task = asked or TASKS[family]
         folder = self.root / f"{family}-{task}"
         saved_model(folder, family, task, **_SIZES.get(family, {"num_attention_heads": 2}))

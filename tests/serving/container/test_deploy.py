@@ -14,14 +14,15 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.commands import environment, trimaran, trimaran_json
+from tests.commands import environment, trimaran_here, trimaran_json_here
 from tests.tiny import tiny_artifact
-from trimaran.core.choices import GPU_IMAGE, TRITON_IMAGE
+from trimaran.core.choices import CPU_IMAGE, GPU_IMAGE
 from trimaran.core.errors import UsageError
 from trimaran.core.gpu_release import GPU_RELEASE
 from trimaran.model_repository.layout import lay_out
 from trimaran.serving.container.image import FINISHED_FOLDER, MODELS_FOLDER, PORTS, closed, served_model, served_models
 from trimaran.serving.triton.flags import EXIT_TIMEOUT_S, server_flags
+from trimaran.serving.triton.server import wanted_models
 
 ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "deploy"
@@ -43,7 +44,9 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def rendered(repository: Path, *options: object) -> dict[str, dict[str, Any]]:
-    done = trimaran("kubernetes", "My_Model.v2", "--repository", repository, *options, home=repository.parent / "home")
+    done = trimaran_here(
+        "kubernetes", "My_Model.v2", "--repository", repository, *options, home=repository.parent / "home"
+    )
     assert done.returncode == 0, done.stderr
     assert "&id" not in done.stdout, "written out, for people to read"
     return {item["kind"]: item for item in yaml.safe_load_all(done.stdout)}
@@ -89,8 +92,9 @@ def test_names_and_selectors_agree(repository: Path) -> None:
 def test_triton_is_reachable_only_through_the_gateway(repository: Path) -> None:
     found = rendered(repository)
     triton, gateway = containers(found)["triton"], containers(found)["gateway"]
-    assert {"--http-address=127.0.0.1", "--grpc-address=127.0.0.1"} <= set(triton["args"])
-    assert {"--model-control-mode=explicit", "--load-model=My_Model.v2"} <= set(triton["args"])
+    # `serve` listens on the loopback unless it is told otherwise.
+    assert triton["args"] == ["serve", "/models", "--model=My_Model.v2", "--metrics-host=0.0.0.0", "--log=-"]
+    assert triton["image"] == CPU_IMAGE and "command" not in triton
     assert not [argument for argument in gateway["args"] if "no-auth" in argument]
     ports = {entry["port"] for rule in found["NetworkPolicy"]["spec"]["ingress"] for entry in rule["ports"]}
     assert ports == {8080, 8002}
@@ -98,11 +102,18 @@ def test_triton_is_reachable_only_through_the_gateway(repository: Path) -> None:
     assert [port["targetPort"] for port in found["Service"]["spec"]["ports"]] == ["gateway"]
 
 
-def test_probes_go_by_the_canary(repository: Path) -> None:
+def test_a_pod_is_ready_by_the_canary_and_a_busy_triton_is_not_dead(repository: Path) -> None:
     found = containers(rendered(repository))
     assert found["gateway"]["readinessProbe"]["httpGet"]["path"] == "/readyz"
-    assert found["triton"]["livenessProbe"]["httpGet"] == {"path": "/readyz", "port": 8080}
+    assert found["gateway"]["livenessProbe"]["httpGet"]["path"] == "/healthz"
+    for probe in ("livenessProbe", "startupProbe"):
+        assert found["triton"][probe]["httpGet"] == {"path": "/metrics", "port": 8002}, "the only port that is reached"
     assert "v2/health" not in json.dumps(found)
+
+
+def test_the_release_is_in_the_pod_template(repository: Path) -> None:
+    annotations = rendered(repository)["Deployment"]["spec"]["template"]["metadata"]["annotations"]
+    assert re.fullmatch(r"1:[0-9a-f]{16}", annotations["trimaran.io/release"])
 
 
 def test_pods_are_added_by_tritons_queue(repository: Path) -> None:
@@ -129,9 +140,17 @@ def test_a_model_on_a_gpu_asks_for_one(repository: Path, tmp_path: Path) -> None
     config = tmp_path / "r" / "My_Model.v2" / "config.pbtxt"
     config.write_text(config.read_text() + "\ninstance_group { kind: KIND_GPU }\n")
     assert served_model(tmp_path / "r", "My_Model.v2").gpu
-    limits = containers(rendered(tmp_path / "r"))["triton"]["resources"]["limits"]
-    assert limits["nvidia.com/gpu"] == "1"
-    said = trimaran_json("serve", tmp_path / "r", "--docker", "--dry-run", home=tmp_path / "home")
+    triton = containers(rendered(tmp_path / "r"))["triton"]
+    assert triton["resources"]["limits"]["nvidia.com/gpu"] == "1"
+    assert {"--http-address=127.0.0.1", "--grpc-address=127.0.0.1"} <= set(triton["args"])
+    assert {"--model-control-mode=explicit", "--load-model=My_Model.v2"} <= set(triton["args"])
+    # NVIDIA's image has no watchdog: the canary decides.
+    assert triton["livenessProbe"]["httpGet"] == {"path": "/readyz", "port": 8080}
+    refused = trimaran_here(
+        "kubernetes", "My_Model.v2", "--repository", tmp_path / "r", "--two-tiers", home=tmp_path / "home"
+    )
+    assert refused.returncode == 2 and "Leave out --two-tiers" in refused.stderr
+    said = trimaran_json_here("serve", tmp_path / "r", "--docker", "--dry-run", home=tmp_path / "home")
     assert said["command"][said["command"].index("--gpus") + 1] == "device=0"
     assert "trimaran-plans:/plans" in said["command"]
 
@@ -216,15 +235,17 @@ def test_stages_that_a_model_calls_are_loaded_with_it(tmp_path: Path) -> None:
         lay_out(
             tiny_artifact(tmp_path / "s"), repository=tmp_path / "r", name=name, rows=rows, threads=1, separate=True
         )
-    command = trimaran_json("serve", tmp_path / "r", "--docker", "--dry-run", home=tmp_path / "home")["command"]
+    command = trimaran_json_here("serve", tmp_path / "r", "--docker", "--dry-run", home=tmp_path / "home")["command"]
     loaded = [argument.partition("=")[2] for argument in command if argument.startswith("--load-model=")]
     # An ensemble brings its steps along; a stage that calls its engine by name does not.
     assert loaded == ["apart_onnxruntime", "apart", "together"]
-    said = trimaran_json("kubernetes", "apart", "--repository", tmp_path / "r", home=tmp_path / "home")
+    said = trimaran_json_here("kubernetes", "apart", "--repository", tmp_path / "r", home=tmp_path / "home")
     deployment = next(item for item in said["items"] if item["kind"] == "Deployment")
     arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
-    assert {"--load-model=apart", "--load-model=apart_onnxruntime"} <= set(arguments)
-    assert "--load-model=together" not in arguments
+    assert [argument for argument in arguments if argument.startswith("--model")] == ["--model=apart"]
+    assert wanted_models(tmp_path / "r", {"models": ("apart",)}) == ["apart", "apart_onnxruntime"]
+    with pytest.raises(UsageError, match="holds no model 'nowhere'"):
+        wanted_models(tmp_path / "r", {"models": ("nowhere",)})
 
 
 def test_the_gateway_of_the_compose_file_asks_tritons_grpc_port() -> None:
@@ -238,21 +259,23 @@ def test_a_repository_without_text_models_holds_nothing_to_serve(tmp_path: Path)
 
 
 def test_an_unknown_model_is_named_with_those_there_are(repository: Path) -> None:
-    done = trimaran("kubernetes", "nowhere", "--repository", repository, home=repository.parent / "home")
+    done = trimaran_here("kubernetes", "nowhere", "--repository", repository, home=repository.parent / "home")
     assert done.returncode == 2
     assert "My_Model.v2" in done.stderr
 
 
 def test_the_container_command_is_printed_and_binds_to_the_loopback(repository: Path) -> None:
     home = repository.parent / "home"
-    command = trimaran_json("serve", repository, "--docker", "--dry-run", "--http-port", 9000, home=home)["command"]
+    command = trimaran_json_here("serve", repository, "--docker", "--dry-run", "--http-port", 9000, home=home)[
+        "command"
+    ]
     published = [after for before, after in itertools.pairwise(command) if before == "--publish"]
     assert published == ["127.0.0.1:9000:8000", "127.0.0.1:8001:8001", "127.0.0.1:8002:8002"]
     assert f"{repository}:/models:ro" in command
     assert "ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16" in command
     assert "--gpus" not in command
     assert "--load-model=My_Model.v2" in command
-    printed = trimaran("serve", repository, "--docker", "--dry-run", home=home)
+    printed = trimaran_here("serve", repository, "--docker", "--dry-run", home=home)
     assert printed.stdout.startswith("docker run ")
 
 
@@ -305,13 +328,14 @@ def test_the_compose_file_publishes_the_gateway_alone_and_wants_a_key() -> None:
     assert services["triton"]["networks"] == ["inside"]
 
 
-def test_the_compose_file_starts_triton_with_the_same_flags() -> None:
+def test_the_compose_file_serves_under_the_watchdog() -> None:
     service = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]["triton"]
-    command = [argument.replace("$$", "$") for argument in service["command"]]
-    assert command == closed(server_flags(MODELS_FOLDER, ["${MODEL:?name the model to serve}"]))
-    assert service["image"] == TRITON_IMAGE
+    model = "--model=${MODEL:?name the model to serve}"
+    assert service["command"] == ["serve", MODELS_FOLDER, model, "--host=0.0.0.0", "--log=-"]
+    assert service["image"] == CPU_IMAGE and service["build"]["dockerfile"] == "deploy/cpu.Dockerfile"
     assert [volume.rpartition("}:")[2] for volume in service["volumes"]] == [f"{MODELS_FOLDER}:ro"]
-    assert service["stop_grace_period"] == f"{EXIT_TIMEOUT_S + 5}s"
+    # Triton drains in its own time, and the supervisor ends after it.
+    assert service["stop_grace_period"] == f"{EXIT_TIMEOUT_S + 10}s"
 
 
 def test_the_gateway_starts_with_nothing_but_its_own_libraries(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import kubernetes_validate
 import pytest
 
-from tests.commands import trimaran_json
+from tests.commands import trimaran_json_here
 from tests.tiny import tiny_artifact
 from trimaran.model_repository.layout import lay_out
 
@@ -22,7 +22,7 @@ KINDS = {"ServingRuntime": "V1alpha1ServingRuntime", "InferenceService": "V1beta
 def made(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     root = tmp_path_factory.mktemp("kserve")
     lay_out(tiny_artifact(root / "store"), repository=root / "model_repository", name="tiny", rows="alone", threads=1)
-    said = trimaran_json("kubernetes", "tiny", "--kserve", "--namespace", "ml", home=root / "home", cwd=root)
+    said = trimaran_json_here("kubernetes", "tiny", "--kserve", "--namespace", "ml", home=root / "home", cwd=root)
     return list(said["items"])
 
 

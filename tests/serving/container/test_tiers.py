@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.commands import trimaran
+from tests.commands import trimaran_here
 from tests.tiny import tiny_artifact
 from trimaran.core.choices import CPU_IMAGE
 from trimaran.model_repository.layout import lay_out
@@ -28,7 +28,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def rendered(repository: Path, *options: object) -> Objects:
-    done = trimaran(
+    done = trimaran_here(
         "kubernetes", "m", "--repository", repository, "--two-tiers", *options, home=repository.parent / "h"
     )
     assert done.returncode == 0, done.stderr

@@ -35,6 +35,11 @@ class ClientDriver(Protocol):
     ) -> list[Result]: ...
 
 
+def total(parts: Sequence[Tensors], count: str) -> int:
+    """What the model counted over the parts of a call. -1 if it does not count this."""
+    return sum(int(part[count].sum()) for part in parts) if parts and count in parts[0] else -1
+
+
 def run(coroutine: Coroutine[Any, Any, Result]) -> Result:
     """The result of a coroutine whose driver blocks."""
     try:

@@ -1,0 +1,24 @@
+"""Files of a few shipped judging texts: a model is judged on them quickly, where judging is not what is tested."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from trimaran.core.corpus import shipped_pairs, shipped_texts
+
+
+def judging_pairs(path: Path, *, count: int = 128) -> Path:
+    """For `--judging` of any task: those that read single texts read the first text of each pair."""
+    return _written(path, ({"text": text, "pair": pair} for text, pair in shipped_pairs("judging")[:count]))
+
+
+def judging_texts(path: Path, *, count: int) -> Path:
+    """For `--judging` of tasks that read single texts."""
+    return _written(path, ({"text": text} for text in shipped_texts("judging")[:count]))
+
+
+def _written(path: Path, rows: Iterable[Mapping[str, str]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
