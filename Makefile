@@ -44,10 +44,10 @@ check: $(VENV)/.tested ## Format, lint, types, architecture and the fast tests
 	$(PYTEST) -m "not slow"
 
 # BUILD_ARGS for a mirror of packages, such as `--build-arg PIP_INDEX_URL=…`, or `--build-arg BASE=…` for another base.
-containers: $(VENV)/.tested ## Build the images of deploy/ with podman and run the tests that need them
+containers: $(VENV)/.tested .envs/containers/.tested ## Build the images of deploy/ with podman and run the tests that need them
 	podman build $(BUILD_ARGS) -t localhost/trimaran-cpu -f deploy/cpu.Dockerfile .
 	podman build $(BUILD_ARGS) -t localhost/trimaran-gateway -f deploy/gateway.Dockerfile .
-	$(BIN)/python -m pytest -m container tests/containers
+	$(BIN)/python -m pytest -m container -rs tests/containers
 
 bench: $(VENV)/.installed ## Measure MiniLM at every level and keep the results; RESUME=1 takes up a cut run
 	$(BIN)/python benchmarks/run.py $(if $(RESUME),--resume)
@@ -66,6 +66,15 @@ PEERS := $(patsubst benchmarks/peers/%.txt,%,$(wildcard benchmarks/peers/*.txt))
 
 peers: $(VENV)/.installed $(PEERS:%=.envs/%/.installed) ## Run every peer beside trimaran and write docs/compare.md; DATA=folder of public texts
 	$(BIN)/python benchmarks/peers/run.py $(if $(DATA),--data $(DATA)) $(if $(RESUME),--resume)
+
+servers: $(VENV)/.installed .envs/infinity/.installed .envs/perf-analyzer/.installed ## Have ordinary clients ask the servers alone, and write docs/compare.md
+	$(BIN)/python benchmarks/peers/run.py --servers-only $(if $(DATA),--data $(DATA))
+
+# Standard load tools, which want other versions than ours.
+.envs/%/.installed: benchmarks/tools/%.txt
+	$(PYTHON) -m venv .envs/$*
+	.envs/$*/bin/pip install -q --disable-pip-version-check $(if $(filter perf-analyzer,$*),--no-deps) -r $<
+	@touch $@
 
 gpu-check: $(VENV)/.tested ## On a machine with a GPU: run its tests, deploy two models, keep the results
 	$(INSTALL) 'tensorrt==11.2.1.*'
@@ -102,4 +111,4 @@ lock: $(VENV)/.installed ## Write the requirements of the images, with hashes
 clean: ## Remove what was made, but not .venv
 	rm -rf .trimaran reports build *.egg-info
 
-.PHONY: help install demo test check containers bench growth peers gpu-check wheel environments docs schemas lock clean
+.PHONY: help install demo test check containers bench growth peers servers gpu-check wheel environments docs schemas lock clean

@@ -7,16 +7,14 @@ Writes `benchmarks/results/bert-base-balanced` and from it the figures of `docs/
 
 from __future__ import annotations
 
-import shutil
 import time
 from pathlib import Path
 
 from experiment import RESULTS, minutes, options
 from performance import write_page
-from run import bench_within, is_whole, keep
+from run import bench_by, keep
 from sized_models import sized_model
 
-from trimaran.benchmarks.scenarios.suite_state import FILE
 from trimaran.core.store import default_home
 
 SUITE = Path(__file__).parent / "base_size.toml"
@@ -37,14 +35,8 @@ def main() -> None:
     home = default_home()
     folder = home / "bench" / f"sized-{asked.size}"
     model = sized_model(asked.size, home / "growth" / asked.size)
-    if not (asked.resume and is_whole(folder)):
-        folder.mkdir(parents=True, exist_ok=True)
-        suite = shutil.copy(SUITE, folder.parent)
-        within = {"-m": model, "--suite": suite, "--report": folder}
-        paths = [part for name, path in within.items() for part in (name, str(Path(path).relative_to(home)))]
-        flags = ["--task", "embedding", "--name", "bert-base", "--fidelity", "balanced"]
-        chosen = ["--candidates", ",".join(asked.candidates)]
-        bench_within(home, [*paths, *flags, *chosen], resume=asked.resume and (folder / FILE).is_file())
+    flags = ["--task", "embedding", "--name", "bert-base", "--fidelity", "balanced"]
+    bench_by(SUITE, folder, model, [*flags, "--candidates", ",".join(asked.candidates)], resume=asked.resume)
     keep(folder, asked.results / "bert-base-balanced")
     if asked.results == RESULTS:
         print(write_page())

@@ -80,6 +80,18 @@ def bench_within(folder: Path, arguments: Sequence[str], *, resume: bool) -> Non
         sys.exit(code)
 
 
+def bench_by(suite: Path, folder: Path, model: str | Path, flags: Sequence[str], *, resume: bool) -> None:
+    """A model by a suite of this folder; the report goes to `folder`. A run that is whole already is kept."""
+    if resume and is_whole(folder):
+        return
+    home = default_home()
+    folder.mkdir(parents=True, exist_ok=True)
+    within = {"--suite": shutil.copy(suite, folder.parent), "--report": folder}
+    paths = [part for name, path in within.items() for part in (name, str(Path(path).relative_to(home)))]
+    source = str(model.relative_to(home)) if isinstance(model, Path) else model
+    bench_within(home, ["-m", source, *paths, *flags], resume=resume and (folder / FILE).is_file())
+
+
 def is_whole(folder: Path) -> bool:
     """A suite that is through has written its report and forgotten its state."""
     return (folder / "report.json").is_file() and not (folder / FILE).is_file()

@@ -14,10 +14,18 @@ RUN pip install --no-cache-dir --no-deps --no-build-isolation --no-index /src
 # The backends are programs. Where the image runs, no folder that can be written may hold programs.
 RUN python -c "from pathlib import Path; from trimaran.serving.triton import installation; \
     installation.find().place_backends(Path('/opt/trimaran/backends'))"
-# What nothing here imports: plugins for other devices, downloads, and the installer itself.
-RUN cd /opt/trimaran/lib/python3*/site-packages && rm -rf pip pip-*.dist-info hf_xet gevent \
-    openvino/libs/libopenvino_intel_gpu_plugin.so openvino/libs/libopenvino_intel_npu_plugin.so \
-    openvino/libs/libopenvino_intel_npu_compiler*.so openvino/libs/cache.json
+# What nothing here imports: the installer, downloads, OpenVINO's plugins for other devices and readers of other
+# formats, ONNX Runtime for C programs and its tools, Triton's stubs for other Pythons, and tests.
+RUN cd /opt/trimaran/lib/python3*/site-packages && rm -rf pip pip-* setuptools setuptools-* _distutils_hack \
+    distutils-precedence.pth hf_xet huggingface_hub gevent greenlet zope \
+    openvino/libs/libopenvino_intel_[gn]pu_* openvino/libs/cache.json openvino/include openvino/cmake openvino/torch \
+    openvino/libs/libopenvino_gguf_* openvino/libs/libopenvino_jax_* openvino/libs/libopenvino_paddle_* \
+    openvino/libs/libopenvino_pytorch_* openvino/libs/libopenvino_tensorflow_* openvino/frontend/[jpt]*/ \
+    onnxruntime/capi/libonnxruntime.so.* onnxruntime/transformers onnxruntime/tools onnxruntime/quantization \
+    nvidia_pytriton.libs/libpython3* && \
+    find . -name tests -type d -prune -exec rm -rf {} + && \
+    find pytriton/tritonserver/python_backend_stubs -mindepth 1 -maxdepth 1 \
+    ! -name "$(python -c 'import sys; print("%d.%d" % sys.version_info[:2])')" -exec rm -rf {} +
 
 FROM ${BASE}
 COPY --from=build /opt/trimaran /opt/trimaran

@@ -10,7 +10,10 @@ COPY pyproject.toml README.md LICENSE constraints.txt /src/
 COPY trimaran /src/trimaran
 # Built by the setuptools of the requirements: a build of its own would fetch one without a hash.
 RUN pip install --no-cache-dir --no-deps --no-build-isolation --no-index /src
-RUN cd /opt/trimaran/lib/python3*/site-packages && rm -rf pip pip-*.dist-info hf_xet gevent
+# What nothing here imports: the installer, downloads and tests.
+RUN cd /opt/trimaran/lib/python3*/site-packages && rm -rf pip pip-* setuptools setuptools-* _distutils_hack \
+    distutils-precedence.pth hf_xet huggingface_hub gevent greenlet zope && \
+    find . -name tests -type d -prune -exec rm -rf {} +
 
 FROM ${BASE}
 COPY --from=build /opt/trimaran /opt/trimaran

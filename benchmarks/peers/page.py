@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from results import PeerRow, PeersRun, read_result
+from clients import CLIENTS
+from results import PeerRow, PeersRun, ServersRun, read_result, read_servers
 from table import ROOT
 
 from trimaran.benchmarks.measure.quiet import noticed
@@ -24,7 +26,7 @@ from trimaran.benchmarks.report.wording import (
 )
 from trimaran.benchmarks.scenarios.finals import throughput
 from trimaran.benchmarks.scenarios.results import ClosedPoint
-from trimaran.judging.stats import median
+from trimaran.judging.stats import median, percentile
 
 PAGE = ROOT / "docs" / "compare.md"
 _METRICS = ("mean_cosine_distance", "neighbour_overlap", "batch_change")
@@ -52,6 +54,7 @@ def render_page(run: PeersRun) -> str:
             *_speed(run),
             "",
             *_load(run),
+            *_by_clients(read_servers()),
             "## Answers, memory and start",
             "",
             f"Fidelity is held against {run.reference} on {run.judging_texts} texts, each asked alone. Batch change is",
@@ -107,7 +110,8 @@ def _load(run: PeersRun) -> list[str]:
         "## Servers under load",
         "",
         "Callers ask one text each over HTTP, the next when answered; requests per second, the median of",
-        f"{max(turns.values())} turns and their span. The callers share the cores with the server.",
+        f"{max(turns.values())} turns and their span. The callers share the cores with the server. Their requests are",
+        "made beforehand and their answers are not decoded: this is what the server can do.",
         "",
         *markdown_table(["server", *(count(number, "caller") for number in callers)], rows, left=1),
         "",
@@ -121,6 +125,48 @@ def _rates(points: list[ClosedPoint]) -> str:
     failures = sum(point.failures for point in points)
     failed = f", {failures} failed" if failures else ""
     return f"{rates[len(rates) // 2]:,.0f} ({rates[0]:,.0f}–{rates[-1]:,.0f}){failed}"
+
+
+def _by_clients(run: ServersRun | None) -> list[str]:
+    """What ordinary clients get of each server: nothing is prepared, and every answer is decoded to numbers."""
+    if run is None:
+        return []
+    callers = sorted({point.concurrency for load in run.loads for point in load.points})
+    order = [*CLIENTS, *sorted({load.driver for load in run.loads})]
+    rows = []
+    for client, server in sorted({(load.driver, load.candidate) for load in run.loads}, key=_by(order)):
+        mine = [load for load in run.loads if (load.driver, load.candidate) == (client, server)]
+        points = {number: [p for load in mine for p in load.points if p.concurrency == number] for number in callers}
+        why = next((f": {markdown_text(load.cut)}" for load in mine if load.cut), "")
+        version = run.versions.get(client, "")
+        names = [f"{markdown_text(client)} {version}".strip(), f"{markdown_text(server)}{why}"]
+        rows.append([*names, *(f"{_rates(points[number])}{_latencies(points[number])}" for number in callers)])
+    turns = max(Counter((load.driver, load.candidate) for load in run.loads).values())
+    return [
+        "## Servers asked by ordinary clients",
+        "",
+        "<!-- made from benchmarks/results/servers.json -->",
+        f"The same {run.texts} texts for all, one a request, on {run.environment.cpu}, {run.created[:10]}. Callers of",
+        "one process share a client object, keep their connections, and decode every answer to numbers. Requests per",
+        f"second, the median of {turns} turns in random order and their span; then p50 and p99 of all turns. Clients",
+        "and servers share the cores, so a heavy client also slows the server. «In process» has no server.",
+        "",
+        *markdown_table(["client", "server", *(count(number, "caller") for number in callers)], rows, left=2),
+        "",
+        "`python benchmarks/peers/run.py --servers-only` measures it again.",
+        "",
+    ]
+
+
+def _by(order: Sequence[str]) -> Callable[[tuple[str, str]], tuple[int, str]]:
+    return lambda row: (order.index(row[0]), row[1])
+
+
+def _latencies(points: list[ClosedPoint]) -> str:
+    pooled = [latency for point in points for latency in point.latencies_ns]
+    if not pooled:
+        return ""
+    return f"; {milliseconds(percentile(pooled, 50))} / {milliseconds(percentile(pooled, 99))} ms"
 
 
 def _answers(run: PeersRun) -> list[str]:

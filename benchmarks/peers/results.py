@@ -16,6 +16,7 @@ from trimaran.core.samples import Shape
 from trimaran.core.spec import Frozen
 
 RESULT = ROOT / "benchmarks" / "results" / "peers.json"
+SERVERS_RESULT = RESULT.with_name("servers.json")
 
 
 class TextSet(Frozen):
@@ -41,7 +42,9 @@ class PeerRow(Frozen):
     execution_environment: dict[str, str] = {}
 
 
-class PeersRun(Frozen):
+class KeptRun(Frozen):
+    """What every result says of its run."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
@@ -50,6 +53,12 @@ class PeersRun(Frozen):
     model: str
     environment: Environment
     threads: int
+
+    def to_json(self) -> str:
+        return json_of(self)
+
+
+class PeersRun(KeptRun):
     cores: tuple[int, ...]
     reference: str
     judging_texts: int
@@ -62,8 +71,22 @@ class PeersRun(Frozen):
     # Share of those cores that other processes used meanwhile.
     others_share: float | None = None
 
-    def to_json(self) -> str:
-        return json_of(self)
+
+class ServersRun(KeptRun):
+    """The servers alone, asked by ordinary clients."""
+
+    # How many texts the callers send in turn, and which.
+    texts: int
+    texts_digest: str
+    # Of clients and of the other servers, by name.
+    versions: dict[str, str]
+    # One a server, client and turn: `candidate` is the server, `driver` the client.
+    loads: tuple[ClosedLoop, ...]
+
+
+def read_servers(path: Path = SERVERS_RESULT) -> ServersRun | None:
+    """None where the servers were not measured by themselves yet."""
+    return ServersRun.model_validate_json(path.read_text(encoding="utf-8")) if path.is_file() else None
 
 
 def read_result(path: Path = RESULT) -> PeersRun:

@@ -1,10 +1,12 @@
 """`make peers`: every peer beside trimaran on the real all-MiniLM-L6-v2; writes the result and the page made from it.
 
     python benchmarks/peers/run.py [--data FOLDER] [--resume] [--quick] [--only NAME ...] [--output FILE]
+    python benchmarks/peers/run.py --servers-only [--repository FOLDER] [--quick] [--only NAME ...] [--output FILE]
 
 `--data` asks texts of AG News and STS-B that lie in a folder, else the shipped corpus is asked. `--resume` takes what
 a cut run had found of each peer. `--quick` proves that every peer runs, with few texts and rounds; it writes no
-committed result.
+committed result. `--servers-only` has ordinary clients ask the servers, and keeps a result of its own; `--repository`
+serves a `minilm` that is deployed already.
 """
 
 from __future__ import annotations
@@ -19,10 +21,12 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
+import servers
 from contest import Amount, contest
 from page import write_page
 from race import Race
-from results import RESULT, PeersRun, TextSet
+from results import RESULT, SERVERS_RESULT, PeersRun, ServersRun, TextSet
+from servers import measure_servers
 from table import PEERS, REFERENCE, ROOT, Peer
 from text_sets import public_sources, text_sets
 
@@ -63,13 +67,21 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="few texts and rounds, no committed result")
     parser.add_argument("--only", nargs="*", default=[], help="peers whose names contain one of these")
     parser.add_argument("--output", type=Path, help="another file than the committed result: no page is written")
+    parser.add_argument("--servers-only", action="store_true", help="the servers alone, asked by ordinary clients")
+    parser.add_argument("--repository", type=Path, help="with --servers-only: a model repository with a minilm")
     asked = parser.parse_args()
     begun_s = time.monotonic()
-    found = compare(quick=asked.quick, only=asked.only, data=asked.data, resume=asked.resume)
-    output = asked.output or (default_home() / "peers" / "quick.json" if asked.quick else RESULT)
+    found: PeersRun | ServersRun
+    if asked.servers_only:
+        committed, name = SERVERS_RESULT, "quick-servers.json"
+        found = compare_servers(quick=asked.quick, only=asked.only, data=asked.data, repository=asked.repository)
+    else:
+        committed, name = RESULT, "quick.json"
+        found = compare(quick=asked.quick, only=asked.only, data=asked.data, resume=asked.resume)
+    output = asked.output or (default_home() / "peers" / name if asked.quick else committed)
     write_atomically(output.absolute(), found.to_json())
     print(output)
-    if output == RESULT:
+    if output == committed:
         print(write_page())
     print(f"All of it took {(time.monotonic() - begun_s) / 60:.1f} min.", file=sys.stderr)
 
@@ -85,6 +97,21 @@ def compare(*, quick: bool, only: list[str], data: Path | None, resume: bool) ->
         sets=sets,
         amount=QUICK if quick else FULL,
         shelf=Store(race.work / "found", force=not resume),
+        progress=progress_for(sys.stderr),
+    )
+
+
+def compare_servers(*, quick: bool, only: list[str], data: Path | None, repository: Path | None) -> ServersRun:
+    race, _ = _race(quick=quick, data=data)
+    if repository is None:
+        _ourselves(race, quick=True)
+        repository = race.work / "repository"
+    return measure_servers(
+        repository.absolute(),
+        [peer for peer in PEERS if peer.served and (not only or any(part in peer.name for part in only))],
+        race,
+        asked=servers.QUICK if quick else servers.FULL,
+        turns=1 if quick else servers.FULL_TURNS,
         progress=progress_for(sys.stderr),
     )
 

@@ -8,12 +8,14 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.tiny import tiny_artifact
+from trimaran.core import scratch
 from trimaran.core.store import locked, sweep
 from trimaran.model_repository.check import problems
 from trimaran.model_repository.layout import lay_out
@@ -47,6 +49,46 @@ def test_folders_of_killed_servers_are_removed_and_those_of_living_ones_stay(
         server._remove_left_over()
         assert (killed.exists(), living.exists(), older.exists()) == (False, True, True)
         process.communicate(b"\n")
+
+
+OWNER = """
+from trimaran.core.isolation import Worker
+from trimaran.core.scratch import ScratchFolder
+folder, worker = ScratchFolder("probe"), Worker()
+print(folder.name, worker.log, flush=True)
+input()
+"""
+
+
+def test_what_a_killed_process_leaves_is_removed_at_the_next_start_and_a_living_ones_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-c", OWNER]
+    with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        folder, log = map(Path, owner.stdout.readline().split())
+        day_before = time.time() - 2 * 24 * 3600
+        os.utime(log, (day_before, day_before))
+        scratch.sweep()
+        assert folder.is_dir() and log.is_file(), "its owner lives"
+        owner.kill()
+    theirs = tmp_path / f"trimaran-probe-{NOBODY}-theirs"
+    with locked(theirs):
+        scratch.sweep()
+        assert theirs.exists() and not folder.exists()
+    # The child of the killed process holds the log until it has noticed.
+    end_s = time.monotonic() + 30
+    while log.exists() and time.monotonic() < end_s:
+        time.sleep(0.05)
+        scratch.sweep()
+    assert not log.exists()
+    with scratch.ScratchFolder("probe") as own:
+        scratch.sweep()
+        assert Path(own).is_dir()
+    scratch.sweep()
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_folder_that_a_killed_triton_leaves_is_removed_and_no_other(tmp_path: Path) -> None:

@@ -24,7 +24,10 @@ from trimaran.core.samples import Shape
 from trimaran.core.store import Store
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "peers"
-MODULES = ("table", "results", "http_peer", "race", "server_load", "contest", "text_sets", "page", "run")
+MODULES = (
+    *("table", "results", "http_peer", "race", "server_load", "contest", "text_sets", "clients", "perf_tool"),
+    *("page", "servers", "run"),
+)
 TEXTS = ("the cat sat", "the dog ran", "good dog", "bad cat sat the dog ran")
 
 

@@ -31,6 +31,7 @@ MODULES = (
     "sized_models",
     "growth",
     "base_size",
+    "long_texts",
 )
 
 
@@ -167,6 +168,7 @@ def test_only_a_suite_that_is_through_is_kept(scripts: SimpleNamespace, tmp_path
         ("growth", ["--quick"]),
         ("growth", ["--sizes", "6x384"]),
         ("base_size", ["--size", "6x384"]),
+        ("long_texts", ["--candidates", "openvino-fp32"]),
     ],
 )
 def test_a_trial_never_replaces_a_committed_result(

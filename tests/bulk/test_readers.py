@@ -10,7 +10,7 @@ import pytest
 from tests.bulk.worlds import texts_and_rejects
 from trimaran.bulk.chunks import chunks_of
 from trimaran.bulk.readers import InputColumns
-from trimaran.bulk.sources import Source, sources_from
+from trimaran.bulk.sources import TextSource, sources_from
 
 
 def test_lines_of_text_with_a_mark_and_carriage_returns(tmp_path: Path) -> None:
@@ -84,5 +84,5 @@ def test_a_parquet_file_that_is_none_is_one_reject(tmp_path: Path) -> None:
 def test_stdin_is_read_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b'{"text": "one"}\n{"text": "two"}\n')))
     (source,) = sources_from(["-"], kind="jsonl")
-    assert source == Source(path="-", kind="jsonl", size_bytes=0)
+    assert source == TextSource(path="-", kind="jsonl", size_bytes=0)
     assert next(chunks_of([source], InputColumns(), rows=10)).texts == ["one", "two"]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from trimaran.core.gpu_lock import exclusive_gpu
-from trimaran.core.gpu_release import GPU_RELEASE, mismatches
+from trimaran.core.gpu_release import GPU_RELEASE, mismatches, missing_module
 
 ROOT = Path(__file__).parents[2]
 
@@ -34,6 +34,27 @@ def test_what_does_not_fit_the_image_is_said_with_the_remedy() -> None:
     assert "pip install 'tensorrt==11.2.1.*'" in other
     (old,) = mismatches("11.2.1", "570.124.06")
     assert old == "the driver 570.124.06 is too old for CUDA 13.4.1: install 580.65.06 or newer"
+
+
+@pytest.mark.parametrize(
+    ("banner", "words"),
+    [
+        ("&&&& RUNNING TensorRT.trtexec [TensorRT v110300] [b14] # trtexec --help", "pip install 'tensorrt==11.3.0.*'"),
+        (
+            "&&&& RUNNING TensorRT.trtexec [TensorRT v101602] [b10] # trtexec --help",
+            "TensorRT 10.16.2 is here as trtexec",
+        ),
+        ("something else", f"pip install '{GPU_RELEASE.wheel}'"),
+    ],
+)
+def test_the_wheel_to_install_is_that_of_the_image(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, banner: str, words: str
+) -> None:
+    program = tmp_path / "trtexec"
+    program.write_text(f"#!/bin/sh\necho '{banner}'\n", encoding="utf-8")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert words in missing_module()
 
 
 def hold(entered: Event, leave: Event) -> None:

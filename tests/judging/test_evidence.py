@@ -3,8 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from trimaran.core.distances import similarity_changes
 from trimaran.core.tasks import TASKS, Gate, gates_for
-from trimaran.judging.evidence import evidence_for, mean_interval, share_interval
+from trimaran.judging.evidence import JUDGED, evidence_for, mean_interval, share_interval
 
 GENERATOR = np.random.default_rng(5)
 EMBEDDING, LABELS = TASKS["embedding"], TASKS["text-classification"]
@@ -116,3 +117,31 @@ def test_a_tail_is_foreseen_beyond_the_largest_of_a_few_texts() -> None:
     assert found.high > largest
     assert not found.holds
     assert evidence_for(EMBEDDING, [Gate("tail_cosine_distance", "<=", largest * 5)], reference, candidate)[0].holds
+
+
+def test_one_text_of_a_kind_that_the_judge_has_less_of_does_not_decide_a_tail() -> None:
+    """The judge lets some texts exceed a tail's limit. Among few texts, as large a share of them may."""
+    vectors = GENERATOR.normal(size=(280, 32)).astype(np.float32)
+    candidate = moved(vectors, 0.02)
+    candidate[7] = moved(vectors[7:8], 1.0)[0]
+    reference, answers = {"embedding": vectors}, {"embedding": candidate}
+    changes = EMBEDDING.loss.by_text(reference, answers)
+    gate = Gate("tail_cosine_distance", "<=", float(np.sort(changes)[-2]) * 4)
+    assert changes[7] > gate.limit
+    # A tenth of the held-out texts are unusual, a twentieth of the judge's: one of the former counts half.
+    kinds = ["unusual" if index % 10 == 7 else "own" for index in range(280)]
+    assert evidence_for(EMBEDDING, [gate], reference, answers, kinds)[0].holds
+    for other in (17, 27, 37, 47):
+        answers["embedding"][other] = moved(vectors[other : other + 1], 1.0)[0]
+    assert not evidence_for(EMBEDDING, [gate], reference, answers, kinds)[0].holds
+
+
+def test_neighbours_of_few_texts_are_no_nearer_than_those_of_the_judge() -> None:
+    vectors = GENERATOR.normal(size=(JUDGED // 5, 32)).astype(np.float32)
+    answers = {"embedding": moved(vectors, 0.05)}
+    metric = EMBEDDING.metric("tail_similarity_change")
+    assert metric is not None and metric.foreseen is not None
+    foreseen = metric.foreseen({"embedding": vectors}, answers, JUDGED)
+    np.testing.assert_array_equal(foreseen, similarity_changes(vectors, answers["embedding"], 2))
+    whole = metric.foreseen({"embedding": vectors}, answers, len(vectors))
+    np.testing.assert_array_equal(whole, metric.by_text({"embedding": vectors}, answers))

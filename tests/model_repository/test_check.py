@@ -13,10 +13,12 @@ from tests.model_repository.worlds import changed, ir_artifact
 from tests.tiny import tiny_artifact
 from trimaran.core.config_pbtxt import CONFIG_FILE, read_config
 from trimaran.core.digests import list_digests
+from trimaran.core.engine_identity import machine_identity
 from trimaran.core.errors import RepositoryError
 from trimaran.model_repository.check import problems, require_sound
 from trimaran.model_repository.layout import lay_out
 from trimaran.model_repository.problem import REMEDIES
+from trimaran.model_repository.versions import pin
 
 
 def laid_out(tmp_path: Path) -> Path:
@@ -138,6 +140,19 @@ def test_a_plan_for_another_machine_is_refused_by_name(tmp_path: Path) -> None:
         ("foreign-plan", tmp_path / "r" / "m_tensorrt" / "1")
     ]
     assert "1.2.3" in found[0].message
+
+
+def test_another_gpus_plan_beside_the_served_one_is_no_problem(tmp_path: Path) -> None:
+    artifact = tiny_artifact(tmp_path / "s")
+    here = machine_identity("tensorrt").model_dump(mode="json")
+    for identity in ({**here, "gpu": "NVIDIA L4", "compute_capabilities": ["8.9"]}, here):
+        options = {"identity": identity}
+        plan = changed(artifact, tmp_path / "s", format="tensorrt", backend="tensorrt", engine_options=options)
+        lay_out(plan, repository=tmp_path / "r", name="m", rows="padded", threads=1)
+    pin(tmp_path / "r", "m", 2)
+    assert problems(tmp_path / "r") == ()
+    pin(tmp_path / "r", "m", 1)
+    assert {item.code for item in problems(tmp_path / "r")} == {"foreign-plan"}
 
 
 def test_every_code_is_in_the_docs() -> None:

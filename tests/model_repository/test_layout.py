@@ -59,6 +59,7 @@ def test_the_text_stage_takes_text_and_gives_vectors_in_bounded_batches(tmp_path
     assert [(item.name, item.data_type, item.dims) for item in config.outputs] == [
         ("EMBEDDING", "TYPE_FP32", (8,)),
         ("TRUNCATED", "TYPE_INT32", (1,)),
+        ("TOKEN_COUNT", "TYPE_INT32", (1,)),
     ]
     assert config.max_batch_size == 4
     assert config.instance_group == InstanceGroup(count=1, spares=1)
@@ -75,6 +76,7 @@ def test_a_classifier_gives_labels_and_scores(tmp_path: Path) -> None:
         ("LABELS", (3,)),
         ("SCORES", (3,)),
         ("TRUNCATED", (1,)),
+        ("TOKEN_COUNT", (1,)),
     ]
     serving = json.loads((tmp_path / "r" / "m" / "1" / "serving.json").read_text())
     assert (serving["labels"], serving["rows"], serving["schema"]) == (list(LABELS), "alone", 1)

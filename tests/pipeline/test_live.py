@@ -11,6 +11,7 @@ from tests.commands import COMMAND, environment, trimaran, trimaran_json, trimar
 from tests.serving.worlds import logits_by_hand
 from tests.tiny import LABELS, tiny_artifact
 from trimaran.model_repository.layout import lay_out
+from trimaran.serving.container.image import release_of
 
 TEXTS = ["good dog", "the bad cat"]
 
@@ -59,6 +60,8 @@ def test_query_status_and_logs_need_no_url(tmp_path: Path) -> None:
         assert server["answers"] and server["memory_bytes"] > 0
         (model,) = (row for row in server["models"] if row["name"] == "classes")
         assert model["version"] == "1" and model["answered"] > 0 and model["failed"] == 0
+        assert f"1:{model['digest']}" == release_of(tmp_path / "model_repository", "classes") and model["digest"]
+        assert f"classes version 1 ({model['digest']})" in trimaran("status", home=home).stdout
         assert "classes" in trimaran("logs", home=home).stdout
         _a_second_model_and_a_second_version(home, tmp_path, str(artifact.directory))
     finally:

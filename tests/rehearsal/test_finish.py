@@ -52,6 +52,7 @@ def test_one_repository_serves_unlike_gpus(finished: Rehearsal, tmp_path: Path, 
     (first,) = world.said("finish", world.repository, "tiny")["finished"]
     assert (first["version"], first["known"]) == (3, True), "the first GPU still has its plan"
     # On a machine whose only GPU is like the first: the same version answers there.
+    assert world.said("repository", "check", world.repository, TRIMARAN_REHEARSAL="one-device")["problems"] == []
     with world.served(TRIMARAN_REHEARSAL="one-device") as url:
         done = world.run("verify", url, "-r", world.repository)
     assert done.returncode == 0, done.stderr

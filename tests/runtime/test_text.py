@@ -55,3 +55,13 @@ def test_rows_that_were_cut_are_noted_in_their_order(tmp_path: Path) -> None:
     assert truncated == [False, True, True, False, False, True, True, True]
     encoder.rows(["the cat sat the cat sat"])
     assert len(truncated) == 8
+
+
+def test_the_tokens_of_each_row_are_noted_and_all_windows_of_a_text_are_one_row(tmp_path: Path) -> None:
+    tiny_tokenizer(tmp_path / "tokenizer.json")
+    encoder = TextEncoder(str(tmp_path / "tokenizer.json"), inputs=("input_ids",), minimum=1, maximum=6, pad_id=0)
+    with encoder.noting_rows() as notes:
+        rows = encoder.rows(["the cat", "the cat sat the cat sat", ("the", "cat")])
+        windows = encoder.pieces("the cat sat the cat sat", stride=1)
+    assert notes.tokens == [*(len(row.ids) for row in rows), sum(len(window.ids) for window in windows)]
+    assert notes.tokens[:2] == [4, 6]

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from trimaran.bulk.readers import EMPTY, NO_ID, NOT_TEXT, NOT_UTF8, TOO_LONG, InputColumns, InputRow, rows_of
-from trimaran.bulk.sources import Source
+from trimaran.bulk.sources import TextSource
 from trimaran.core.spec import Frozen
 from trimaran.runtime.text import Text
 
@@ -54,7 +54,7 @@ class Chunk:
         return Reject(row=self.rows[index], file=file, line=line, reason=reason)
 
 
-def chunks_of(sources: Sequence[Source], columns: InputColumns, *, rows: int) -> Iterator[Chunk]:
+def chunks_of(sources: Sequence[TextSource], columns: InputColumns, *, rows: int) -> Iterator[Chunk]:
     """Chunks of `rows` rows, bad rows included; the last may be shorter."""
     chunk = Chunk(0, 0)
     row = before_bytes = 0

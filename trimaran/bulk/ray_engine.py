@@ -22,7 +22,7 @@ from trimaran.bulk.part_files import files_of
 from trimaran.bulk.ray_cluster import ActorPlan, connected, one_chunk_per_block, plan_actors, trimaran_error_in
 from trimaran.bulk.run_folder import BulkSettings, write_temporary
 from trimaran.bulk.shipping import Shipment, pack, unpack
-from trimaran.bulk.sources import STDIN, Source
+from trimaran.bulk.sources import STDIN, TextSource
 from trimaran.bulk.worker import EncodeWorker
 from trimaran.core.artifact import Artifact
 from trimaran.core.errors import ToolError, TrimaranError, UsageError, first_line
@@ -40,14 +40,19 @@ class _Round:
     """One pass over the whole input, as the cluster needs it."""
 
     shipment: Shipment
-    sources: Sequence[Source]
+    sources: Sequence[TextSource]
     settings: BulkSettings
     plan: ActorPlan
     made: Mapping[int, str]  # `Chunk.digest` of the parts that are there already, by index
 
 
 def encode_on_ray(
-    artifact: Artifact, sources: Sequence[Source], delivery: Delivery, *, settings: BulkSettings, work: WorkerOptions
+    artifact: Artifact,
+    sources: Sequence[TextSource],
+    delivery: Delivery,
+    *,
+    settings: BulkSettings,
+    work: WorkerOptions,
 ) -> tuple[int, int]:
     """Encodes all chunks on a cluster; returns the number of actors, and of lanes of each."""
     with connected(work.address) as ray, _stdin_in_file(sources, delivery.folder.root) as files:
@@ -214,7 +219,7 @@ def _payloads_from_cluster(this: _Round) -> Iterator[bytes]:
 
 
 @contextlib.contextmanager
-def _stdin_in_file(sources: Sequence[Source], folder: Path) -> Iterator[Sequence[Source]]:
+def _stdin_in_file(sources: Sequence[TextSource], folder: Path) -> Iterator[Sequence[TextSource]]:
     """Copies stdin into a file, which the reading task can open; only this process has the stream."""
     if all(source.path != STDIN for source in sources):
         yield sources

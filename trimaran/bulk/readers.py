@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from trimaran.bulk.sources import STDIN, Source
+from trimaran.bulk.sources import STDIN, TextSource
 from trimaran.core.errors import first_line
 from trimaran.core.spec import Frozen
 
@@ -54,7 +54,7 @@ class InputRow(NamedTuple):
     reason: str = ""  # why the row cannot be read
 
 
-def rows_of(source: Source, columns: InputColumns) -> Iterator[InputRow]:
+def rows_of(source: TextSource, columns: InputColumns) -> Iterator[InputRow]:
     """Every row of a source, good or bad, with the values of its columns."""
     if source.kind == "parquet":
         yield from _parquet_rows(source, columns)
@@ -152,7 +152,7 @@ _READERS: dict[str, Callable[[BinaryIO, InputColumns], Iterator[InputRow]]] = {
 }
 
 
-def _parquet_rows(source: Source, columns: InputColumns) -> Iterator[InputRow]:
+def _parquet_rows(source: TextSource, columns: InputColumns) -> Iterator[InputRow]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -27,7 +27,7 @@ from trimaran.bulk.run_folder import (
     RunFolder,
     RunTiming,
 )
-from trimaran.bulk.sources import STDIN, Source
+from trimaran.bulk.sources import STDIN, TextSource
 from trimaran.bulk.worker import EncodeOptions, lanes_for, require_prompt, width_of
 from trimaran.core.artifact import Artifact
 from trimaran.core.choices import EngineName, PartFormat, VectorDType
@@ -89,7 +89,7 @@ def settings_for(
 
 def encode(
     artifact: Artifact,
-    sources: Sequence[Source],
+    sources: Sequence[TextSource],
     output: Path,
     settings: BulkSettings,
     work: WorkerOptions,
@@ -150,7 +150,7 @@ def encode(
 
 def _encode_missing(
     artifact: Artifact,
-    sources: Sequence[Source],
+    sources: Sequence[TextSource],
     delivery: Delivery,
     settings: BulkSettings,
     work: WorkerOptions,

@@ -24,7 +24,7 @@ from pydantic import ValidationError as SchemaError
 from trimaran.bulk.chunks import Reject
 from trimaran.bulk.part_files import RunShape, ids_in
 from trimaran.bulk.readers import InputColumns
-from trimaran.bulk.sources import Source
+from trimaran.bulk.sources import TextSource
 from trimaran.bulk.worker import EncodeOptions
 from trimaran.core.artifact import FileEntry, sha256_of
 from trimaran.core.environment import Environment
@@ -99,7 +99,7 @@ class BulkManifest(Frozen):
     model: str
     artifact: str  # digest
     settings: BulkSettings
-    inputs: tuple[Source, ...]
+    inputs: tuple[TextSource, ...]
     engine: Literal["local", "ray"]
     workers: int
     lanes: int  # engines of each worker

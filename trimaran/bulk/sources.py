@@ -22,7 +22,7 @@ SUFFIXES: dict[str, InputKind] = {
 }
 
 
-class Source(Frozen):
+class TextSource(Frozen):
     """One input file, or stdin."""
 
     path: str  # absolute, or `-` for stdin
@@ -32,12 +32,12 @@ class Source(Frozen):
 
 def sources_from(
     names: Sequence[str], *, kind: InputKind | None = None, outside: Path | None = None
-) -> tuple[Source, ...]:
+) -> tuple[TextSource, ...]:
     """Expands files, globs, folders and `-`, each in sorted order.
 
     A file that is named twice is read once. Files beneath `outside`, the output folder, are left out.
     """
-    sources: dict[str, Source] = {}
+    sources: dict[str, TextSource] = {}
     for name in names:
         if name == STDIN:
             sources[STDIN] = _stdin(kind)
@@ -53,10 +53,10 @@ def sources_from(
     return tuple(sources.values())
 
 
-def _stdin(kind: InputKind | None) -> Source:
+def _stdin(kind: InputKind | None) -> TextSource:
     if kind == "parquet":
         raise UsageError("Parquet has its index at the end and cannot be read from stdin.", hint="Give the file.")
-    return Source(path=STDIN, kind=kind or "txt", size_bytes=0)
+    return TextSource(path=STDIN, kind=kind or "txt", size_bytes=0)
 
 
 def _paths_of(name: str, kind: InputKind | None) -> list[Path]:
@@ -73,7 +73,7 @@ def _paths_of(name: str, kind: InputKind | None) -> list[Path]:
     raise UsageError(f"The input {name} does not exist.", hint="Give a file, a folder, a glob in quotes, or `-`.")
 
 
-def _source(path: Path, kind: InputKind | None) -> Source:
+def _source(path: Path, kind: InputKind | None) -> TextSource:
     kind = kind or SUFFIXES.get(path.suffix.lower())
     if kind is None:
         raise UsageError(
@@ -82,4 +82,4 @@ def _source(path: Path, kind: InputKind | None) -> Source:
         )
     if not os.access(path, os.R_OK):
         raise UsageError(f"{path} cannot be read: permission denied.", hint="Change its permissions or leave it out.")
-    return Source(path=str(path.absolute()), kind=kind, size_bytes=path.stat().st_size)
+    return TextSource(path=str(path.absolute()), kind=kind, size_bytes=path.stat().st_size)

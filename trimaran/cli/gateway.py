@@ -48,6 +48,9 @@ def gateway(
     protocol: Annotated[Protocol, typer.Option("--protocol", help="How to talk to Triton.")] = "grpc",
     host: Annotated[str, typer.Option("--host", help="Where to listen; 0.0.0.0 for everywhere.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 picks a free one.")] = 8080,
+    workers: Annotated[
+        int, typer.Option("--workers", min=1, max=64, help="Processes that share the port and the limits.")
+    ] = 1,
     keys: KeysOption = None,
     no_auth: Annotated[bool, typer.Option("--no-auth", help="Let everybody call. It must be said.")] = False,
     open_metrics: Annotated[
@@ -148,6 +151,7 @@ def gateway(
         timeouts=Timeouts(queue_s=queue_timeout, answer_s=timeout),
         rate=RateLimit(per_s=rate, burst=burst) if rate else None,
         text_rate=RateLimit(per_s=text_rate, burst=text_burst) if text_rate else None,
+        workers=workers,
         in_flight=in_flight,
         queue=queue,
         canary_s=canary_interval,

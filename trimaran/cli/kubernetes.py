@@ -24,7 +24,9 @@ def kubernetes(
     claim: Annotated[str, typer.Option("--claim", help="The volume claim that holds the repository.")] = (
         _DEFAULTS.claim
     ),
-    image: Annotated[str, typer.Option("--image", help="Triton with what python stages need.")] = _DEFAULTS.image,
+    image: Annotated[
+        str, typer.Option("--image", help="Triton under trimaran; by default trimaran-cpu, for KServe trimaran-triton.")
+    ] = "",
     gateway_image: Annotated[str, typer.Option("--gateway-image", help="The gateway.")] = _DEFAULTS.gateway_image,
     replicas: Annotated[int, typer.Option("--replicas", min=1, help="Pods at least.")] = _DEFAULTS.replicas,
     most_replicas: Annotated[int, typer.Option("--most-replicas", min=1, help="Pods at most.")] = (
@@ -79,7 +81,7 @@ def kubernetes(
     options = KubernetesOptions(
         namespace=namespace,
         claim=claim,
-        image=CPU_IMAGE if two_tiers and image == TRITON_IMAGE else image,
+        image=image or (TRITON_IMAGE if kserve else CPU_IMAGE),
         gateway_image=gateway_image,
         replicas=replicas,
         most_replicas=most_replicas,
@@ -96,10 +98,12 @@ def kubernetes(
     if model_image and not two_tiers:
         raise UsageError("--model-image wants --two-tiers.", hint="One pod reads the repository from --claim.")
     model = served_model(repository, name)
-    if two_tiers:
-        made = tiers(model, release_of(repository, name), options)
+    if two_tiers and model.gpu:
+        raise UsageError(f"{name} wants a GPU, and two tiers are for CPUs.", hint="Leave out --two-tiers.")
+    if kserve:
+        made = kserve_objects(model, options)
     else:
-        made = (kserve_objects if kserve else objects)(model, options)
+        made = (tiers if two_tiers else objects)(model, release_of(repository, name), options)
     if as_json:
         emit({"apiVersion": "v1", "kind": "List", "items": made})
     else:

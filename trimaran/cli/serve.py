@@ -29,6 +29,13 @@ def serve(
         Literal["127.0.0.1", "0.0.0.0"],  # noqa: S104  (it must be said)
         typer.Option("--host", help="Where to listen; 0.0.0.0 only in a container or behind a firewall."),
     ] = "127.0.0.1",
+    metrics_host: Annotated[
+        Literal["127.0.0.1", "0.0.0.0"] | None,  # noqa: S104
+        typer.Option("--metrics-host", help="Where metrics are read; by default as --host."),
+    ] = None,
+    models: Annotated[
+        list[str] | None, typer.Option("--model", help="Serve only this model; repeat it for several. By default all.")
+    ] = None,
     log: Annotated[Path | None, typer.Option("--log", help="Triton's log file; - is this command's output.")] = None,
     tensors: Annotated[
         bool, typer.Option("--tensors", help="Load the tensor-level models too, at the price of a second copy.")
@@ -80,6 +87,8 @@ def serve(
         raise UsageError("A server that lives on has no output to log to.", hint="Leave out --detach, or name a file.")
     if docker and trust_key is not None:
         raise UsageError("A container compares no signatures.", hint="Serve without --docker, or without --trust-key.")
+    if docker and models:
+        raise UsageError("A container serves all models.", hint="Serve without --docker, or without --model.")
     if docker and shadow:
         raise UsageError("A container has no shadow process.", hint="Serve without --docker, or without --shadow.")
     if docker:
@@ -90,6 +99,8 @@ def serve(
     settings: dict[str, Any] = {
         **(dict.fromkeys(ports) if free_ports else ports),
         "host": host,
+        "metrics_host": metrics_host or host,
+        "models": tuple(models or ()),
         "log_file": log,
         "everything": tensors,
         "cpus": cpus,

@@ -2,42 +2,146 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from trimaran.cli.app import app
-from trimaran.cli.options import JsonOption, TaskOption, progress_on_stderr
+from trimaran.cli.options import JsonOption, MetricOption, TaskOption, progress_on_stderr
 from trimaran.cli.output import emit
+from trimaran.core.errors import QualityError, UsageError
+
+_SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+_LEARNING = "Learning, with --layers"
 
 
 @app.command("shrink", rich_help_panel="Stages")
 def shrink_command(
     model: Annotated[str, typer.Argument(help="A model folder, or `package:NAME`.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="The folder to write.")],
+    more: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[FILES]...", help="More files of texts, as the shell gives them for `*.txt`.", show_default=False
+        ),
+    ] = None,
     vocabulary: Annotated[
-        list[Path],
+        list[Path] | None,
         typer.Option(
             "--vocabulary",
             help="Texts (.txt, .jsonl, .tsv, .csv, .parquet) whose tokens stay; again for more files.",
         ),
-    ],
+    ] = None,
+    layers: Annotated[int | None, typer.Option("--layers", min=1, help="So many layers stay. Needs --texts.")] = None,
+    texts: Annotated[
+        list[Path] | None,
+        typer.Option("--texts", help="Texts to learn the model's answers from, without labels; again for more files."),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            "--data",
+            help="Your labelled data: the report says what the student keeps of --metric.",
+            rich_help_panel=_LEARNING,
+        ),
+    ] = None,
+    metric: MetricOption = None,
+    budget: Annotated[
+        str, typer.Option("--budget", help="Time for the whole run, such as 90s, 20m or 1h.", rich_help_panel=_LEARNING)
+    ] = "20m",
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue a run that did not finish.", rich_help_panel=_LEARNING)
+    ] = False,
+    epochs: Annotated[
+        int, typer.Option("--epochs", min=1, help="Passes over the texts, at most.", rich_help_panel=_LEARNING)
+    ] = 8,
+    learning_rate: Annotated[
+        float, typer.Option("--learning-rate", help="Its highest value.", rich_help_panel=_LEARNING)
+    ] = 3e-4,
+    temperature: Annotated[
+        float,
+        typer.Option(
+            "--temperature", min=0.1, help="Of the soft targets that a classifier learns.", rich_help_panel=_LEARNING
+        ),
+    ] = 2.0,
+    label_weight: Annotated[
+        float,
+        typer.Option(
+            "--label-weight",
+            min=0.0,
+            max=1.0,
+            help="What the labels in --texts count beside the model's answers; 0 reads none.",
+            rich_help_panel=_LEARNING,
+        ),
+    ] = 0.0,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, help="Decides all that is random.", rich_help_panel=_LEARNING)
+    ] = 0,
     task: TaskOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
-    """Leave out the tokens that your texts do not use. No training; the answers to these texts stay the same.
+    """Make the model itself smaller: fewer tokens, or fewer layers.
 
-    A multilingual model that reads one language becomes about half as large. Single characters always stay, so that
-    every text can be read.
+    With `--vocabulary` the tokens that your texts do not use are left out. No training; the answers to these texts stay
+    the same. A multilingual model that reads one language becomes about half as large.
 
-    Example: `trimaran shrink ./my-model -o smaller --vocabulary texts.txt`
+    With `--layers` the layers that matter least are left out, and the rest learns the model's answers to `--texts`.
+
+    Example: `trimaran shrink ./my-model -o smaller --layers 3 --texts texts.txt --budget 20m`
     """
-    from trimaran.pipeline.shrink import shrink_vocabulary
+    if bool(vocabulary) == (layers is not None) or bool(texts) != (layers is not None):
+        raise UsageError(
+            "Either --vocabulary or --layers with --texts is wanted.",
+            hint="Shrink the result again to leave out both tokens and layers.",
+        )
+    if vocabulary:
+        from trimaran.pipeline.shrink import shrink_vocabulary
 
-    report = shrink_vocabulary(model, vocabulary, output, task_name=task or "auto", progress=progress_on_stderr())
-    if as_json:
-        emit(report.model_dump(mode="json", by_alias=True))
+        files = [*vocabulary, *(more or ())]
+        report = shrink_vocabulary(model, files, output, task_name=task or "auto", progress=progress_on_stderr())
+        _tell(report.headline, report.model_dump(mode="json", by_alias=True), output, as_json=as_json)
         return
-    typer.echo(report.headline)
+    from trimaran.pipeline.shrink_layers import shrink_layers
+    from trimaran.shrink.training import LearningSettings
+
+    assert layers is not None
+    student = shrink_layers(
+        model,
+        [*(texts or ()), *(more or ())],
+        output,
+        layers=layers,
+        task_name=task or "auto",
+        data=data,
+        metric=metric,
+        budget_s=_seconds(budget),
+        resume=resume,
+        settings=LearningSettings(
+            epochs=epochs,
+            learning_rate=learning_rate,
+            temperature=temperature,
+            label_weight=label_weight,
+            seed=seed,
+        ),
+        progress=progress_on_stderr(),
+    )
+    _tell(student.headline, student.model_dump(mode="json", by_alias=True), output, as_json=as_json)
+    if not student.holds:
+        # The folder is there: the person may know better. A script must not go on by itself.
+        raise typer.Exit(QualityError.exit_code)
+
+
+def _tell(headline: str, content: dict[str, object], output: Path, *, as_json: bool) -> None:
+    if as_json:
+        emit(content)
+        return
+    typer.echo(headline)
     typer.echo(f"Next: trimaran deploy -m {output}")
+
+
+def _seconds(text: str) -> float:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text.strip().lower())
+    if match is None or float(match[1]) <= 0:
+        raise UsageError(f"--budget {text!r} is no time.", hint="Write 90s, 20m or 1h.")
+    return float(match[1]) * _SECONDS[match[2]]

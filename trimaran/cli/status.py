@@ -20,7 +20,7 @@ def status(as_json: JsonOption = False) -> None:
     Example: `trimaran status`
     """
     from trimaran.pipeline.live import statuses
-    from trimaran.pipeline.up import ups
+    from trimaran.pipeline.up_states import ups
 
     servers, gateways = statuses(), ups()
     if as_json:
@@ -39,7 +39,8 @@ def status(as_json: JsonOption = False) -> None:
         typer.echo(f"  http {server.http}   grpc {server.grpc}   log {server.log}")
         typer.echo(f"  {server.reloads} models loaded again, {server.restarts} restarts")
         for model in server.models:
-            typer.echo(f"  {model.name} version {model.version}: {model.answered} answered, {model.failed} failed")
+            release = f"{model.version} ({model.digest})" if model.digest else model.version
+            typer.echo(f"  {model.name} version {release}: {model.answered} answered, {model.failed} failed")
         if server.shadow:
             typer.echo(f"  shadow check of {100 * server.shadow:g} %, {server.shadow_restarts} restarts of its process")
         for seen in server.shadowed:

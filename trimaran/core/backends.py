@@ -85,7 +85,7 @@ class Backend:
         )
         if not missing and self.needs_driver:
             return "Run it on a machine with an NVIDIA GPU and its driver."
-        return install_hint(self.extra) if self.extra else "pip install trimaran"
+        return install_hint(self.extra)
 
 
 def _torch_engine(path: str, *, threads: int, options: Mapping[str, Any] | None = None) -> Engine:
@@ -102,9 +102,9 @@ def _torch_engine(path: str, *, threads: int, options: Mapping[str, Any] | None 
 BACKENDS: dict[str, Backend] = {
     row.name: row
     for row in (
-        Backend("torch", _torch_engine, ("torch",), "torch", ""),
-        Backend("onnxruntime", onnxruntime_engine.Engine, ("onnx",), "onnxruntime", "cpu"),
-        Backend("openvino", openvino_engine.Engine, ("openvino", "onnx"), "openvino", "cpu"),
+        Backend("torch", _torch_engine, ("torch",), "torch", "export"),
+        Backend("onnxruntime", onnxruntime_engine.Engine, ("onnx",), "onnxruntime", "engines"),
+        Backend("openvino", openvino_engine.Engine, ("openvino", "onnx"), "openvino", "engines"),
         Backend(
             "tensorrt", tensorrt_engine.Engine, ("tensorrt",), "tensorrt", "gpu",
             needs_driver=True, guard=refuse_foreign,

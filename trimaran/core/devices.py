@@ -12,7 +12,7 @@ from typing import Literal
 from trimaran.core.environment import driver_present
 from trimaran.core.errors import UnavailableError, UsageError
 from trimaran.core.gpu_lock import exclusive_gpu
-from trimaran.core.gpu_release import GPU_RELEASE, installed_tensorrt, mismatches
+from trimaran.core.gpu_release import GPU_RELEASE, installed_tensorrt, mismatches, missing_module
 from trimaran.core.spec import Frozen
 from trimaran.runtime.cuda_driver import CudaError, Driver, driver_version, gpu_names, numbers
 
@@ -70,7 +70,7 @@ def gpu_lacks(number: int = 0) -> str:
     if number >= len(visible):
         return f"there is no GPU {number}: the driver shows {len(visible)}"
     if installed_tensorrt() is None or importlib.util.find_spec("tensorrt") is None:
-        return f"TensorRT is not installed (pip install '{GPU_RELEASE.wheel}')"
+        return missing_module()
     try:
         return _too_old(Driver(number).facts())
     except CudaError as error:

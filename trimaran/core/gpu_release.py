@@ -5,11 +5,19 @@ At run time a version is asked of the library that is there. This table says wha
 
 from __future__ import annotations
 
+import re
+import shutil
+import subprocess
+
 from trimaran.core.environment import version_of
 from trimaran.core.spec import Frozen
 from trimaran.runtime.cuda_driver import numbers
 
 TENSORRT_WHEELS = ("tensorrt", "tensorrt-cu13", "tensorrt-cu12")
+# Where older official images have it, outside of the search path.
+_TRTEXEC = "/usr/src/tensorrt/bin/trtexec"
+# How it begins, such as `&&&& RUNNING TensorRT.trtexec [TensorRT v110201] [b5]`.
+_BANNER = re.compile(r"TensorRT\.trtexec \[TensorRT v(\d+)(\d\d)(\d\d)\]")
 
 
 class GpuRelease(Frozen):
@@ -35,6 +43,30 @@ GPU_RELEASE = GpuRelease(triton="26.08", tensorrt="11.2.1", cuda="13.4.1", drive
 
 def installed_tensorrt() -> str | None:
     return next((version for name in TENSORRT_WHEELS if (version := version_of(name))), None)
+
+
+def trtexec_version() -> str | None:
+    """The TensorRT of this machine's `trtexec`, such as 11.2.1. The official images have one; None without it."""
+    program = shutil.which("trtexec") or shutil.which(_TRTEXEC)
+    if program is None:
+        return None
+    try:
+        said = subprocess.run([program, "--help"], capture_output=True, text=True, timeout=60, check=False).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    banner = _BANNER.search(said)
+    return ".".join(str(int(part)) for part in banner.groups()) if banner else None
+
+
+def missing_module() -> str:
+    """What to install where TensorRT has no Python module. The wheel must be of the same version as the image."""
+    version = trtexec_version()
+    if version is None:
+        return f"TensorRT is not installed (pip install '{GPU_RELEASE.wheel}')"
+    return (
+        f"TensorRT {version} is here as trtexec alone, which builds plans and cannot answer the judging texts "
+        f"(pip install 'tensorrt=={version}.*')"
+    )
 
 
 def mismatches(tensorrt: str | None, driver: str | None, release: GpuRelease = GPU_RELEASE) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import importlib
 import json
 import operator
@@ -22,7 +23,6 @@ import select
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import traceback
 from collections.abc import Callable, Mapping
@@ -31,6 +31,7 @@ from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from trimaran.core.errors import ChildError, ToolError, TrimaranError, error_from_json
+from trimaran.core.scratch import scratch_log
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -75,9 +76,7 @@ class Worker:
         self._on_progress = on_progress
         self._own_log = log is None
         if log is None:
-            handle, name = tempfile.mkstemp(prefix="trimaran-", suffix=".log")
-            os.close(handle)
-            log = Path(name)
+            log = scratch_log()
         log.parent.mkdir(parents=True, exist_ok=True)
         self.log = log
         self.peak_memory_bytes = 0
@@ -87,6 +86,9 @@ class Worker:
         interpreter = str(python or sys.executable)
         command = [interpreter, "-m", "trimaran.core.isolation", str(request_read), str(answer_write), limit]
         with log.open("ab") as stream:
+            if self._own_log:
+                # The child inherits the lock, and the log stays as long as it lives.
+                fcntl.flock(stream, fcntl.LOCK_EX)
             self._process = subprocess.Popen(
                 command,
                 env={**os.environ, **(environment or {})},

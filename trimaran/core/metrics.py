@@ -40,6 +40,8 @@ class Metric:
     # what `pooled` makes of all of them.
     kind: Kind = "mean"
     pooled: Callable[[Column], float] | None = None
+    # (reference, candidate, texts) -> the rows that so many texts would have, foreseen from fewer. None: as `by_text`.
+    foreseen: Callable[[Answers, Answers, int], Column] | None = None
     # Whether more is better: a limit is then a floor.
     at_least: bool = False
     # Which texts speak, where not all do: a text without an entity says nothing of entities. And what to call them.

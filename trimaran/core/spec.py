@@ -226,7 +226,7 @@ class ChatTemplate(Frozen):
     strip: bool = False
 
 
-class Chat(Frozen):
+class ChatTemplates(Frozen):
     """How sentence-transformers puts texts into the chat template of a model."""
 
     # By the roles of the messages, such as "system,query,document".
@@ -251,4 +251,4 @@ class TokenizerSpec(Frozen):
     # Tokens for which the model has no vector, such as the image token of EmbeddingGemma: texts with them are refused.
     refused_ids: tuple[int, ...] = ()
     # The chat template that every text is put into.
-    chat: Chat | None = Field(default=None, exclude_if=lambda value: value is None)
+    chat: ChatTemplates | None = Field(default=None, exclude_if=lambda value: value is None)

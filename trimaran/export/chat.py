@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trimaran.core.errors import UsageError, first_line
-from trimaran.core.spec import Chat, ChatTemplate, ModelRef
+from trimaran.core.spec import ChatTemplate, ChatTemplates, ModelRef
 from trimaran.core.tasks import task
 from trimaran.export.sentence import sentence_config, sentence_modules
 from trimaran.runtime.chat import SYSTEM, filled, roles_of
@@ -29,7 +29,7 @@ _TEXT: Text = "text"
 _PAIR: Text = ("query", "document")
 
 
-def chat_of(ref: ModelRef, tokenizer: Any) -> Chat | None:
+def chat_of(ref: ModelRef, tokenizer: Any) -> ChatTemplates | None:
     """The templates of the model's texts; None if its texts are read as they are.
 
     Raises UsageError if the template cannot be taken apart, or has no place for the texts of the task.
@@ -75,7 +75,7 @@ def chat_of(ref: ModelRef, tokenizer: Any) -> Chat | None:
             f"The chat template of {ref.source} has no place for its prompts.",
             hint="Print the text of the role system in chat_template.jinja, or remove the prompts.",
         )
-    return Chat(templates=templates, restore_end=restore_end)
+    return ChatTemplates(templates=templates, restore_end=restore_end)
 
 
 def taken_apart(render: _Render, roles: tuple[str, ...]) -> ChatTemplate:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from trimaran.core.choices import Level
 from trimaran.core.families import FAMILIES, MODULE, REFUSED, STATIC, Family
@@ -11,6 +14,8 @@ from trimaran.core.tasks import LEVELS, TASKS
 from trimaran.export.heads import has_head
 
 PAGE = Path("docs/families.md")
+# What `python benchmarks/tensorrt_families.py` wrote; it lies in the clone, as this page does.
+TENSORRT_RESULT = Path(__file__).parents[2] / "benchmarks" / "results" / "tensorrt-families.json"
 
 _HEAD = """# Families and tasks
 
@@ -41,9 +46,30 @@ A – is a head that transformers does not have for the family, or one that cann
 or padding.
 """
 
+# The graphs in TensorRT's types, and their columns.
+_GRAPHS = {"onnx-fp16": "FP16", "onnx-int8-qdq": "INT8"}
+_TENSORRT = """## TensorRT
+
+Made from `benchmarks/results/tensorrt-families.json`, which `python benchmarks/tensorrt_families.py` writes. A tiny
+seeded embedding model of each family, with heads of 16, was exported and its graphs were made in TensorRT's types. The
+real parser read them, and {builder} built each for the compute capabilities {targets}. A cell is the receipt: the
+kernels of the plan that the builder's own table shows, for the target with the fewest. Bold is what falls short of the
+graph's promise. `static` is a table without products, and `module` is whatever it holds: both are left out.
+"""
+
 
 def families_page() -> str:
-    parts = [_HEAD, "## Cells\n", _cells(), "## Families\n", _families(), "## Tasks\n", _tasks(), _refused()]
+    parts = [
+        _HEAD,
+        "## Cells\n",
+        _cells(),
+        "## Families\n",
+        _families(),
+        "## Tasks\n",
+        _tasks(),
+        _refused(),
+        _tensorrt(),
+    ]
     return "\n".join(parts)
 
 
@@ -109,6 +135,28 @@ def _fusions(row: Family) -> str:
 def _refused() -> str:
     rows = [[f"`{name}`", reason] for name, reason in REFUSED.items()]
     return "## Refused\n\n" + _table(["family", "why"], rows)
+
+
+def _tensorrt() -> str:
+    result = json.loads(TENSORRT_RESULT.read_text(encoding="utf-8"))
+    rows = [
+        [f"`{name}`", *(_built(result["families"].get(name, {}).get(graph), result["targets"]) for graph in _GRAPHS)]
+        for name in FAMILIES
+    ]
+    intro = _TENSORRT.format(builder=result["builder"].replace("_", "-"), targets=", ".join(result["targets"]))
+    return intro + "\n" + _table(["family", *_GRAPHS.values()], rows)
+
+
+def _built(row: Mapping[str, Any] | None, targets: list[str]) -> str:
+    """One cell: the receipt, with what falls short of the graph's promise first; or why there is no plan."""
+    if row is None:
+        return "not tried"
+    if row["built"] != targets:
+        where = f"built for {', '.join(row['built'])} only" if row["built"] else "not built"
+        return f"{where}: {row['reason']}".replace("|", "/").replace("\n", " ")
+    checks = [(check["name"], check["observed"], check["limit"]) for check in row["receipt"] if check["limit"]]
+    short = [f"**{observed} of {limit} {name}**" for name, observed, limit in checks if observed < limit]
+    return "; ".join([*short, *(f"{observed} {name}" for name, observed, limit in checks if observed >= limit)])
 
 
 def _table(head: list[str], rows: list[list[str]]) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from trimaran.core.artifact import sha256_of
 from trimaran.core.errors import UnavailableError, UsageError
+from trimaran.core.export_libraries import require_export_libraries
 from trimaran.core.families import STATIC, UNBOUNDED, family
 from trimaran.core.spec import ModelRef, Pooling
 from trimaran.core.tasks import task
@@ -55,12 +56,14 @@ def locate(
     revision: str | None = None,
     weights: Path | None = None,
 ) -> ModelRef:
-    """The model behind `source`. Raises UsageError if its family is unknown or if it has no head for the task.
+    """The model behind `source`. Raises UsageError if its family is unknown or if it has no head for the task,
+    and UnavailableError where the libraries of an export are not installed.
 
     `pooling` replaces the pooling of the folder, `pooling_changes` single fields of it. `extras` are further outputs of
     feature-extraction: `hidden_states` and `attentions`. `weights` is a file in the folder that holds the numbers in
     the place of a checkpoint.
     """
+    require_export_libraries()
     folder = _folder_of(source, hub=hub, revision=revision)
     modules = sentence_modules(folder)
     body = encoder_folder(folder, modules)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from trimaran.core.corpus import shipped_texts
+from trimaran.core.corpus import kinds_of, shipped_texts
 from trimaran.core.distances import Answers, Column
 from trimaran.core.margins import foreseen_changes, foreseen_probability_change
 from trimaran.core.metrics import Kind, Metric
@@ -39,8 +41,9 @@ class Evidence(Frozen):
     `low` is what the judge would prove at worst, by how wide margins are and how far they moved. Where counting proves
     too little, answers without margins hold only with a clean slate.
 
-    Of a tail, `value` and `low` are the bound on these texts; `high` is what a judge with `JUDGED` other texts would
-    find at worst.
+    Of a tail, `value` and `low` are the bound on these texts. With fewer texts than the judge has, it is the change
+    that as many of them exceed as the judge would let pass, each kind counted as often as the judge has it: one text
+    in three hundred must not decide. `high` is what a judge with `JUDGED` other texts would find at worst.
     """
 
     metric: str
@@ -54,11 +57,20 @@ class Evidence(Frozen):
     n: int
 
 
-def evidence_for(row: Task, gates: Sequence[Gate], reference: Answers, candidate: Answers) -> tuple[Evidence, ...]:
-    """For each gate that single texts can speak for; others (how rows share a batch) are proven elsewhere."""
-    metrics = {metric.name: metric for metric in row.metrics if metric.kind in _EVIDENCE}
+Way = Callable[[Metric, Gate, Answers, Answers], Evidence]
+
+
+def evidence_for(
+    row: Task, gates: Sequence[Gate], reference: Answers, candidate: Answers, kinds: Sequence[str] = ()
+) -> tuple[Evidence, ...]:
+    """For each gate that single texts can speak for; others (how rows share a batch) are proven elsewhere.
+
+    `kinds` has the kind of each text; empty: all are of one kind.
+    """
+    ways: dict[Kind, Way] = {**_EVIDENCE, "tail": partial(_by_tail, kinds)}
+    metrics = {metric.name: metric for metric in row.metrics if metric.kind in ways}
     return tuple(
-        _EVIDENCE[metrics[gate.metric].kind](metrics[gate.metric], gate, reference, candidate)
+        ways[metrics[gate.metric].kind](metrics[gate.metric], gate, reference, candidate)
         for gate in gates
         if gate.metric in metrics
     )
@@ -121,19 +133,39 @@ def _by_resampling(metric: Metric, gate: Gate, reference: Answers, candidate: An
     return _held(gate, metric.statistic(rows), *bounds, len(rows))
 
 
-def _by_tail(metric: Metric, gate: Gate, reference: Answers, candidate: Answers) -> Evidence:
+def _by_tail(kinds: Sequence[str], metric: Metric, gate: Gate, reference: Answers, candidate: Answers) -> Evidence:
     """The judge has more texts than the search, so what it will find is foreseen."""
     from scipy.stats import beta
 
-    changes = metric.rows(reference, candidate)
-    value = metric.statistic(changes)
+    changes = metric.foreseen(reference, candidate, JUDGED) if metric.foreseen else metric.rows(reference, candidate)
     # The judge decides by its r-th largest change. In one of twenty judgements that is a text as rare as this.
     rank = max(1, tail_rank(JUDGED, JUDGES_ALPHA))
+    if len(changes) < JUDGED and np.isfinite(changes).all() and len(changes):
+        value = _exceeded_by(changes, kinds, rank / JUDGED)
+    else:
+        value = metric.statistic(changes)
     rarity = float(beta.ppf((1 - CONFIDENCE) / 2, rank, JUDGED - rank + 1))
     foreseen = foreseen_probability_change(reference, candidate, rarity)
     if foreseen is None:
         foreseen = _rarest(np.maximum(changes, gate.limit * _TOO_SMALL_TO_COUNT), rarity)
     return _held(gate, value, value, max(value, foreseen), len(changes))
+
+
+def _exceeded_by(changes: Column, kinds: Sequence[str], share: float) -> float:
+    """The change that this share of texts exceeds if each kind is as frequent as among the judge's texts."""
+    weights = np.ones(len(changes))
+    if len(kinds) == len(changes):
+        judged, here = _judged_shares(), Counter(kinds)
+        # Kinds that the judge does not have are as frequent as they are here.
+        weights = np.array([judged[kind] * len(kinds) / here[kind] if kind in judged else 1.0 for kind in kinds])
+    order = np.argsort(-changes)
+    exceeding = np.cumsum(weights[order]) / weights.sum()
+    return float(changes[order[int(np.searchsorted(exceeding, share))]])
+
+
+@cache
+def _judged_shares() -> dict[str, float]:
+    return {kind: count / JUDGED for kind, count in Counter(kinds_of(shipped_texts("judging"))).items()}
 
 
 def _rarest(changes: Column, rarity: float) -> float:
@@ -144,11 +176,11 @@ def _rarest(changes: Column, rarity: float) -> float:
     return float(np.exp(logarithms.mean() + norm.ppf(1 - rarity) * logarithms.std()))
 
 
-# How the interval of a metric is found, by its kind. The worst of any text has none: it is proven elsewhere.
-_EVIDENCE: Mapping[Kind, Callable[[Metric, Gate, Answers, Answers], Evidence]] = {
+# How the interval of a metric is found, by its kind; a tail also wants the kinds of texts. The worst of any text has
+# none: it is proven elsewhere.
+_EVIDENCE: Mapping[Kind, Way] = {
     "mean": _by_mean,
     "share": _by_share,
-    "tail": _by_tail,
     "pooled": _by_resampling,
 }
 

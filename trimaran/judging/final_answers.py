@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from trimaran.core.backends import open_session
 from trimaran.core.choices import Rows
 from trimaran.core.corpus import answering_of
 from trimaran.core.isolation import Worker
+from trimaran.core.scratch import ScratchFolder
 from trimaran.core.tasks import task
 from trimaran.core.tasks.task import RequestRow, WireTensors
 from trimaran.judging.golden import tensors_from_json, tensors_to_json
@@ -35,7 +35,7 @@ def final_answers(
 
     `worker` is a child that others use as well; without one, a child is started for these rows.
     """
-    with tempfile.TemporaryDirectory(prefix="trimaran-answers-") as folder:
+    with ScratchFolder("answers") as folder:
         rows_file, answers_file = Path(folder) / "rows.json", Path(folder) / "answers.json"
         rows_file.write_text(json.dumps([dict(row) for row in rows]), encoding="utf-8")
         environment = {**artifact.execution_environment, "OMP_NUM_THREADS": str(threads)}

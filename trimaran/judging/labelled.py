@@ -169,7 +169,7 @@ def read_labelled(path: Path, metric: str, *, task: str, labels: Sequence[str]) 
     if wanted.gold == "number":
         _refuse_words(path, gold)
     elif wanted.gold == "label":
-        gold = _label_names(path, gold, labels)
+        gold = label_names(path, gold, labels)
     return LabelledData(metric, _texts(table, row, paired=wanted.paired), tuple(gold))
 
 
@@ -193,15 +193,15 @@ def _refuse_words(path: Path, gold: Sequence[str]) -> None:
             ) from None
 
 
-def _label_names(path: Path, gold: Sequence[str], labels: Sequence[str]) -> list[str]:
-    """Labels by name, or by number where no name fits."""
+def label_names(origin: object, gold: Sequence[str], labels: Sequence[str]) -> list[str]:
+    """Labels by name, or by number where no name fits. `origin` is where they come from, for the error message."""
     known = {label.lower(): label for label in labels}
     numbered = {str(index): label for index, label in enumerate(labels)}
     labels_of_gold = [known.get(value.lower(), numbered.get(value)) for value in gold]
     strangers = sorted({value for value, label in zip(gold, labels_of_gold, strict=True) if label is None})
     if strangers:
         raise UsageError(
-            f"{path} has labels that the model has not, such as {strangers[0]!r}.",
+            f"{origin} has labels that the model has not, such as {strangers[0]!r}.",
             hint=f"The model's labels: {', '.join(labels)}, or their numbers from 0.",
         )
     return [label for label in labels_of_gold if label is not None]

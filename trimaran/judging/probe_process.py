@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +17,7 @@ from trimaran.core.choices import Rows
 from trimaran.core.errors import ChildError
 from trimaran.core.isolation import Held, Worker
 from trimaran.core.samples import Round, Shape
+from trimaran.core.scratch import ScratchFolder
 from trimaran.judging.probe import Probe
 from trimaran.runtime.text import Text
 
@@ -50,7 +50,7 @@ class ProbeProcess:
     ) -> None:
         """`worker` is a child that others use as well: it keeps its own environment, and is left open."""
         self._deadline_s = deadline_s
-        self._folder = tempfile.TemporaryDirectory(prefix="trimaran-probe-")
+        self._folder = ScratchFolder("probe")
         self._shared = worker is not None
         self._worker = worker or Worker(
             environment={**thread_environment(threads), **artifact.execution_environment, **(environment or {})}

@@ -34,7 +34,7 @@ FLIPS = "batch_label_flips"
 _SEED = 20
 
 
-class Answering(Protocol):
+class AnsweringProbe(Protocol):
     """What judging needs of an opened candidate; `ProbeProcess` is one."""
 
     @property
@@ -80,7 +80,7 @@ def assess(
     deadline_s: float = 300.0,
     step: Step | None = None,
     on_data: OnData | None = None,
-    open_probe: Callable[[], AbstractContextManager[Answering]] | None = None,
+    open_probe: Callable[[], AbstractContextManager[AnsweringProbe]] | None = None,
     kinds: Sequence[str] = (),
     judged: int = 1,
 ) -> Quality:
@@ -176,7 +176,7 @@ class _Moved(NamedTuple):
     texts: int
 
 
-def _moved_by_neighbours(probe: Answering, texts: Sequence[Text], rows: Rows, row: Task) -> _Moved:
+def _moved_by_neighbours(probe: AnsweringProbe, texts: Sequence[Text], rows: Rows, row: Task) -> _Moved:
     if rows == "alone":
         return _Moved(0.0, 0, len(texts))
     indices, together = probe.among_neighbours(texts, rows, _SEED)

@@ -18,7 +18,7 @@ from trimaran.model_repository.layout import stage_imports
 from trimaran.model_repository.problem import Problem, missing, problem
 from trimaran.model_repository.stages import DEFAULT_FILE, TOKENIZER_FILES, served_names, text_interface
 from trimaran.model_repository.tensors import tensor_from_spec
-from trimaran.runtime.wire import TRUNCATED
+from trimaran.runtime.wire import COUNTS
 
 # Outputs whose last axis has one number for each label.
 _LABELLED = ("logits", "token_logits", "label_probabilities")
@@ -135,6 +135,7 @@ def _golden(version: _Version) -> Iterator[Problem]:
 
 
 def _plan(version: _Version) -> Iterator[Problem]:
+    """Only of what is served: unlike GPUs share one repository, and each serves the version with its own plan."""
     if version.config.backend == "tensorrt":
         try:
             refuse_foreign_engine(version.artifact)
@@ -142,8 +143,8 @@ def _plan(version: _Version) -> Iterator[Problem]:
             yield problem("foreign-plan", version.folder, error.message, remedy=error.hint)
 
 
-def _without_count(tensors: Iterable[TensorConfig]) -> list[TensorConfig]:
-    return [tensor for tensor in tensors if tensor.name != TRUNCATED]
+def _without_counts(tensors: Iterable[TensorConfig]) -> list[TensorConfig]:
+    return [tensor for tensor in tensors if tensor.name not in COUNTS]
 
 
 def _interface(version: _Version) -> Iterator[Problem]:
@@ -155,8 +156,8 @@ def _interface(version: _Version) -> Iterator[Problem]:
         inputs = tuple(map(tensor_from_spec, signature.inputs))
         outputs = tuple(map(tensor_from_spec, signature.outputs))
     for wanted, present in (inputs, version.config.inputs), (outputs, version.config.outputs):
-        # Models that were laid out before do not count the texts that they cut.
-        if _without_count(wanted) != _without_count(present):
+        # Models that were laid out before count nothing, or only the texts that they cut.
+        if _without_counts(wanted) != _without_counts(present):
             message = f"the artifact's signature wants {_listed(wanted)}, found {_listed(present)}."
             yield problem("dims-mismatch", version.config_path, message)
 
@@ -189,8 +190,8 @@ def _prepared(version: _Version) -> Iterator[Problem]:
     yield from prepared_problems(version.folder)
 
 
-_ALWAYS = (_stage_files, _artifact_files, _golden, _plan, _prepared)
-_WHEN_SERVED = (_interface, _batch, _labels, _batching)
+_ALWAYS = (_stage_files, _artifact_files, _golden, _prepared)
+_WHEN_SERVED = (_plan, _interface, _batch, _labels, _batching)
 
 
 def _listed(tensors: tuple[TensorConfig, ...]) -> str:

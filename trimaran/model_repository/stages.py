@@ -30,7 +30,7 @@ from trimaran.core.tasks import TASKS, task
 from trimaran.model_repository.tensors import tensor_from_spec, without_batch
 from trimaran.model_repository.warmups import tensor_warmups, text_warmups
 from trimaran.runtime.answers import Reader
-from trimaran.runtime.wire import FIRST, OPTIONS, PROMPT, TRUNCATED, VERSION
+from trimaran.runtime.wire import COUNTS, FIRST, OPTIONS, PROMPT, VERSION
 
 # What the tokenizing stage imports of `trimaran/runtime`.
 TOKENIZER_FILES = ("text.py", "cutting.py", "chat.py")
@@ -77,7 +77,7 @@ class EngineModel:
     accelerated: bool = False
 
 
-_TRUNCATED = TensorConfig(name=TRUNCATED, data_type="TYPE_INT32", dims=(1,))
+_COUNTS = tuple(TensorConfig(name=name, data_type="TYPE_INT32", dims=(1,)) for name in COUNTS)
 # A volume of the container that lasts: ONNX Runtime keeps what TensorRT built there.
 PLANS_FOLDER = "/plans"
 ENGINES: dict[str, EngineModel] = {
@@ -150,7 +150,7 @@ def text_interface(artifact: Artifact) -> tuple[tuple[TensorConfig, ...], tuple[
         dims = engine.get(output.dims) if isinstance(output.dims, str) else output.dims
         if dims is not None:
             outputs.append(TensorConfig(name=output.name, data_type=cast(DataType, output.data_type), dims=dims))
-    return tuple(inputs), (*outputs, _TRUNCATED)
+    return tuple(inputs), (*outputs, *_COUNTS)
 
 
 def text_stage(name: str, artifact: Artifact, *, calls: bool = False) -> ModelConfig:
@@ -253,7 +253,7 @@ def tokenizer_stage(name: str, artifact: Artifact) -> ModelConfig:
         backend="python",
         max_batch_size=artifact.profile.batch.maximum,
         inputs=text_interface(artifact)[0],
-        outputs=(*(tensor_from_spec(spec) for spec in artifact.signature.inputs), _TRUNCATED),
+        outputs=(*(tensor_from_spec(spec) for spec in artifact.signature.inputs), *_COUNTS),
         warmups=text_warmups(artifact),
         parameters={"artifact": artifact.digest, "load": ON_DEMAND},
     )
@@ -274,7 +274,7 @@ def ensemble(name: str, artifact: Artifact) -> ModelConfig:
             EnsembleStep(
                 model=tokenizer_stage_name(name),
                 inputs={item.name: item.name for item in inputs},
-                outputs={name: name for name in (*engine.input_names, TRUNCATED)},
+                outputs={name: name for name in (*engine.input_names, *COUNTS)},
             ),
             EnsembleStep(
                 model=tensor_stage_name(name, engine_model(artifact).backend),

@@ -38,7 +38,7 @@ batch_change = 1e-5
 # [regression]     # nothing worse than in an earlier report from the same machine, where intervals separate
 # baseline = "benchmarks/baseline"
 # tolerance = 1.05
-# runs = 3         # on either side, each in a folder: fewer do not show how much runs differ from one another
+# runs = 3         # on either side, each in a folder; fewer do not show how much runs differ from one another
 """
 
 _GITHUB = """\

@@ -7,7 +7,6 @@ itself, those of the others in `plans/IDENTITY/`, and the text stage opens the o
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from trimaran.core.errors import UnavailableError
 from trimaran.core.model_config import ON_DEMAND
 from trimaran.core.progress import Progress
 from trimaran.core.repository import stages_of, versions_of
+from trimaran.core.scratch import ScratchFolder
 from trimaran.core.serving_json import read_serving, write_serving
 from trimaran.core.store import link_or_copy, write_atomically
 from trimaran.judging.final_answers import final_answers
@@ -72,7 +72,7 @@ def publish_plan(
         "separate": None if separate else False,
     }
     with contextlib.ExitStack() as stack:
-        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="trimaran-finish-")))
+        scratch = Path(stack.enter_context(ScratchFolder("finish")))
         if not separate:
             trial = scratch / "trial"
             lay_out(winner.artifact, repository=trial, name=source.model.name, **settings)

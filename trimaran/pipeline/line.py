@@ -6,7 +6,6 @@ answers in the background (`eager.py`), and two candidates are made at once (`pr
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from trimaran.core.config import DeployConfig
 from trimaran.core.config_pbtxt import CONFIG_FILE, read_config
 from trimaran.core.errors import QualityError, TrimaranError, UnavailableError
 from trimaran.core.progress import NumberedProgress, Progress, about
+from trimaran.core.scratch import ScratchFolder
 from trimaran.core.shadow_graph import fp32_ancestor
 from trimaran.core.small_vectors import RANGES, recalls
 from trimaran.core.store import Store
@@ -171,7 +171,7 @@ def check_served(run: DeployRun, winner: Proven, golden: Golden) -> Mapping[str,
     None if there is no Triton here.
     """
     plan = run.plan
-    with run.progress.stage("served check") as step, tempfile.TemporaryDirectory(prefix="trimaran-serve-") as scratch:
+    with run.progress.stage("served check") as step, ScratchFolder("serve") as scratch:
         repository = Path(scratch) / "model_repository"
         lay_out(
             winner.artifact,

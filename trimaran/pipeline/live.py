@@ -11,6 +11,7 @@ import psutil
 
 from trimaran.core.choices import Protocol
 from trimaran.core.errors import TrimaranError, UsageError
+from trimaran.core.model_config import RELEASE
 from trimaran.core.spec import Frozen
 from trimaran.judging.shadow_evidence import ShadowEvidence
 from trimaran.model_repository.layout import Deployment
@@ -25,6 +26,8 @@ class ModelStatus(Frozen):
 
     name: str
     version: str
+    # Of the version's files, as the server tells it; empty for versions that were laid out without one.
+    digest: str
     # Requests that were answered and refused, and rows that were computed, since the version was loaded.
     answered: int
     failed: int
@@ -134,14 +137,27 @@ def _models(port: int) -> tuple[ModelStatus, ...] | None:
             listed = json.load(reply)["model_stats"]
     except (OSError, ValueError, KeyError):
         return None
-    return tuple(map(_model, listed))
+    return tuple(_model(stats, _digest(port, stats["name"], stats["version"])) for stats in listed)
 
 
-def _model(stats: dict[str, Any]) -> ModelStatus:
+def _digest(port: int, name: str, version: str) -> str:
+    """From the configuration that the server has loaded, which names one version by its digest."""
+    url = f"http://127.0.0.1:{port}/v2/models/{name}/versions/{version}/config"
+    try:
+        with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as reply:
+            release = json.load(reply)["parameters"][RELEASE]["string_value"]
+    except (OSError, ValueError, KeyError):
+        return ""
+    number, _, digest = release.partition(":")
+    return digest if number == version else ""
+
+
+def _model(stats: dict[str, Any], digest: str) -> ModelStatus:
     counts = stats.get("inference_stats", {})
     return ModelStatus(
         name=stats["name"],
         version=stats["version"],
+        digest=digest,
         answered=int(counts.get("success", {}).get("count", 0)),
         failed=int(counts.get("fail", {}).get("count", 0)),
         rows=int(stats.get("inference_count", 0)),

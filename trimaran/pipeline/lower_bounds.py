@@ -43,7 +43,7 @@ class Rival(NamedTuple):
     artifact: Artifact
 
 
-class Bound(Frozen):
+class LowerBound(Frozen):
     """For each shape that decides the choice: the candidate's least time over the rival's."""
 
     ratios: tuple[float, ...]
@@ -74,9 +74,9 @@ def reason_to_skip(plan: DeployPlan, row: Candidate, parent: Artifact, rivals: S
         "weight_levels": weight_levels(row.backend),
     }
 
-    def measured() -> Bound:
+    def measured() -> LowerBound:
         folders = str(parent.directory), str(rival.artifact.directory)
-        return Bound(ratios=tuple(isolation.run(lower_bound, PROBE_DEADLINE_S, *folders, **settings)))
+        return LowerBound(ratios=tuple(isolation.run(lower_bound, PROBE_DEADLINE_S, *folders, **settings)))
 
     recipe = Recipe(
         step="bound",
@@ -88,7 +88,7 @@ def reason_to_skip(plan: DeployPlan, row: Candidate, parent: Artifact, rivals: S
     watch = CpuWatch(())
     try:
         ratios = store.remember(
-            recipe, Bound, measured, keep=lambda bound: plan.config.busy_ok or not noticed(watch.others_share())
+            recipe, LowerBound, measured, keep=lambda bound: plan.config.busy_ok or not noticed(watch.others_share())
         )[0].ratios
     except TrimaranError:
         # The candidate is then made and judged as usual, and reports its own failure.

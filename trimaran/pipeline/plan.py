@@ -27,6 +27,7 @@ from trimaran.core.corpus import (
 from trimaran.core.devices import CPU, Device, choose_device, torch_lacks_cuda
 from trimaran.core.environment import capture
 from trimaran.core.errors import UsageError
+from trimaran.core.export_libraries import require_export_libraries
 from trimaran.core.progress import Progress
 from trimaran.core.samples import Shape
 from trimaran.core.spec import ModelRef, Pooling, ShapeProfile
@@ -283,6 +284,7 @@ def _sides(texts: Sequence[Text], side: int) -> set[str]:
 
 def find_model(config: DeployConfig) -> ModelRef:
     """The model that the config names, with the pooling that it asks for."""
+    require_export_libraries()
     if config.module:
         from trimaran.export.module import locate_module
 

@@ -8,7 +8,6 @@ the times. `trimaran.judging.prepared` says what the prepared version holds.
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from trimaran.core.engine_identity import installed_version
 from trimaran.core.errors import QualityError, TrimaranError, UnavailableError, UsageError
 from trimaran.core.progress import Progress
 from trimaran.core.samples import Shape
+from trimaran.core.scratch import ScratchFolder
 from trimaran.core.store import Store, link_or_copy, write_atomically
 from trimaran.judging.prepared import (
     PREPARED_FILE,
@@ -118,7 +118,7 @@ def prepare(config: DeployConfig, *, store: Store, progress: Progress, command: 
     winner = _fastest(plan, built)
     prepared = _facts(plan, outcomes, built, winner, command)
     golden = make_golden_bundle(run, reference, winner.outcome, eager.requests()) if winner else None
-    with tempfile.TemporaryDirectory(prefix="trimaran-prepared-") as scratch:
+    with ScratchFolder("prepared") as scratch:
         if winner is None or golden is None:
             paths = _write_report(prepared, plan.report)
             raise QualityError(prepared.headline, hint=f"The report is {paths['md']}. Try --fidelity balanced.")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 
 from trimaran.core.config_pbtxt import CONFIG_FILE, read_config
 from trimaran.core.digests import require_undamaged
 from trimaran.core.errors import RepositoryError, ServerError, UnavailableError, UsageError
 from trimaran.core.progress import Progress
+from trimaran.core.scratch import ScratchFolder
 from trimaran.core.signatures import require_signed
 from trimaran.core.spec import Frozen
 from trimaran.judging.golden import GOLDEN_FILE, read_golden
@@ -128,7 +128,7 @@ def _proven(repository: Path, name: str, version: int, progress: Progress) -> di
     if not path.is_file():
         return None
     golden = read_golden(path)
-    with progress.stage("trial") as step, tempfile.TemporaryDirectory(prefix="trimaran-trial-") as scratch:
+    with progress.stage("trial") as step, ScratchFolder("trial") as scratch:
         copy_version(repository / name, version, Path(scratch) / name)
         for stage in models_beside(repository, name, version):
             copy_version(repository / stage, version, Path(scratch) / stage)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,9 +15,9 @@ from trimaran.core.progress import Progress
 from trimaran.core.spec import ModelRef
 from trimaran.core.store import publish, temporary_sibling
 from trimaran.core.tables import TEXT, read_table
-from trimaran.export.checkpoint import weight_files, weights_of
 from trimaran.export.load import load_model, load_tokenizer
 from trimaran.export.locate import locate
+from trimaran.pipeline.student_folder import CARD, copy_rest, free_folder, weight_bytes
 from trimaran.shrink.tokenizer_json import kept_ids
 from trimaran.shrink.vocabulary import coverage, ids_of, with_rows, write_tokenizer
 
@@ -26,13 +25,10 @@ if TYPE_CHECKING:
     import torch
 
 REPORT = "shrink.json"
-_CARD = "README.md"
 # Texts whose numbers are compared, spread over all that were given.
 _COMPARED = 64
 # A head over the vocabulary sums in another order when it is narrower.
 _FLOAT_NOISE = 1e-5
-_NOT_COPIED = ("*.safetensors", "*.bin", "*.index.json", "*.onnx", "*.onnx_data", "*.h5", "*.msgpack", "*.xml")
-_FOLDERS_NOT_COPIED = ("onnx", "openvino", ".git")
 
 
 class VocabularyReport(Persisted):
@@ -77,9 +73,7 @@ def shrink_vocabulary(
     Raises UsageError for a model whose answers are numbered by token, and IntegrityError if a text is read otherwise
     than before.
     """
-    output = output.absolute()
-    if output.exists() and (output.is_file() or any(output.iterdir())):
-        raise UsageError(f"{output} holds something already.", hint="Name an empty or a new folder.")
+    output = free_folder(output)
     ref = locate(model, task_name=task_name)
     if ref.task == "sparse-embedding":
         raise UsageError(
@@ -97,13 +91,12 @@ def shrink_vocabulary(
         covered = coverage(ids, kept_ids(whole, (), pad_id=pad_id))
         step.outcome(f"{len(kept):,} of {ref.vocabulary:,} stay")
     with temporary_sibling(output) as folder:
-        body = folder / Path(ref.directory).resolve().relative_to(Path(ref.root).resolve())
         with progress.stage("write") as step:
-            _copy_rest(Path(ref.root), folder)
+            body = copy_rest(ref, folder)
             teacher = load_model(ref, attention="eager", dtype="auto")
             with_rows(teacher, kept).save_pretrained(body)
             write_tokenizer(tokenizer, kept, body)
-            size = _weight_bytes(body)
+            size = weight_bytes(body)
             step.outcome(f"{size / 1e6:.1f} MB")
         with progress.stage("prove") as step:
             student = locate(str(folder), task_name=ref.task)
@@ -118,7 +111,7 @@ def shrink_vocabulary(
             teacher_digest=ref.digest,
             tokens_before=ref.vocabulary,
             tokens_after=len(kept),
-            bytes_before=_weight_bytes(Path(ref.directory)),
+            bytes_before=weight_bytes(Path(ref.directory)),
             bytes_after=size,
             texts=len(texts),
             coverage=covered,
@@ -126,7 +119,7 @@ def shrink_vocabulary(
             largest_difference=largest,
         )
         (folder / REPORT).write_text(report.to_json(), encoding="utf-8")
-        (folder / _CARD).write_text(_card(report), encoding="utf-8")
+        (folder / CARD).write_text(_card(report), encoding="utf-8")
         publish(folder, output)
     return report
 
@@ -143,23 +136,6 @@ def _texts(files: Sequence[Path]) -> list[str]:
 def _tokenizer_json(tokenizer: Any) -> dict[str, Any]:
     content: dict[str, Any] = json.loads(tokenizer.backend_tokenizer.to_str())
     return content
-
-
-def _copy_rest(source: Path, target: Path) -> None:
-    """Everything but weights, graphs of other engines and the tokenizer, which is written anew."""
-    shutil.copytree(
-        source,
-        target,
-        dirs_exist_ok=True,
-        ignore=lambda _, names: {
-            *_FOLDERS_NOT_COPIED,
-            *(name for pattern in _NOT_COPIED for name in names if Path(name).match(pattern)),
-        },
-    )
-
-
-def _weight_bytes(body: Path) -> int:
-    return sum(path.stat().st_size for path in weight_files(weights_of(body, str(body))))
 
 
 def _require_same_tokens(

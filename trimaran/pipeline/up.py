@@ -25,30 +25,16 @@ from trimaran.export.reference import model_ref_of
 from trimaran.pipeline.artifact_lookup import served_version
 from trimaran.pipeline.line import deploy
 from trimaran.pipeline.plan import find_model
+from trimaran.pipeline.up_states import UpState, ups
 from trimaran.serving.gateway.routes import route_of_task
 from trimaran.serving.gateway.server import serve as serve_gateway
 from trimaran.serving.gateway.settings import GatewaySettings
 from trimaran.serving.triton.daemon import Running, load_on_servers, running, serve_detached, stop
-from trimaran.serving.triton.states import ProcessState, live_states, start_ticks
+from trimaran.serving.triton.states import start_ticks
 
 _DOWN_DEADLINE_S = 90.0
 _READY_DEADLINE_S = 60.0
 log = logging.getLogger(__name__)
-
-
-class UpState(ProcessState):
-    """A process that runs `trimaran up`."""
-
-    url: str
-    repository: Path
-    name: str
-
-    @property
-    def path(self) -> Path:
-        return default_home() / "up" / f"{self.pid}.json"
-
-    def remove(self) -> None:
-        self.path.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)
@@ -124,11 +110,6 @@ def down() -> tuple[UpState, ...]:
     while any(state.alive for state in states) and time.monotonic() < end:
         time.sleep(0.05)
     return states
-
-
-def ups() -> tuple[UpState, ...]:
-    """The live ones. State files of dead ones are removed."""
-    return live_states(default_home() / "up", UpState, UpState.remove)
 
 
 def deployed_name(config: DeployConfig, store: Store, progress: Progress) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from trimaran.core.artifact import Artifact
 from trimaran.core.corpus import digest_of_texts, encoder_of, spread
 from trimaran.core.errors import UsageError
 from trimaran.core.onnx_write import write_model
+from trimaran.core.scratch import ScratchFolder
 from trimaran.quantize.ranges import BINS, magnitude_counts
 from trimaran.runtime.text import Array, Text
 
@@ -66,7 +66,7 @@ class Observation:
         # An arena would keep, for every watched tensor, the memory of the longest text, and grow in powers of two.
         settings.enable_cpu_mem_arena = False
         self._names = list(tensors)
-        with tempfile.TemporaryDirectory(prefix="trimaran-") as folder:
+        with ScratchFolder("activations") as folder:
             path = Path(folder) / "watched.onnx"
             # The session maps weights from a file beside the graph, so that no second copy of them is in memory.
             write_model(watched, path, external_above_bytes=0)

@@ -16,6 +16,7 @@ from trimaran.core.spec import DType, Signature
 from trimaran.core.store import Store
 from trimaran.quantize.candidates import Candidate
 from trimaran.quantize.int8.openvino_graph import FORM
+from trimaran.quantize.int8.search import SEARCH_VERSION
 from trimaran.quantize.optimize import ATOL
 from trimaran.quantize.proof import prove_against_parent
 from trimaran.quantize.settings import MakerSettings
@@ -81,7 +82,7 @@ def recipe_of(parent: Artifact, row: Candidate, settings: MakerSettings) -> Reci
             **({"openvino_graph": FORM} if row.backend == "openvino" else {}),
             **(settings.model_dump(mode="json", include=_SEARCHED) if row.searched else {}),
             # A search decides by the metrics, so its result is made anew when one of them changes.
-            **({"metrics": METRICS_VERSION} if row.searched else {}),
+            **({"metrics": METRICS_VERSION, "search": SEARCH_VERSION} if row.searched else {}),
         },
         tools=tools("onnxruntime", "openvino", "nncf"),
     )

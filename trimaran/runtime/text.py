@@ -66,6 +66,15 @@ class Row(NamedTuple):
     type_ids: Sequence[int]
 
 
+class RowNotes(NamedTuple):
+    """What is noted of each row that is encoded."""
+
+    # Whether a text of it was cut.
+    truncated: list[bool]
+    # Its tokens, special ones included.
+    tokens: list[int]
+
+
 class TextEncoder:
     """Tokenises with Hugging Face `tokenizers` and builds the engine's inputs."""
 
@@ -98,16 +107,21 @@ class TextEncoder:
         self._prompts, self._default_prompt = dict(prompts or {}), default_prompt
         self._refused = frozenset(refused_ids)
         self._chat = Chat(**chat, tokenizer=self._tokenizer) if chat else None
-        self._truncated: list[bool] | None = None
+        self._notes: RowNotes | None = None
+
+    @contextlib.contextmanager
+    def noting_rows(self) -> Iterator[RowNotes]:
+        """While the block runs, the lists get an entry for each row that is encoded."""
+        self._notes = RowNotes([], [])
+        try:
+            yield self._notes
+        finally:
+            self._notes = None
 
     @contextlib.contextmanager
     def noting_truncated(self) -> Iterator[list[bool]]:
-        """While the block runs, the list gets an entry for each row that is encoded: whether a text of it was cut."""
-        self._truncated = []
-        try:
-            yield self._truncated
-        finally:
-            self._truncated = None
+        with self.noting_rows() as notes:
+            yield notes.truncated
 
     def _checked(self, encodings: list[Any], *, whole: bool = False) -> list[Any]:
         """The same encodings. With `whole`, they are one text in several windows, of which nothing is lost.
@@ -118,11 +132,17 @@ class TextEncoder:
         if refused:
             name = self._tokenizer.id_to_token(min(refused))
             raise ValueError(f"The text has the token {name}, for which the model has no vector. Leave it out.")
-        if self._truncated is not None and whole:
-            self._truncated.append(False)
-        elif self._truncated is not None:
+        if self._notes is not None and whole:
+            self._notes.truncated.append(False)
+            self._notes.tokens.append(sum(map(len, encodings)))
+        elif self._notes is not None:
+            lengths = [len(row) for row in encodings]
             # An encoding has its overflow as further encodings, which are slow to ask for.
-            self._truncated.extend(len(row) >= self._maximum and bool(row.overflowing) for row in encodings)
+            cut = (
+                size >= self._maximum and bool(row.overflowing) for size, row in zip(lengths, encodings, strict=True)
+            )
+            self._notes.truncated.extend(cut)
+            self._notes.tokens.extend(lengths)
         return encodings
 
     def rows(self, texts: Sequence[Text], *, prompt: str | None = None) -> list[Row]:

@@ -20,7 +20,7 @@ from .pulse import Pulse
 from .shadow import CANARY, Sampler
 from .tasks import served_task
 from .text import STRETCH, TextEncoder
-from .wire import MOST_ENTRIES, OPTIONS, TRUNCATED, Answer, Tensors
+from .wire import MOST_ENTRIES, OPTIONS, READ_COUNT, TRUNCATED, Answer, Tensors
 
 # The module and class of an engine, where they are not named after the backend.
 ENGINES = {
@@ -29,7 +29,7 @@ ENGINES = {
 }
 
 
-class Asked(NamedTuple):
+class AskedRow(NamedTuple):
     """One row of a request: what is answered about, and the keywords of how, as JSON so that equals are found."""
 
     item: Any
@@ -38,11 +38,14 @@ class Asked(NamedTuple):
     strings: Mapping[str, Any] | None = None
 
 
-class Answered(NamedTuple):
-    """The answer to one row, and how many texts of the row were cut."""
+class AnsweredRow(NamedTuple):
+    """The answer to one row."""
 
     answer: Answer
+    # The texts of the row that were cut.
     truncated: int
+    # The tokens that the model read for it.
+    tokens: int
 
 
 def opened(
@@ -123,7 +126,7 @@ class TritonPythonModel:
         self._shadow.close()
         self._engine.close()
 
-    def _answered(self, rows: Sequence[Asked]) -> list[Answered]:
+    def _answered(self, rows: Sequence[AskedRow]) -> list[AnsweredRow]:
         """Answers in the order of the rows; those asked in the same way are answered together."""
         answers: list[Any] = [None] * len(rows)
         ways: dict[str, list[int]] = {}
@@ -131,12 +134,13 @@ class TritonPythonModel:
             ways.setdefault(row.keywords, []).append(index)
         for keywords, indices in ways.items():
             options, items = json.loads(keywords), [rows[index].item for index in indices]
-            with self._served.encoder.noting_truncated() as truncated:
+            with self._served.encoder.noting_rows() as notes:
                 task_answers = self._task.answer(self._served, items, **options)
             begin = 0
             for index, item, answer in zip(indices, items, task_answers, strict=True):
                 end = begin + self._task.encoded_rows(item, options)
-                answers[index] = Answered(answer, self._task.truncated(truncated[begin:end]))
+                truncated = self._task.truncated(notes.truncated[begin:end])
+                answers[index] = AnsweredRow(answer, truncated, sum(notes.tokens[begin:end]))
                 begin = end
         self._shadow.offer([row.strings for row in rows], [row.answer for row in answers])
         return answers
@@ -155,7 +159,7 @@ class TritonPythonModel:
         self._metric = self._family.Metric(labels=labels)
         return self._metric.increment
 
-    def _alone(self, rows: Sequence[Asked]) -> Any:
+    def _alone(self, rows: Sequence[AskedRow]) -> Any:
         try:
             return self._response(self._answered(rows))
         except ValueError as error:
@@ -163,8 +167,9 @@ class TritonPythonModel:
         except Exception as error:  # whatever the engine says of this request's values, the others are answered
             return self._triton.InferenceResponse(error=self._triton.TritonError(str(error)))
 
-    def _response(self, answers: Sequence[Answered]) -> Any:
+    def _response(self, answers: Sequence[AnsweredRow]) -> Any:
         tensors: Tensors = self._task.tensors([row.answer for row in answers])
+        tensors[READ_COUNT] = np.asarray([[row.tokens] for row in answers], np.int32)
         tensors[TRUNCATED] = np.asarray([[row.truncated] for row in answers], np.int32)
         if truncated := sum(row.truncated for row in answers):
             self._count_truncated(truncated)
@@ -174,7 +179,7 @@ class TritonPythonModel:
         error = self._triton.TritonError(sentence, self._triton.TritonError.INVALID_ARG)
         return self._triton.InferenceResponse(error=error)
 
-    def _rows_of(self, request: Any) -> list[Asked] | Any:
+    def _rows_of(self, request: Any) -> list[AskedRow] | Any:
         """The request's rows, or the response that says why they cannot be read."""
         try:
             return self._read(request)
@@ -185,7 +190,7 @@ class TritonPythonModel:
         except ValueError as error:
             return self._refusal(str(error))
 
-    def _read(self, request: Any) -> list[Asked]:
+    def _read(self, request: Any) -> list[AskedRow]:
         columns: dict[str, list[Any]] = {}
         for field in self._task.inputs:
             tensor = self._triton.get_input_tensor_by_name(request, field.name)
@@ -208,6 +213,6 @@ class TritonPythonModel:
             for index, text in enumerate(texts)
         ]
 
-    def _asked(self, row: Mapping[str, Any], sampled: bool) -> Asked:
+    def _asked(self, row: Mapping[str, Any], sampled: bool) -> AskedRow:
         item, keywords = self._task.question(row)
-        return Asked(item, json.dumps(keywords, sort_keys=True), row if sampled else None)
+        return AskedRow(item, json.dumps(keywords, sort_keys=True), row if sampled else None)

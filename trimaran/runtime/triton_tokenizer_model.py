@@ -53,10 +53,11 @@ class TritonPythonModel:
             return self._refusal(str(error))
         longest = max(len(row.ids) for row in rows)
         length = min(self._longest, -(-longest // BUCKET) * BUCKET)
-        # TRUNCATED as in `wire.py`, which this stage does not carry.
+        # Names as in `wire.py`, which this stage does not carry.
         arrays = {
             **self._encoder.batch(rows, length=length),
             "TRUNCATED": np.asarray([[int(cut)] for cut in truncated], np.int32),
+            "TOKEN_COUNT": np.asarray([[len(row.ids)] for row in rows], np.int32),
         }
         return self._triton.InferenceResponse([self._triton.Tensor(name, array) for name, array in arrays.items()])
 

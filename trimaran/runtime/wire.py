@@ -19,6 +19,10 @@ VERSION = "1"
 OPTIONS = "OPTIONS"
 # The output that counts the texts of a row of which the model read only a part.
 TRUNCATED = "TRUNCATED"
+# The output that counts the tokens of a row that the model read, special ones included.
+READ_COUNT = "TOKEN_COUNT"
+# What every model says of a row beside its answer.
+COUNTS = (TRUNCATED, READ_COUNT)
 FIRST = "first"
 # The option that names one of the model's prompts.
 PROMPT = "prompt"

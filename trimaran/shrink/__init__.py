@@ -1,1 +1,1 @@
-"""Makes the model itself smaller: fewer tokens."""
+"""Makes the model itself smaller: fewer tokens, fewer layers."""

@@ -140,7 +140,7 @@ def test_scenario_figures_are_floors_or_ceilings_by_their_nature(tmp_path: Path)
 
 def test_a_regression_against_the_baseline_fails_and_none_passes(tmp_path: Path) -> None:
     (tmp_path / "base.json").write_text(usual_report().to_json())
-    gate = '[regression]\nbaseline = "base.json"\n'
+    gate = '[regression]\nbaseline = "base.json"\nruns = 1\n'
     assert all(one.holds for one in held(tmp_path, gate).values())
     slower = report([row("quick"), row("slow")], {"quick": 2.0, "slow": 1.5})
     failed = [one for one in held(tmp_path, gate, slower).values() if not one.holds]
@@ -162,10 +162,12 @@ def test_a_regression_gate_wants_its_runs_on_either_side_and_says_what_they_woul
     for run in runs:
         (tmp_path / "base" / run.created).mkdir(parents=True)
         (tmp_path / "base" / run.created / "report.json").write_text(run.to_json())
-    gate = '[regression]\nbaseline = "base"\nruns = 3\n'
+    gate = '[regression]\nbaseline = "base"\n'
     one = held(tmp_path, gate, runs[0])
     assert one["quick: regression: runs"].observed == "needs 3 runs a side, has 3 and 1"
     assert not one["quick: regression: runs"].holds
+    untimed = held(tmp_path, f'{gate}kinds = ["quality"]\n', runs[0])
+    assert "quick: regression: runs" not in untimed, "answers do not differ from run to run"
     three = held(tmp_path, gate, runs)["quick: regression"]
     assert three.holds and re.search(r"3 and 3 runs.* A change of \d+% or more of any speed would", three.observed)
 

@@ -117,6 +117,20 @@ def test_vectors_of_tokens_are_the_hidden_states(tmp_path: Path) -> None:
     assert model.features(TEXTS[0]).shape == model.features(TEXTS)[0].shape
 
 
+def test_late_interaction_is_maxsim_of_sentence_transformers(tmp_path: Path) -> None:
+    import torch
+    from sentence_transformers.util import maxsim
+
+    model, _ = model_and_folder(tmp_path, "feature-extraction")
+    query, *documents = [
+        torch.nn.functional.normalize(torch.from_numpy(text), dim=-1) for text in model.features(TEXTS)
+    ]
+    found = model.score(TEXTS[0], TEXTS[1:])
+    np.testing.assert_allclose(found, maxsim([query], documents)[0].numpy(), rtol=1e-5)
+    assert model.score(TEXTS[0], [TEXTS[0]])[0] == pytest.approx(len(query), rel=1e-5)
+    assert len(model.score(TEXTS[0], [])) == 0
+
+
 def test_the_other_tasks_answer_as_they_are_served(tmp_path: Path) -> None:
     sparse = model_and_folder(tmp_path / "sparse", "sparse-embedding")[0]
     weights = [weight for _, weight in sparse.sparse(TEXTS, top_k=3)[0]]

@@ -76,6 +76,11 @@ def test_manifest_names_the_machine_and_the_log_is_kept(world: World) -> None:
     assert engine.profile == PROFILE
 
 
+def test_an_int8_plan_carries_the_identity_of_the_others(world: World) -> None:
+    int8, half = (world.engine("bert", name).engine_options for name in ("onnx-int8-qdq", "onnx-fp16"))
+    assert int8["identity"] == half["identity"] and int8["identity"]["runtime"] == "tensorrt_rtx"
+
+
 def test_same_build_is_not_made_twice(world: World) -> None:
     first = world.engine("bert", "onnx-fp16")
     assert world.build(world.graph("bert", "onnx-fp16")).files == first.files

@@ -11,7 +11,8 @@ import pytest
 
 from trimaran.core.errors import NotReady, Overloaded, RequestFailed, ServerError, TimedOut
 from trimaran.serving.client import AsyncClient, Client, core
-from trimaran.serving.client.core import ClientCore, run
+from trimaran.serving.client.core import ClientCore
+from trimaran.serving.client.driver import run
 from trimaran.serving.client.endpoint import endpoint_of
 
 CONFIG = {

@@ -16,12 +16,13 @@ import yaml
 
 from tests.commands import environment, trimaran_here, trimaran_json_here
 from tests.tiny import tiny_artifact
-from trimaran.core.choices import GPU_IMAGE, TRITON_IMAGE
+from trimaran.core.choices import CPU_IMAGE, GPU_IMAGE
 from trimaran.core.errors import UsageError
 from trimaran.core.gpu_release import GPU_RELEASE
 from trimaran.model_repository.layout import lay_out
 from trimaran.serving.container.image import FINISHED_FOLDER, MODELS_FOLDER, PORTS, closed, served_model, served_models
 from trimaran.serving.triton.flags import EXIT_TIMEOUT_S, server_flags
+from trimaran.serving.triton.server import wanted_models
 
 ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "deploy"
@@ -91,8 +92,9 @@ def test_names_and_selectors_agree(repository: Path) -> None:
 def test_triton_is_reachable_only_through_the_gateway(repository: Path) -> None:
     found = rendered(repository)
     triton, gateway = containers(found)["triton"], containers(found)["gateway"]
-    assert {"--http-address=127.0.0.1", "--grpc-address=127.0.0.1"} <= set(triton["args"])
-    assert {"--model-control-mode=explicit", "--load-model=My_Model.v2"} <= set(triton["args"])
+    # `serve` listens on the loopback unless it is told otherwise.
+    assert triton["args"] == ["serve", "/models", "--model=My_Model.v2", "--metrics-host=0.0.0.0", "--log=-"]
+    assert triton["image"] == CPU_IMAGE and "command" not in triton
     assert not [argument for argument in gateway["args"] if "no-auth" in argument]
     ports = {entry["port"] for rule in found["NetworkPolicy"]["spec"]["ingress"] for entry in rule["ports"]}
     assert ports == {8080, 8002}
@@ -100,11 +102,18 @@ def test_triton_is_reachable_only_through_the_gateway(repository: Path) -> None:
     assert [port["targetPort"] for port in found["Service"]["spec"]["ports"]] == ["gateway"]
 
 
-def test_probes_go_by_the_canary(repository: Path) -> None:
+def test_a_pod_is_ready_by_the_canary_and_a_busy_triton_is_not_dead(repository: Path) -> None:
     found = containers(rendered(repository))
     assert found["gateway"]["readinessProbe"]["httpGet"]["path"] == "/readyz"
-    assert found["triton"]["livenessProbe"]["httpGet"] == {"path": "/readyz", "port": 8080}
+    assert found["gateway"]["livenessProbe"]["httpGet"]["path"] == "/healthz"
+    for probe in ("livenessProbe", "startupProbe"):
+        assert found["triton"][probe]["httpGet"] == {"path": "/metrics", "port": 8002}, "the only port that is reached"
     assert "v2/health" not in json.dumps(found)
+
+
+def test_the_release_is_in_the_pod_template(repository: Path) -> None:
+    annotations = rendered(repository)["Deployment"]["spec"]["template"]["metadata"]["annotations"]
+    assert re.fullmatch(r"1:[0-9a-f]{16}", annotations["trimaran.io/release"])
 
 
 def test_pods_are_added_by_tritons_queue(repository: Path) -> None:
@@ -131,8 +140,16 @@ def test_a_model_on_a_gpu_asks_for_one(repository: Path, tmp_path: Path) -> None
     config = tmp_path / "r" / "My_Model.v2" / "config.pbtxt"
     config.write_text(config.read_text() + "\ninstance_group { kind: KIND_GPU }\n")
     assert served_model(tmp_path / "r", "My_Model.v2").gpu
-    limits = containers(rendered(tmp_path / "r"))["triton"]["resources"]["limits"]
-    assert limits["nvidia.com/gpu"] == "1"
+    triton = containers(rendered(tmp_path / "r"))["triton"]
+    assert triton["resources"]["limits"]["nvidia.com/gpu"] == "1"
+    assert {"--http-address=127.0.0.1", "--grpc-address=127.0.0.1"} <= set(triton["args"])
+    assert {"--model-control-mode=explicit", "--load-model=My_Model.v2"} <= set(triton["args"])
+    # NVIDIA's image has no watchdog: the canary decides.
+    assert triton["livenessProbe"]["httpGet"] == {"path": "/readyz", "port": 8080}
+    refused = trimaran_here(
+        "kubernetes", "My_Model.v2", "--repository", tmp_path / "r", "--two-tiers", home=tmp_path / "home"
+    )
+    assert refused.returncode == 2 and "Leave out --two-tiers" in refused.stderr
     said = trimaran_json_here("serve", tmp_path / "r", "--docker", "--dry-run", home=tmp_path / "home")
     assert said["command"][said["command"].index("--gpus") + 1] == "device=0"
     assert "trimaran-plans:/plans" in said["command"]
@@ -225,8 +242,10 @@ def test_stages_that_a_model_calls_are_loaded_with_it(tmp_path: Path) -> None:
     said = trimaran_json_here("kubernetes", "apart", "--repository", tmp_path / "r", home=tmp_path / "home")
     deployment = next(item for item in said["items"] if item["kind"] == "Deployment")
     arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
-    assert {"--load-model=apart", "--load-model=apart_onnxruntime"} <= set(arguments)
-    assert "--load-model=together" not in arguments
+    assert [argument for argument in arguments if argument.startswith("--model")] == ["--model=apart"]
+    assert wanted_models(tmp_path / "r", {"models": ("apart",)}) == ["apart", "apart_onnxruntime"]
+    with pytest.raises(UsageError, match="holds no model 'nowhere'"):
+        wanted_models(tmp_path / "r", {"models": ("nowhere",)})
 
 
 def test_the_gateway_of_the_compose_file_asks_tritons_grpc_port() -> None:
@@ -309,13 +328,14 @@ def test_the_compose_file_publishes_the_gateway_alone_and_wants_a_key() -> None:
     assert services["triton"]["networks"] == ["inside"]
 
 
-def test_the_compose_file_starts_triton_with_the_same_flags() -> None:
+def test_the_compose_file_serves_under_the_watchdog() -> None:
     service = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]["triton"]
-    command = [argument.replace("$$", "$") for argument in service["command"]]
-    assert command == closed(server_flags(MODELS_FOLDER, ["${MODEL:?name the model to serve}"]))
-    assert service["image"] == TRITON_IMAGE
+    model = "--model=${MODEL:?name the model to serve}"
+    assert service["command"] == ["serve", MODELS_FOLDER, model, "--host=0.0.0.0", "--log=-"]
+    assert service["image"] == CPU_IMAGE and service["build"]["dockerfile"] == "deploy/cpu.Dockerfile"
     assert [volume.rpartition("}:")[2] for volume in service["volumes"]] == [f"{MODELS_FOLDER}:ro"]
-    assert service["stop_grace_period"] == f"{EXIT_TIMEOUT_S + 5}s"
+    # Triton drains in its own time, and the supervisor ends after it.
+    assert service["stop_grace_period"] == f"{EXIT_TIMEOUT_S + 10}s"
 
 
 def test_the_gateway_starts_with_nothing_but_its_own_libraries(tmp_path: Path) -> None:

@@ -133,6 +133,16 @@ def test_tokens(client: Any, tasks: Tasks) -> None:
         np.testing.assert_allclose(mine.vectors, theirs["token_embeddings"], atol=1e-5)
 
 
+def test_score_is_late_interaction_in_client_and_gateway(client: Any, tasks: Tasks) -> None:
+    from trimaran.core.late_interaction import maximum_similarities
+
+    query, *documents = (row["token_embeddings"] for row in in_process(tasks, "feature-extraction", MANY))
+    wanted = maximum_similarities(query, documents)
+    np.testing.assert_allclose(client.score("feature-extraction", MANY[0], MANY[1:]), wanted, rtol=1e-4)
+    answered = tasks.gateway.ask("/score", {"query": MANY[0], "documents": list(MANY[1:])})
+    np.testing.assert_allclose(answered.json["results"], wanted, rtol=1e-4)
+
+
 def test_sparse(client: Any, tasks: Tasks) -> None:
     found = client.sparse("sparse-embedding", MANY, top_k=4)
     for mine, theirs in zip(found, in_process(tasks, "sparse-embedding", MANY, top_k=4), strict=True):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from math import prod
 from pathlib import Path
 
 from trimaran.core.errors import UsageError
 from trimaran.core.samples import Shape
+from trimaran.core.scratch import ScratchFolder
 from trimaran.core.spec import Frozen
 
 
@@ -40,7 +40,7 @@ def products_of(graph: Path, shape: Shape) -> tuple[MatrixProduct, ...]:
     """Every MatMul and Gemm of an fp32 ONNX graph with its symbolic axes set to the shape."""
     import onnx
 
-    with tempfile.TemporaryDirectory(prefix="trimaran-products-") as folder:
+    with ScratchFolder("products") as folder:
         fixed_shape = onnx.load(_at_shape(graph, shape, Path(folder)), load_external_data=False)
     inferred = onnx.shape_inference.infer_shapes(fixed_shape, data_prop=True).graph
     weights = {tensor.name: tuple(tensor.dims) for tensor in inferred.initializer}

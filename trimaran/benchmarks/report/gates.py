@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 from pydantic import Field
 from pydantic import ValidationError as SchemaError
 
-from trimaran.benchmarks.report.between_runs import visible_change
+from trimaran.benchmarks.report.between_runs import FEWEST_RUNS, visible_change
 from trimaran.benchmarks.report.compare import ChangeKind, ReportChange, ReportComparison, compare, scenario_words
 from trimaran.benchmarks.report.figures import speedups_of
 from trimaran.benchmarks.report.render_compare import comparison_cells
@@ -52,10 +52,15 @@ class RegressionRule(Frozen):
     # How many times worse is still accepted.
     tolerance: float = Field(default=1.0, ge=1.0)
     kinds: tuple[ChangeKind, ...] = ("verdict", "speed", "scenario", "quality", "memory", "size")
-    # Fewer runs on either side fail: how much runs differ from one another is known from three on.
-    runs: int = Field(default=1, ge=1)
+    # Fewer runs on either side fail. Without it, three where times are compared: from three on it is known how much
+    # runs differ from one another. One where they are not.
+    runs: int | None = Field(default=None, ge=1)
     # Whether the baseline may come from another machine or other versions.
     unlike: bool = False
+
+    @property
+    def runs_wanted(self) -> int:
+        return self.runs or (FEWEST_RUNS if {"speed", "scenario"} & set(self.kinds) else 1)
 
 
 class GatesFile(Frozen):
@@ -256,9 +261,10 @@ def _regression_rows(runs: Sequence[Report], gates: GatesFile, rule: RegressionR
     mine = [change for change in comparison.changes if change.candidate in names and change.kind in rule.kinds]
     worse = [change for change in mine if change.outcome == "worse" and _times_worse(change) > rule.tolerance]
     limit = f"no worse than {rule.baseline}" + (f" × {rule.tolerance:g}" if rule.tolerance > 1 else "")
-    if min(len(before), len(runs)) < rule.runs:
-        needs = f"needs {rule.runs} runs a side, has {len(before)} and {len(runs)}"
-        yield GateRow("regression: runs", ", ".join(sorted(names)), needs, f">= {rule.runs}", False)
+    wanted = rule.runs_wanted
+    if min(len(before), len(runs)) < wanted:
+        needs = f"needs {wanted} runs a side, has {len(before)} and {len(runs)}"
+        yield GateRow("regression: runs", ", ".join(sorted(names)), needs, f">= {wanted}", False)
     for change in worse:
         name, what, old, new, words = comparison_cells(change)
         yield GateRow(f"regression: {what}", name, f"{old} → {new}, {words}", limit, False)

@@ -6,7 +6,6 @@ import itertools
 import math
 import queue
 import re
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -15,6 +14,7 @@ from typing import Any, Literal
 
 from trimaran.core.environment import version_of
 from trimaran.core.errors import ServerError, UnavailableError, install_hint
+from trimaran.core.scratch import ScratchFolder
 from trimaran.core.spec import Frozen
 
 Ask = Callable[[int], object]
@@ -147,7 +147,7 @@ def run(
     workers = [threading.Thread(target=answer, args=(ask,), daemon=True) for ask in asks]
     for worker in workers:
         worker.start()
-    with tempfile.TemporaryDirectory(prefix="trimaran-loadgen-") as folder:
+    with ScratchFolder("loadgen") as folder:
         logs = lg.LogSettings()
         logs.enable_trace = True
         logs.log_output.outdir = folder

@@ -20,7 +20,7 @@ from trimaran.core.tasks.shared import (
     TAIL_SIMILARITY_CHANGE,
     vector_distances,
 )
-from trimaran.core.tasks.task import FLOAT_NOISE, DataMetric, Task, levels, tensor
+from trimaran.core.tasks.task import FLOAT_NOISE, DataMetric, Gate, Task, levels, tensor
 
 
 def _overlaps(reference: Answers, candidate: Answers) -> Column:
@@ -81,6 +81,11 @@ TASK = Task(
         tail_cosine_distance=("<=", 1e-2, 3e-2),
         tail_similarity_change=("<=", 0.03, 0.06),
         epsilon_recall=(">=", 0.99, 0.98),
+    ),
+    distilled=(
+        Gate("mean_cosine_distance", "<=", 0.1),
+        Gate("tail_cosine_distance", "<=", 0.35),
+        Gate("rank_correlation", ">=", 0.95),
     ),
     headline="neighbour_overlap",
     loss=COSINE_LOSS,

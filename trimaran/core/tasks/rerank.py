@@ -14,6 +14,7 @@ from trimaran.core.tasks.shared import LOGITS, MAX_ABS_DIFFERENCE, RELATIVE_CHAN
 from trimaran.core.tasks.task import (
     FLOAT_NOISE,
     DataMetric,
+    Gate,
     Loss,
     Task,
     grouped,
@@ -121,6 +122,7 @@ TASK = Task(
         mean_score_change=("<=", 0.005, 0.01),
         tail_score_change=("<=", 0.02, 0.05),
     ),
+    distilled=(Gate("order_agreement", ">=", 0.9), Gate("mean_score_change", "<=", 0.05)),
     headline="order_agreement",
     loss=Loss("|Δ score|", _changes),
     from_wire=lambda numbers, tensors, other: {"score": in_given_order(tensors, "INDICES", "SCORES")},

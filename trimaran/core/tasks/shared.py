@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from trimaran.core.distances import (
+    NEIGHBOURS,
     Answers,
     Column,
     cosine_distances,
@@ -81,7 +82,17 @@ def _similarity_changes(reference: Answers, candidate: Answers) -> Column:
 
 
 TAIL_COSINE_DISTANCE = Metric("tail_cosine_distance", vector_distances, kind="tail")
-TAIL_SIMILARITY_CHANGE = Metric("tail_similarity_change", _similarity_changes, kind="tail")
+
+
+def _foreseen_similarity_changes(reference: Answers, candidate: Answers, texts: int) -> Column:
+    """Fewer neighbours count: among few texts even the nearest are far, and the similarity of far ones changes more."""
+    neighbours = max(2, round(NEIGHBOURS * len(first_of(reference)) / texts))
+    return similarity_changes(first_of(reference), first_of(candidate), min(NEIGHBOURS, neighbours))
+
+
+TAIL_SIMILARITY_CHANGE = Metric(
+    "tail_similarity_change", _similarity_changes, kind="tail", foreseen=_foreseen_similarity_changes
+)
 MEAN_COSINE_DISTANCE = Metric("mean_cosine_distance", vector_distances)
 RANK_OF_SIMILARITIES = Metric(
     "rank_correlation", vector_similarities, kind="pooled", pooled=spearman_of_pairs, at_least=True

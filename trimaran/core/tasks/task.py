@@ -169,6 +169,8 @@ class Task:
     # The worst change of one text's answer between two ways of running the same engine.
     change: Metric
     gates: Mapping[Level, tuple[Gate, ...]]
+    # Of a student with fewer layers against its teacher: the level `distilled`. Empty: the task has no such students.
+    distilled: tuple[Gate, ...] = ()
     # The metric that a reader looks at first.
     headline: str
     loss: Loss

@@ -21,7 +21,7 @@ from trimaran.core.tasks.shared import (
     best_labels,
     labels_from_wire,
 )
-from trimaran.core.tasks.task import DataMetric, Task, tensor
+from trimaran.core.tasks.task import DataMetric, Gate, Task, tensor
 
 # The name of the output says what its numbers are.
 _OUTPUT = {"softmax": "logits", "sigmoid": "label_probabilities", "none": "values"}
@@ -79,6 +79,7 @@ TASK = Task(
     metrics=LABEL_METRICS,
     change=PROBABILITY_CHANGE,
     gates=LABEL_GATES,
+    distilled=(Gate("label_agreement", ">=", 0.95), Gate("mean_probability_change", "<=", 0.05)),
     headline="label_agreement",
     loss=MARGIN_LOSS,
     from_wire=labels_from_wire,

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trimaran.core.errors import UsageError
+from trimaran.core.late_interaction import maximum_similarities
 from trimaran.pipeline.local.embedding import EmbeddingModel
 from trimaran.pipeline.local.model import LocalModel
 from trimaran.serving.client import given
@@ -208,6 +209,18 @@ class FeatureModel(LocalModel):
         rows, alone = given.texts_or_pairs(texts)
         vectors = [answer["token_embeddings"] for answer in self._answers(rows)]
         return vectors[0] if alone else vectors
+
+    def score(self, query: str, documents: Iterable[str]) -> npt.NDArray[np.float32]:
+        """The score of each document by late interaction: the best cosine of each token of the query, added up.
+
+        It is `maxsim` of sentence-transformers over token vectors of unit length.
+
+        Examples:
+            >>> model.score("What floats?", ["A stone sinks.", "A boat floats."])
+            array([3.1, 4.2], dtype=float32)
+        """
+        asked, *others = self.features([given.string("query", query), *given.strings("documents", documents)])
+        return maximum_similarities(asked, others)
 
 
 class ChoiceModel(LocalModel):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +14,7 @@ from trimaran.benchmarks.scenarios.loadgen import Load
 from trimaran.benchmarks.scenarios.results import ServerTime, Wire
 from trimaran.core.errors import UsageError
 from trimaran.core.isolation import Worker
+from trimaran.core.scratch import ScratchFolder
 from trimaran.pipeline.suite.callers import ServerCallers
 from trimaran.runtime.text import Text
 
@@ -60,7 +60,7 @@ class LoadDriver:
     """The child that makes the load; every call returns what was answered, whatever became of the server."""
 
     def __init__(self, target: ServedTarget, wire: Wire, texts: Sequence[Text]) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="trimaran-load-")
+        self._folder = ScratchFolder("load")
         path = Path(self._folder.name) / "texts.json"
         path.write_text(json.dumps(list(texts)), encoding="utf-8")
         self._worker = Worker()

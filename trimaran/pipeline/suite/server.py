@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,6 +17,7 @@ from trimaran.benchmarks.scenarios.results import ColdStart, ProcessStart, Texts
 from trimaran.benchmarks.scenarios.settings import ColdStartSettings, SuiteUnit
 from trimaran.core.backends import Array
 from trimaran.core.errors import ServerError, ToolError, ValidationError
+from trimaran.core.scratch import ScratchFolder
 from trimaran.model_repository.layout import lay_out
 from trimaran.pipeline.plan import DeployPlan
 from trimaran.pipeline.suite.load_driver import ServedTarget
@@ -33,7 +33,7 @@ class SuiteServer:
         self._plan = plan
         # The user's own server, if there is one.
         self._own = replace(own, model=plan.name, task=plan.ref.task) if own else None
-        self._folder = tempfile.TemporaryDirectory(prefix="trimaran-suite-")
+        self._folder = ScratchFolder("suite")
         self._running: tuple[str, Server] | None = None
         self._recognised: set[str] = set()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
@@ -11,6 +10,7 @@ from typing import NamedTuple
 from trimaran.benchmarks.scenarios.loadgen import Load
 from trimaran.core.errors import NotReady, ServerError, ToolError
 from trimaran.core.isolation import Held, Worker
+from trimaran.core.scratch import ScratchFolder
 from trimaran.judging.golden import GOLDEN_FILE
 from trimaran.pipeline.tune.callers import GoldenCallers
 from trimaran.pipeline.tune.record import TuneRound
@@ -39,7 +39,7 @@ class Trials:
 
     def __init__(self, tuned: Tunable, *, callers: int) -> None:
         self._tuned, self._callers = tuned, callers
-        self._folder = tempfile.TemporaryDirectory(prefix="trimaran-tune-")
+        self._folder = ScratchFolder("tune")
         self._repository = Path(self._folder.name) / "repository"
         self._live: _Live | None = None
         self._processes = contextlib.ExitStack()

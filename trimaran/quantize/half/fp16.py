@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from trimaran.core.distances import max_abs_difference
 from trimaran.core.errors import ParityError, ToolError
 from trimaran.core.onnx_graph import check_graph
 from trimaran.core.onnx_write import write_model
+from trimaran.core.scratch import ScratchFolder
 from trimaran.quantize.activations import Inputs, calibration_facts, calibration_inputs, largest_magnitudes
 from trimaran.quantize.half.half_graph import (
     HALF_TYPES,
@@ -27,6 +27,7 @@ from trimaran.quantize.half.half_graph import (
     nodes_that_cannot,
     to_half,
 )
+from trimaran.quantize.half.lowering import lower
 from trimaran.quantize.half.opset import raise_opset
 from trimaran.quantize.settings import MadeCandidate, MakerSettings
 from trimaran.runtime.onnxruntime_engine import Engine
@@ -86,6 +87,7 @@ def prepare(parent: Artifact, half: HalfType, inputs: Sequence[Inputs], *, threa
 
     model = ir.load(parent.entry_path)
     raise_opset(model)
+    lower(model)
     constants_to_weights(model)
     clipped = clip_constants(model, half)
     worst = _clipping_difference(parent, model, inputs[-4:], threads=threads) if clipped else 0.0
@@ -140,7 +142,7 @@ def half_facts(model: ir.Model, name: Half, kept: Mapping[str, str]) -> dict[str
 
 
 def _clipping_difference(parent: Artifact, model: ir.Model, inputs: Sequence[Inputs], *, threads: int) -> float:
-    with tempfile.TemporaryDirectory(prefix="trimaran-") as folder:
+    with ScratchFolder("half") as folder:
         path = Path(folder) / ENTRY
         write_model(model, path)
         before = Engine(str(parent.entry_path), threads=threads)

@@ -5,7 +5,6 @@ If even that is slower than a candidate that is already proven, the search needs
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -17,6 +16,7 @@ from trimaran.core.artifact import Artifact, load_artifact
 from trimaran.core.backends import engine_class, open_session
 from trimaran.core.onnx_graph import array_of
 from trimaran.core.onnx_write import write_model
+from trimaran.core.scratch import ScratchFolder
 from trimaran.quantize.int8.encodings import Encoding
 from trimaran.quantize.int8.integer_graph import integer_graph, name_nodes
 from trimaran.quantize.linear_layers import linear_layers
@@ -34,7 +34,7 @@ def onnxruntime_bound(parent: str, rival: str, sequences: Sequence[int], weight_
     """
     graph = load_artifact(Path(parent))
     with (
-        tempfile.TemporaryDirectory(prefix="trimaran-") as folder,
+        ScratchFolder("bound") as folder,
         open_session(load_artifact(Path(rival)), threads=1) as session,
     ):
         path = Path(folder) / "model.onnx"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from trimaran.core.artifact import Check
 from trimaran.core.errors import ValidationError
+from trimaran.core.scratch import ScratchFolder
 
 NAME = "integer products as run"
 # In ONNX Runtime's optimised graph, each of these is one integer matrix product.
@@ -21,7 +21,7 @@ def session_receipt(path: Path, expected: int, *, threads: int) -> Check:
     import onnx
     import onnxruntime as ort
 
-    with tempfile.TemporaryDirectory(prefix="trimaran-") as folder:
+    with ScratchFolder("receipt") as folder:
         settings = ort.SessionOptions()
         settings.log_severity_level = 3
         settings.intra_op_num_threads = threads

@@ -7,7 +7,6 @@ layer's encoding is chosen. The other half is held out: the search tries on it w
 from __future__ import annotations
 
 import gc
-import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ from trimaran.core.isolation import report_progress
 from trimaran.core.margins import narrowest_first
 from trimaran.core.onnx_graph import array_of
 from trimaran.core.onnx_write import write_model
+from trimaran.core.scratch import ScratchFolder
 from trimaran.core.tasks import task
 from trimaran.judging.sensitivity import KEY, Sensitivity
 from trimaran.quantize.activations import Samples, calibration_facts, calibration_inputs, sampled_rows
@@ -198,13 +198,13 @@ class _MixedGraph:
         return work | {scores.name: float(sequence * min(width, 1024)) for scores in self._scores}
 
     def _trial(self, kept: Layers, rows: Sequence[Row]) -> Outputs:
-        with tempfile.TemporaryDirectory(prefix="trimaran-") as folder:
+        with ScratchFolder("mixed") as folder:
             entry = self._write(kept, Path(folder), final=False)
             return self._answers(Path(folder) / entry, self._backend, rows)
 
     def _quick_trial(self, kept: Layers, rows: Sequence[Row]) -> Outputs:
         """Answer in ONNX Runtime, whatever the engine: it opens a graph soonest."""
-        with tempfile.TemporaryDirectory(prefix="trimaran-") as folder:
+        with ScratchFolder("mixed") as folder:
             path = Path(folder) / "model.onnx"
             write_model(self._graph(kept), path)
             return self._answers(path, "onnxruntime", rows, options=UNFUSED_PAIRS)

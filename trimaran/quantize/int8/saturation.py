@@ -7,7 +7,6 @@ to ±63) cannot saturate: twice 255 · 63 is 32,130.
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from trimaran.core.backends import engine_class
 from trimaran.core.errors import ValidationError
+from trimaran.core.scratch import ScratchFolder
 from trimaran.runtime.text import Array
 
 WIDE, NARROW = 127, 63
@@ -42,7 +42,7 @@ def wrong_products(backend: str, largest: int) -> int:
     """Return how many products of extreme and random bytes differ from the exact integers."""
     values, weights = extreme_bytes(largest)
     exact = values.astype(np.int64) @ weights.astype(np.int64)
-    with tempfile.TemporaryDirectory(prefix="trimaran-") as folder:
+    with ScratchFolder("saturation") as folder:
         path = Path(folder) / "product.onnx"
         _write_product(path, weights, _PRODUCTS[backend])
         engine: Any = engine_class(backend)(str(path), threads=1)

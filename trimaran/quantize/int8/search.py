@@ -27,6 +27,8 @@ from trimaran.judging.evidence import Evidence, evidence_for, mean_interval
 from trimaran.judging.gate_check import KIND_SLACK
 from trimaran.judging.sensitivity import LayerCost, SearchStep, Sensitivity, Stopped
 
+# Raise this when the search decides otherwise on the same texts: what an older one made is then made anew.
+SEARCH_VERSION = 2
 # The names of the layers in float.
 Layers = frozenset[str]
 Answer = Callable[[Layers], Answers]
@@ -44,6 +46,7 @@ FEWEST_OF_KIND = 6
 _POWERS = {
     "mean_cosine_distance": 1,
     "tail_cosine_distance": 1,
+    "tail_similarity_change": 2,
     "mean_score_change": 1,
     "mean_probability_change": 2,
     "tail_probability_change": 2,
@@ -99,7 +102,7 @@ class _Search:
         self.tried.add(kept)
         outputs = self.question.answer(kept)
         row = task(self.question.task)
-        evidence = evidence_for(row, self.question.gates, self.question.reference, outputs)
+        evidence = evidence_for(row, self.question.gates, self.question.reference, outputs, self.question.kinds)
         evidence = tuple(_with_worst_kind(gate, self.question, outputs) for gate in evidence)
         losses = row.loss.by_text(self.question.reference, outputs)
         value, _, high = mean_interval(losses)
@@ -243,24 +246,31 @@ def _shrink(state: _Search, kept: Layers, evidence: tuple[Evidence, ...]) -> tup
     return kept, evidence
 
 
-def kind_means(rows: Column, kinds: Sequence[str]) -> dict[str, float]:
-    """Return the mean of each kind that has enough texts; none where rows are not texts."""
+def kind_means(rows: Column, kinds: Sequence[str], *, less_errors: float = 0.0) -> dict[str, float]:
+    """Return the mean of each kind that has enough texts, less so many standard errors.
+
+    There is none where rows are not texts.
+    """
     if len(kinds) != len(rows):
         return {}
     column = np.asarray(kinds)
-    counts = Counter(kinds)
-    return {kind: float(rows[column == kind].mean()) for kind, count in counts.items() if count >= FEWEST_OF_KIND}
+    counts = {kind: count for kind, count in Counter(kinds).items() if count >= FEWEST_OF_KIND}
+    texts = {kind: rows[column == kind] for kind in counts}
+    return {
+        kind: float(rows.mean() - less_errors * rows.std(ddof=1) / np.sqrt(len(rows))) for kind, rows in texts.items()
+    }
 
 
 def _with_worst_kind(gate: Evidence, question: SearchQuestion, outputs: Answers) -> Evidence:
     """Let the worst kind count too, where a mean must stay small. The judge allows a kind `KIND_SLACK` times the limit.
 
-    `high` becomes at least that kind's mean, without the slack.
+    Of most kinds the judge has several times as many texts, so a single text moves its mean less: a mean counts less
+    its standard error. `high` becomes at least that, without the slack.
     """
     metric = task(question.task).metric(gate.metric)
     if metric is None or metric.kind != "mean" or gate.comparison != "<=":
         return gate
-    means = kind_means(metric.by_text(question.reference, outputs), question.kinds)
+    means = kind_means(metric.by_text(question.reference, outputs), question.kinds, less_errors=1.0)
     worst = max(means.values(), default=0.0) / KIND_SLACK
     return gate.model_copy(update={"high": max(gate.high, worst), "holds": gate.holds and worst <= gate.limit})
 

@@ -10,7 +10,6 @@ meets a weight behind a DequantizeLinear of its own, is multiplied in INT8:
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +23,7 @@ from trimaran.core.errors import ToolError
 from trimaran.core.isolation import report_progress
 from trimaran.core.onnx_graph import add_weight, array_of, new_node
 from trimaran.core.onnx_write import write_model
+from trimaran.core.scratch import ScratchFolder
 from trimaran.core.tasks import task
 from trimaran.judging.sensitivity import KEY, Sensitivity
 from trimaran.quantize.activations import calibration_facts, calibration_inputs
@@ -132,7 +132,7 @@ class _QdqGraph:
 
         def trial(kept: Layers, texts: Sequence[Row]) -> Outputs:
             """In fp32 with the Q/DQ pairs as they are: they round as on the GPU, and FP16 adds next to nothing."""
-            with tempfile.TemporaryDirectory(prefix="trimaran-") as folder:
+            with ScratchFolder("qdq") as folder:
                 write_model(self._graph(kept)[0], Path(folder) / ENTRY)
                 return answers(Path(folder) / ENTRY, texts, UNFUSED_PAIRS)
 

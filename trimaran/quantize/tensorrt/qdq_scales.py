@@ -76,6 +76,8 @@ def choose_scales(
     model: ir.Model, sites: Sequence[Site], inputs: Sequence[Inputs], *, threads: int
 ) -> list[ScaleChoice]:
     """Return one choice for each set of weights. Layers that share their weights (ALBERT) share the divisor."""
+    if not sites:
+        return []
     samples = sampled_rows(model, [str(site.tensor.name) for site in sites], inputs, rows=ROWS, threads=threads)
     groups: dict[tuple[ir.Value, ...], list[ir.Value]] = {}
     for site in sites:

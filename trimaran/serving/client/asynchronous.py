@@ -119,14 +119,18 @@ class AsyncClient(ClientCore):
         concurrency: int | None = None,
         turns: RequestTurns | None = None,
         priority: int | None = None,
+        counts: tuple[str, ...] | None = None,
     ) -> Self:
         """The same connection with another deadline, other headers, a request id, or a concurrency of its own.
 
         `turns` may decide in the place of the concurrency when a request is sent. Triton serves `priority` 1 first.
+        `counts` names what the model counts beside its answer: see `wire.COUNTS`.
         """
         view = super().using(timeout_s=timeout_s, headers=headers, request_id=request_id)
         if priority is not None:
             view._endpoint = replace(view._endpoint, priority=priority)
+        if counts is not None:
+            view._counts = counts
         if concurrency is not None:
             view._driver = self._waiting.taking(Slots(given.count("concurrency", concurrency)))
         if turns is not None:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from trimaran.core.errors import UsageError
 from trimaran.core.small_vectors import RANGES, VectorPrecision, small
 from trimaran.runtime.text import Text
-from trimaran.runtime.wire import MOST_ENTRIES, TRUNCATED
+from trimaran.runtime.wire import COUNTS, MOST_ENTRIES, TRUNCATED
 from trimaran.serving.client import given
 from trimaran.serving.client.columns import column, given_options, options_column, portions
 
@@ -354,7 +354,7 @@ def _require(model: Model, output: str) -> None:
 
 def _wrong_method(model: Model, wanted: str) -> UsageError:
     fitting = [build.__name__ for output, build in METHODS.items() if output in model.outputs]
-    given_outputs = [output for output in model.outputs if output != TRUNCATED]
+    given_outputs = [output for output in model.outputs if output not in COUNTS]
     return UsageError(
         f"Model {model.name} gives {', '.join(given_outputs)}, not {wanted}.",
         hint=f"Use {' or '.join(fitting)}." if fitting else "Ask it with tritonclient.",

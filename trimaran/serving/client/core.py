@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import copy
 import functools
-import logging
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast, overload
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, overload
 
 import numpy as np
 
@@ -21,10 +20,10 @@ from trimaran.core.errors import NotReady, RequestFailed
 from trimaran.core.small_vectors import RANGES, VectorPrecision, small
 from trimaran.core.whole_texts import WholeTexts
 from trimaran.runtime.text import Text
-from trimaran.runtime.wire import TRUNCATED
-from trimaran.serving.client import calls, failures, given
+from trimaran.runtime.wire import READ_COUNT, TRUNCATED
+from trimaran.serving.client import calls, failures, given, late_interaction
 from trimaran.serving.client.calls import Answer, Ask, Embeddings, Model, Ranking, Tensors, TokenVectors, TokenWeights
-from trimaran.serving.client.driver import ClientDriver, Result, TruncatedTexts
+from trimaran.serving.client.driver import ClientDriver, TruncatedTexts, total
 from trimaran.serving.client.endpoint import Endpoint, answering_version, ready_versions, unknown_model
 from trimaran.serving.client.given import StringOrStrings, TextOrTexts
 from trimaran.serving.client.replicas import Lease, Release, Replica, VersionChanged
@@ -32,7 +31,6 @@ from trimaran.serving.client.replicas import Lease, Release, Replica, VersionCha
 if TYPE_CHECKING:
     from trimaran.serving.client.watching import Watch
 
-_log = logging.getLogger(__name__)
 _ATTEMPTS_AT_ONE_VERSION = 3
 
 
@@ -44,26 +42,17 @@ class _Part(NamedTuple):
     tensors: Tensors
 
 
-def run(coroutine: Coroutine[Any, Any, Result]) -> Result:
-    """The result of a coroutine whose driver blocks."""
-    try:
-        coroutine.send(None)
-    except StopIteration as stop:
-        return cast(Result, stop.value)
-    coroutine.close()
-    raise AssertionError("a driver that blocks never suspends")
-
-
 class ClientCore:
     def __init__(self, endpoint: Endpoint, channel: Any, driver: ClientDriver, watch: Watch | None = None) -> None:
         """`channel` leads to one server. With a `watch` there are several, and each has a channel of its own."""
-        self._endpoint = endpoint
-        self._channel = channel
+        self._endpoint, self._channel = endpoint, channel
         self._driver = driver
         self._watch = watch
         self._models: dict[str, Model] = {}
-        # The version of the model that gave the latest answer of this view.
-        self.answered_by = ""
+        # Of the latest answer of this view: the version that gave it, and what the model counted (-1: it does not).
+        self.answered_by, self.tokens_read, self.texts_cut = "", -1, -1
+        # What the model is asked to count.
+        self._counts: tuple[str, ...] = (TRUNCATED,)
         # Shared with the views that `using` makes.
         self._truncated = TruncatedTexts()
 
@@ -230,6 +219,10 @@ class ClientCore:
         """For each text its tokens, with a vector for each token."""
         return await self.ask(name, lambda model: calls.tokens(model, texts))
 
+    async def score(self, name: str, query: str, documents: Iterable[str]) -> list[float]:
+        """The score of each document by late interaction: the best cosine of each token of the query, added up."""
+        return await self.ask(name, lambda model: late_interaction.score(model, query, documents))
+
     @overload
     async def sparse(  # type: ignore[overload-overlap]
         self, name: str, texts: str, *, top_k: int | None = None, prompt: str | None = None
@@ -256,7 +249,7 @@ class ClientCore:
         model = await self._described(name, deadline)
         ask = build(model)
         # Models that were laid out before do not count.
-        outputs = (*ask.outputs, TRUNCATED) if TRUNCATED in model.outputs else ask.outputs
+        outputs = (*ask.outputs, *(count for count in self._counts if count in model.outputs))
         # A promotion may come between the requests of a call, whose parts are then of two versions.
         for _ in range(_ATTEMPTS_AT_ONE_VERSION):
             release = self._watch.replicas.in_use(name) if self._watch else None
@@ -282,8 +275,9 @@ class ClientCore:
         tensors = [part.tensors for part in parts]
         if parts:
             self.answered_by = parts[0].version
-        if ask.counts_cuts:
-            self._truncated.note(name, sum(int(part[TRUNCATED].sum()) for part in tensors if TRUNCATED in part))
+        self.tokens_read, self.texts_cut = (total(tensors, count) for count in (READ_COUNT, TRUNCATED))
+        if ask.counts_cuts and self.texts_cut > 0:
+            self._truncated.note(name, self.texts_cut)
         return ask.join(tensors)
 
     async def models(self) -> tuple[str, ...]:

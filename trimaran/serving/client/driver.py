@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from trimaran.serving.client.calls import Tensors
 from trimaran.serving.client.endpoint import Endpoint
@@ -33,6 +33,21 @@ class ClientDriver(Protocol):
     async def together(
         self, work: Sequence[Callable[[], Coroutine[Any, Any, Result]]], *, within_s: float
     ) -> list[Result]: ...
+
+
+def total(parts: Sequence[Tensors], count: str) -> int:
+    """What the model counted over the parts of a call. -1 if it does not count this."""
+    return sum(int(part[count].sum()) for part in parts) if parts and count in parts[0] else -1
+
+
+def run(coroutine: Coroutine[Any, Any, Result]) -> Result:
+    """The result of a coroutine whose driver blocks."""
+    try:
+        coroutine.send(None)
+    except StopIteration as stop:
+        return cast(Result, stop.value)
+    coroutine.close()
+    raise AssertionError("a driver that blocks never suspends")
 
 
 class TruncatedTexts:

@@ -14,8 +14,8 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from trimaran.core.choices import Protocol
 from trimaran.serving.client.calls import Answer, Ask, Model
-from trimaran.serving.client.core import ClientCore, run
-from trimaran.serving.client.driver import Channel
+from trimaran.serving.client.core import ClientCore
+from trimaran.serving.client.driver import Channel, run
 from trimaran.serving.client.endpoint import Endpoint, endpoint_of
 from trimaran.serving.client.http_channel import HttpChannel
 from trimaran.serving.client.replicas import Replica
@@ -137,6 +137,7 @@ class Client:
     choose = _blocking(ClientCore.choose)
     follows = _blocking(ClientCore.follows)
     tokens = _blocking(ClientCore.tokens)
+    score = _blocking(ClientCore.score)
     sparse = _blocking(ClientCore.sparse)
     query = _blocking(ClientCore.query)
     models = _blocking(ClientCore.models)

@@ -20,7 +20,7 @@ MODELS_FOLDER = "/models"
 PLANS_FOLDER, PLANS_VOLUME = "/plans", "trimaran-plans"
 # Where `trimaran finish --into` puts the repository that is served.
 FINISHED_FOLDER = f"{PLANS_FOLDER}/models"
-_EVERYWHERE = "0.0.0.0"  # noqa: S104  (inside a container or pod, which decides what is published)
+EVERYWHERE = "0.0.0.0"  # noqa: S104  (inside a container or pod, which decides what is published)
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def _served(model: RepositoryModel) -> Path | None:
 
 def triton_arguments(models: list[str], *, address: str, folder: str = MODELS_FOLDER) -> list[str]:
     """The command of the container. HTTP and gRPC listen at `address`; metrics are read from outside."""
-    return closed(server_flags(folder, models) + address_flags(address, metrics_address=_EVERYWHERE))
+    return closed(server_flags(folder, models) + address_flags(address, metrics_address=EVERYWHERE))
 
 
 def closed(flags: list[str]) -> list[str]:
@@ -133,5 +133,5 @@ def docker_command(
         *(part for name, value in sorted(variables.items()) for part in ("--env", f"{name}={value}")),
         image,
         # Only the loopback of this machine reaches it: see --publish.
-        *triton_arguments([name for model in models for name in model.loaded], address=_EVERYWHERE),
+        *triton_arguments([name for model in models for name in model.loaded], address=EVERYWHERE),
     ]

@@ -1,10 +1,15 @@
-"""Kubernetes objects for one served model: Triton and its gateway in one pod, with only the gateway reachable."""
+"""Kubernetes objects for one served model: Triton and its gateway in one pod, with only the gateway reachable.
+
+Without a GPU, Triton runs under `trimaran serve`: its watchdog replaces dead stubs, and damaged files are refused. On a
+GPU it is NVIDIA's own image, without a watchdog; there the gateway's canaries decide whether it is restarted.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from trimaran.serving.container.image import (
+    EVERYWHERE,
     FINISHED_FOLDER,
     MODELS_FOLDER,
     PLANS_FOLDER,
@@ -18,6 +23,8 @@ from trimaran.serving.triton.flags import EXIT_TIMEOUT_S
 GATEWAY_PORT = 8080
 # Requests that wait in the Triton of each pod. Above the target, pods are added.
 QUEUE_METRIC = "nv_inference_pending_request_count"
+# In the pod template, so that another version in the same claim rolls the pods.
+RELEASE_ANNOTATION = "trimaran.io/release"
 _KEYS_FOLDER = "/etc/trimaran"
 _DRAIN_S = 30
 Object = dict[str, Any]
@@ -26,14 +33,15 @@ _START_S, BUILD_S = 300, 1800
 BUILD_BYTES = 6 << 30
 
 
-def objects(model: ServedModel, options: KubernetesOptions) -> list[Object]:
+def objects(model: ServedModel, release: str, options: KubernetesOptions) -> list[Object]:
+    """`release` names the version by the digest of its files."""
     name = label_of(model.name)
     labels = {"app.kubernetes.io/name": name, "app.kubernetes.io/part-of": "trimaran"}
     chosen = {"app.kubernetes.io/name": name}
     meta = {"name": name, "namespace": options.namespace, "labels": labels}
     return [
         object_of("v1", "ServiceAccount", meta, automountServiceAccountToken=False),
-        object_of("apps/v1", "Deployment", meta, spec=_deployment(model, options, name, labels, chosen)),
+        object_of("apps/v1", "Deployment", meta, spec=_deployment(model, release, options, name, labels)),
         object_of(
             "v1",
             "Service",
@@ -52,16 +60,15 @@ def object_of(version: str, kind: str, meta: Object, **fields: Any) -> Object:
     return {"apiVersion": version, "kind": kind, "metadata": dict(meta), **fields}
 
 
-def _deployment(model: ServedModel, options: KubernetesOptions, name: str, labels: Object, chosen: Object) -> Object:
+def _deployment(model: ServedModel, release: str, options: KubernetesOptions, name: str, labels: Object) -> Object:
+    chosen = {"app.kubernetes.io/name": name}
+    scrape = {"prometheus.io/scrape": "true", "prometheus.io/port": str(PORTS["metrics"])}
     return {
         "replicas": options.replicas,
         "selector": {"matchLabels": chosen},
         "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},
         "template": {
-            "metadata": {
-                "labels": labels,
-                "annotations": {"prometheus.io/scrape": "true", "prometheus.io/port": str(PORTS["metrics"])},
-            },
+            "metadata": {"labels": labels, "annotations": {RELEASE_ANNOTATION: release, **scrape}},
             "spec": {
                 "serviceAccountName": name,
                 "automountServiceAccountToken": False,
@@ -89,7 +96,7 @@ def _finish(model: ServedModel, options: KubernetesOptions) -> Object:
     """
     return {
         "name": "finish",
-        "image": options.gpu_image,
+        **image_of(options.gpu_image),
         "command": ["trimaran"],
         "args": ["finish", MODELS_FOLDER, model.name, f"--into={FINISHED_FOLDER}"],
         # The artifacts of the store last as well, so that a build that was cut off is not repeated.
@@ -105,20 +112,10 @@ def _finish(model: ServedModel, options: KubernetesOptions) -> Object:
 
 
 def _triton(model: ServedModel, options: KubernetesOptions) -> Object:
-    """Triton listens on the loopback, except for its metrics.
-
-    Its probes ask the gateway, whose readiness is a canary through the model. Triton's own readiness stays true over a
-    dead Python stub.
-    """
-    # A finished model runs its plan in the text stage, and calls no other.
-    names, folder = ([model.name], FINISHED_FOLDER) if model.prepared else (list(model.loaded), MODELS_FOLDER)
-    command, *arguments = triton_arguments(names, address="127.0.0.1", folder=folder)
+    """Triton listens on the loopback, except for its metrics."""
     return {
         "name": "triton",
-        # The image with TensorRT's Python module serves plans in the text stage.
-        "image": options.gpu_image if model.gpu else options.image,
-        "command": [command],
-        "args": arguments,
+        **(_plain_triton(model, options) if model.gpu or model.prepared else _watched_triton(model, options)),
         "env": [{"name": key, "value": value} for key, value in sorted(model.variables.items())],
         "ports": [{"name": "metrics", "containerPort": PORTS["metrics"]}],
         "resources": resources_of(model),
@@ -129,15 +126,47 @@ def _triton(model: ServedModel, options: KubernetesOptions) -> Object:
             {"name": "shared-memory", "mountPath": "/dev/shm"},  # noqa: S108  (inside the container)
             {"name": "scratch", "mountPath": "/tmp", "subPath": "triton"},  # noqa: S108
         ],
-        "startupProbe": {
-            **_probe("/readyz"),
-            "periodSeconds": 5,
-            "failureThreshold": (BUILD_S if model.gpu else _START_S) // 5,
-        },
-        "livenessProbe": {**_probe("/readyz"), "periodSeconds": 10, "failureThreshold": 6},
         # The gateway drains first, and needs Triton until it is done.
         "lifecycle": {"preStop": {"exec": {"command": ["sleep", str(_DRAIN_S)]}}},
     }
+
+
+def _watched_triton(model: ServedModel, options: KubernetesOptions) -> Object:
+    """`trimaran serve`, which repairs what can be repaired. Only a process that has stopped is dead.
+
+    The metrics are the only port that probes reach. Triton opens it when its models are loaded, and answers it without
+    inference, however busy it is.
+    """
+    probe = _probe("/metrics", PORTS["metrics"])
+    return {
+        **image_of(options.image),
+        "args": ["serve", MODELS_FOLDER, f"--model={model.name}", f"--metrics-host={EVERYWHERE}", "--log=-"],
+        "startupProbe": {**probe, "periodSeconds": 5, "failureThreshold": _START_S // 5},
+        "livenessProbe": {**probe, "periodSeconds": 10, "failureThreshold": 6},
+    }
+
+
+def _plain_triton(model: ServedModel, options: KubernetesOptions) -> Object:
+    """tritonserver of NVIDIA's image, with TensorRT's Python module for plans in the text stage.
+
+    Its probes ask the gateway, whose readiness is a canary through the model. Triton's own readiness stays true over a
+    dead Python stub, and here nothing replaces it.
+    """
+    # A finished model runs its plan in the text stage, and calls no other.
+    names, folder = ([model.name], FINISHED_FOLDER) if model.prepared else (list(model.loaded), MODELS_FOLDER)
+    command, *arguments = triton_arguments(names, address="127.0.0.1", folder=folder)
+    return {
+        **image_of(options.gpu_image),
+        "command": [command],
+        "args": arguments,
+        "startupProbe": {**_probe("/readyz"), "periodSeconds": 5, "failureThreshold": BUILD_S // 5},
+        "livenessProbe": {**_probe("/readyz"), "periodSeconds": 10, "failureThreshold": 6},
+    }
+
+
+def image_of(image: str) -> Object:
+    """An image without a tag would be pulled at every start."""
+    return {"image": image, "imagePullPolicy": "IfNotPresent"}
 
 
 def placement(chosen: Object) -> Object:
@@ -178,7 +207,7 @@ def resources_of(model: ServedModel) -> Object:
 def _gateway(options: KubernetesOptions) -> Object:
     return {
         "name": "gateway",
-        "image": options.gateway_image,
+        **image_of(options.gateway_image),
         "args": [
             "gateway",
             f"--repository={MODELS_FOLDER}",
@@ -202,8 +231,8 @@ def _gateway(options: KubernetesOptions) -> Object:
     }
 
 
-def _probe(path: str) -> Object:
-    return {"httpGet": {"path": path, "port": GATEWAY_PORT}, "timeoutSeconds": 3}
+def _probe(path: str, port: int = GATEWAY_PORT) -> Object:
+    return {"httpGet": {"path": path, "port": port}, "timeoutSeconds": 3}
 
 
 def locked_down() -> Object:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trimaran.core.choices import GATEWAY_IMAGE, GPU_IMAGE, TRITON_IMAGE
+from trimaran.core.choices import CPU_IMAGE, GATEWAY_IMAGE, GPU_IMAGE
 
 
 @dataclass(frozen=True)
@@ -16,8 +16,9 @@ class KubernetesOptions:
     claim: str = "models"
     # Of a model on a GPU: the writable volume claim that keeps built engines.
     plans: str = "plans"
-    image: str = TRITON_IMAGE
-    # Of a model on a GPU: Triton with TensorRT's Python module and trimaran, which finishes prepared models.
+    # Triton under `trimaran serve`; for KServe, plain Triton.
+    image: str = CPU_IMAGE
+    # Of a model on a GPU: NVIDIA's Triton with TensorRT's Python module and trimaran, which finishes prepared models.
     gpu_image: str = GPU_IMAGE
     gateway_image: str = GATEWAY_IMAGE
     replicas: int = 2

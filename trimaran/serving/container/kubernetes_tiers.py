@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from trimaran.serving.container.image import MODELS_FOLDER, PLANS_FOLDER, PORTS, ServedModel
+from trimaran.serving.container.image import EVERYWHERE, MODELS_FOLDER, PORTS, ServedModel
 from trimaran.serving.container.kubernetes import (
-    BUILD_S,
     GATEWAY_PORT,
     QUEUE_METRIC,
+    RELEASE_ANNOTATION,
     Object,
     from_namespace,
+    image_of,
     label_of,
     locked_down,
     object_of,
@@ -25,7 +26,6 @@ from trimaran.serving.container.kubernetes_options import KubernetesOptions
 from trimaran.serving.triton.flags import EXIT_TIMEOUT_S
 
 TEXTS_METRIC = "trimaran_gateway_texts_in_flight"
-RELEASE_ANNOTATION = "trimaran.io/release"
 # Where an image of `trimaran package` is mounted; the repository is inside.
 _IMAGE_FOLDER = "/image"
 _KEYS_FOLDER = "/etc/trimaran"
@@ -148,35 +148,33 @@ def _triton_pod(model: ServedModel, options: KubernetesOptions) -> Object:
     ready, live = (_probe(f"/v2/health/{word}", PORTS["http"]) for word in ("ready", "live"))
     container = {
         "name": "triton",
-        "image": options.image,
-        "args": ["serve", _repository(options), "--host=0.0.0.0", "--log=-"],
+        **image_of(options.image),
+        "args": ["serve", _repository(options), f"--model={model.name}", f"--host={EVERYWHERE}", "--log=-"],
         "env": [{"name": key, "value": value} for key, value in sorted(model.variables.items())],
         "ports": [{"name": kind, "containerPort": port} for kind, port in PORTS.items()],
         "resources": resources_of(model),
         "securityContext": locked_down(),
         "volumeMounts": [
             *_model_mounts(options),
-            *([{"name": "plans", "mountPath": PLANS_FOLDER}] if model.gpu else ()),
             {"name": "shared-memory", "mountPath": "/dev/shm"},  # noqa: S108  (inside the container)
             {"name": "scratch", "mountPath": "/tmp"},  # noqa: S108
         ],
-        # Loading takes its time; a GPU builds engines first.
-        "startupProbe": {**ready, "periodSeconds": 2, "failureThreshold": (BUILD_S if model.gpu else _START_S) // 2},
+        # Loading takes its time.
+        "startupProbe": {**ready, "periodSeconds": 2, "failureThreshold": _START_S // 2},
         # All models are loaded. The watchdog inside unloads one that does not answer its canary.
         "readinessProbe": {**ready, "periodSeconds": 5, "failureThreshold": 2},
         # Only a process that has stopped is dead. Triton answers this without inference, however busy it is.
         "livenessProbe": {**live, "periodSeconds": 10, "failureThreshold": 6},
         "lifecycle": {"preStop": {"exec": {"command": ["sleep", str(_LEAVE_S)]}}},
     }
-    plans = [{"name": "plans", "persistentVolumeClaim": {"claimName": options.plans}}] if model.gpu else []
     memory = {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}}
-    return _pod(container, options, [*plans, memory], grace_s=_LEAVE_S + EXIT_TIMEOUT_S + 15)
+    return _pod(container, options, [memory], grace_s=_LEAVE_S + EXIT_TIMEOUT_S + 15)
 
 
 def _gateway_pod(name: str, options: KubernetesOptions) -> Object:
     container = {
         "name": "gateway",
-        "image": options.gateway_image,
+        **image_of(options.gateway_image),
         "args": [
             "gateway",
             f"--repository={_repository(options)}",
@@ -210,7 +208,7 @@ def _pod(container: Object, options: KubernetesOptions, volumes: list[Object], *
     """The container with the model: from a claim, from an image that is mounted, or pulled by an init container."""
     pulling = {
         "name": "model",
-        "image": options.image,
+        **image_of(options.image),
         "args": ["pull", options.model_image, f"--repository={MODELS_FOLDER}"],
         "securityContext": locked_down(),
         "volumeMounts": [

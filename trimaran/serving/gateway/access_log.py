@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO
 
-from pydantic_core import to_json
+from trimaran.serving.gateway.json_bytes import to_json
 
 
 class AccessLog:

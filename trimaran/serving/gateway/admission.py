@@ -9,6 +9,7 @@ import itertools
 import time
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator
+from typing import NamedTuple, Protocol
 
 from trimaran.serving.gateway.refusals import Refusal, overloaded
 from trimaran.serving.gateway.settings import RateLimit
@@ -188,19 +189,48 @@ class MemoryBudget:
                 del self._held[caller]
 
 
-class RateLimiter:
-    """One token bucket for each caller. The callers not seen for longest are forgotten first.
+class Bucket(NamedTuple):
+    """What is left of a caller's rate."""
 
-    `what` is counted: requests or texts.
-    """
+    level: float
+    # A moment of time.monotonic().
+    seen: float
+
+
+class Buckets(Protocol):
+    """The buckets of all callers."""
+
+    def change(self, caller: str, step: Callable[[Bucket | None], Bucket]) -> None:
+        """Put the bucket that `step` makes of the caller's last one; None for a caller that is not known."""
+
+
+class OwnBuckets:
+    """Those of one process. The callers not seen for longest are forgotten first."""
+
+    def __init__(self) -> None:
+        self._buckets: OrderedDict[str, Bucket] = OrderedDict()
+
+    def change(self, caller: str, step: Callable[[Bucket | None], Bucket]) -> None:
+        self._buckets[caller] = step(self._buckets.pop(caller, None))
+        while len(self._buckets) > _REMEMBERED_CALLERS:
+            self._buckets.popitem(last=False)
+
+
+class RateLimiter:
+    """One token bucket for each caller. `what` is counted: requests or texts."""
 
     def __init__(
-        self, rate: RateLimit | None, what: str = "requests", *, now: Callable[[], float] = time.monotonic
+        self,
+        rate: RateLimit | None,
+        what: str = "requests",
+        *,
+        buckets: Buckets | None = None,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._rate = rate
         self._what = what
         self._now = now
-        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._buckets = buckets or OwnBuckets()
 
     def take(self, caller: str, own: RateLimit | None = None, *, count: int = 1) -> None:
         """Raises Refusal (429) with the time until the next request is allowed.
@@ -211,13 +241,17 @@ class RateLimiter:
         if rate is None:
             return
         now = self._now()
-        level, seen = self._buckets.pop(caller, (rate.burst, now))
-        level = min(rate.burst, level + (now - seen) * rate.per_s)
         needed = min(count, rate.burst)
-        allowed = level >= needed
-        self._buckets[caller] = (level - count if allowed else level, now)
-        while len(self._buckets) > _REMEMBERED_CALLERS:
-            self._buckets.popitem(last=False)
+        level, allowed = rate.burst, True
+
+        def step(bucket: Bucket | None) -> Bucket:
+            nonlocal level, allowed
+            if bucket is not None:
+                level = min(rate.burst, bucket.level + (now - bucket.seen) * rate.per_s)
+            allowed = level >= needed
+            return Bucket(level - count if allowed else level, now)
+
+        self._buckets.change(f"{self._what} {caller}", step)
         if not allowed:
             raise Refusal(
                 429,

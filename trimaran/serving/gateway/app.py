@@ -10,7 +10,6 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.exceptions import ExceptionMiddleware
@@ -24,27 +23,32 @@ from trimaran.serving.client import AsyncClient
 from trimaran.serving.client.hedging import Hedge
 from trimaran.serving.gateway import metrics, page, reading, swagger
 from trimaran.serving.gateway.access_log import AccessLog
-from trimaran.serving.gateway.admission import Admission, MemoryBudget, RateLimiter
+from trimaran.serving.gateway.admission import Admission, MemoryBudget, OwnBuckets, RateLimiter
 from trimaran.serving.gateway.border import Cors, KeyRequired, Observed, response_from_error
 from trimaran.serving.gateway.call import Call, Reply
 from trimaran.serving.gateway.catalogue import Catalogue
+from trimaran.serving.gateway.json_bytes import to_json
 from trimaran.serving.gateway.keys import Keys
 from trimaran.serving.gateway.messages import RequestBody
 from trimaran.serving.gateway.openapi import description
 from trimaran.serving.gateway.routes import ROUTES, GatewayRoute
 from trimaran.serving.gateway.settings import GatewaySettings
+from trimaran.serving.gateway.shared import SharedState
 from trimaran.serving.gateway.tracing import Tracer
 
 _JSON = "application/json"
 _OPEN_PAGES = ("/", "/openapi.json")
+_PUBLISH_EVERY_S = 1.0
 log = logging.getLogger(__name__)
 
 
 class Gateway:
     """Everything that lives as long as the gateway does."""
 
-    def __init__(self, settings: GatewaySettings) -> None:
+    def __init__(self, settings: GatewaySettings, shared: SharedState | None = None) -> None:
+        """`shared` is what it has in common with the other workers of one gateway."""
         self.settings = settings
+        self._shared = shared
         timeouts = settings.timeouts
         self.keys = Keys(settings.keys) if settings.keys else None
         self.client = AsyncClient(
@@ -57,25 +61,41 @@ class Gateway:
         self.catalogue = Catalogue(self.client, settings.repository, timeout_s=max(5.0, timeouts.queue_s))
         self.admission = Admission(capacity=settings.in_flight, queue=settings.queue, patience_s=timeouts.queue_s)
         # Large requests are tokenised in threads, no more of them at a time than there are cores.
+        cores = len(os.sched_getaffinity(0))
         self.counting = Admission(
-            capacity=len(os.sched_getaffinity(0)), queue=settings.queue, patience_s=timeouts.queue_s
+            capacity=max(1, cores // settings.workers), queue=settings.queue, patience_s=timeouts.queue_s
         )
         self.bodies = MemoryBudget(settings.limits.all_bodies_bytes)
-        self.rates = RateLimiter(settings.rate)
-        self.text_rates = RateLimiter(settings.text_rate, "texts")
+        buckets = shared.buckets if shared else OwnBuckets()
+        self.rates = RateLimiter(settings.rate, buckets=buckets)
+        self.text_rates = RateLimiter(settings.text_rate, "texts", buckets=buckets)
         self.metrics = metrics.Metrics(self.admission, self.catalogue, self.client)
         self.access_log = AccessLog(settings.access_log, on_lost_line=self.metrics.lost_log_lines.inc)
         self.tracer = Tracer(settings.otlp_endpoint)
 
     @contextlib.asynccontextmanager
     async def lifespan(self, app: object) -> AsyncIterator[None]:
-        watching = asyncio.create_task(self._watch_models())
+        tasks = [asyncio.create_task(self._watch_models()), asyncio.create_task(self._publish_metrics())]
         yield
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         await self.client.close()
         self.tracer.close()
         self.access_log.close()
+
+    def exposition(self) -> bytes:
+        """The metrics of the gateway, with a label for the worker where there are several."""
+        if self._shared is None:
+            return self.metrics.exposition()
+        self._shared.metrics.write(self.metrics.exposition())
+        return metrics.joined(self._shared.metrics.read())
+
+    async def _publish_metrics(self) -> None:
+        """Any worker may be asked for the metrics of all."""
+        while self._shared is not None:
+            self._shared.metrics.write(self.metrics.exposition())
+            await asyncio.sleep(_PUBLISH_EVERY_S)
 
     async def _watch_models(self) -> None:
         while True:
@@ -159,7 +179,7 @@ def _pages(gateway: Gateway) -> list[Route]:
         return Response(openapi, media_type=_JSON)
 
     async def measure(request: Request) -> Response:
-        return Response(gateway.metrics.exposition(), media_type=metrics.CONTENT_TYPE)
+        return Response(gateway.exposition(), media_type=metrics.CONTENT_TYPE)
 
     async def swagger_page(request: Request) -> Response:
         shown = swagger.pages()[request.url.path]

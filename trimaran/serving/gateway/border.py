@@ -10,7 +10,6 @@ import traceback
 import uuid
 from typing import TYPE_CHECKING
 
-from pydantic_core import to_json
 from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
@@ -19,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trimaran.serving.gateway import reading
 from trimaran.serving.gateway.call import Call
+from trimaran.serving.gateway.json_bytes import to_json
 from trimaran.serving.gateway.refusals import Refusal, refusal_from, unauthorized
 from trimaran.serving.gateway.tracing import TRACEPARENT
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from trimaran.runtime.text import Text
+from trimaran.runtime.wire import COUNTS
 from trimaran.serving.client import AsyncClient
 from trimaran.serving.gateway.admission import Turns
 from trimaran.serving.gateway.catalogue import ServedModel
@@ -28,6 +29,8 @@ _SHORT_CHARACTERS = 8192
 # The work of one text at admission. A text with more tokens, or more characters to tokenise, counts as several.
 _TOKENS_A_TEXT = 256
 _CHARACTERS_A_TEXT = 8192
+# An estimate for short requests: English has four or five, Chinese has one.
+_CHARACTERS_A_TOKEN = 3
 
 
 @dataclass
@@ -81,11 +84,20 @@ class Call:
         self.texts = texts
 
     async def check_size(
-        self, served: ServedModel, texts: Sequence[Text], *, whole: bool, times: int, prompt: str | None
-    ) -> None:
+        self,
+        served: ServedModel,
+        texts: Sequence[Text],
+        *,
+        whole: bool,
+        times: int,
+        prompt: str | None,
+        model_counts: bool = False,
+    ) -> bool:
         """Count texts, characters and tokens. Raises Refusal (413, 429) above a limit.
 
-        With `whole`, long texts are read to their end. Each text is read `times` times, after the prompt.
+        With `whole`, long texts are read to their end. Each text is read `times` times, after the prompt. With
+        `model_counts`, the model says how many tokens it read: a short request is tokenised only there. Returns whether
+        the tokens are counted.
         """
         self.check_count(len(texts) * times)
         self.gateway.text_rates.take(self.account, self.text_rate, count=self.texts)
@@ -93,6 +105,12 @@ class Call:
         sizes = [len(part) for text in texts for part in ((text,) if isinstance(text, str) else text)]
         if max(sizes) > limits.characters:
             raise too_large("The characters of a text", max(sizes), limits.characters)
+        if model_counts and sum(sizes) <= _SHORT_CHARACTERS:
+            most_tokens = len(texts) * served.vocabulary.longest
+            if most_tokens <= limits.tokens:
+                estimate = min(sum(sizes) // _CHARACTERS_A_TOKEN, most_tokens)
+                self.work = max(self.texts, -(-estimate // _TOKENS_A_TEXT))
+                return False
         count_tokens = functools.partial(
             served.vocabulary.count, texts, whole=whole, prompt=prompt, most=limits.tokens // times
         )
@@ -105,6 +123,7 @@ class Call:
         self.work = max(self.texts, -(-self.tokens // _TOKENS_A_TEXT), -(-characters // _CHARACTERS_A_TEXT))
         if self.tokens > limits.tokens:
             raise too_large("The tokens of the request", self.tokens, limits.tokens)
+        return True
 
     async def _in_thread(self, count_tokens: Callable[..., TokenCount]) -> TokenCount:
         """The count of a large request, in its turn. A caller that hangs up ends it early. Raises Refusal (503)."""
@@ -124,21 +143,36 @@ class Call:
         whole: bool = False,
         times: int = 1,
         prompt: str | None = None,
+        model_counts: bool = False,
     ) -> Answer:
-        """The model's answer. A large request is sent in parts, and each waits for a turn of its own."""
-        await self.check_size(served, texts, whole=whole, times=times, prompt=prompt)
+        """The model's answer. A large request is sent in parts, and each waits for a turn of its own.
+
+        `model_counts`: the model reads each text once, so what it counts is what the request has.
+        """
+        is_counted = await self.check_size(
+            served,
+            texts,
+            whole=whole,
+            times=times,
+            prompt=prompt,
+            model_counts=model_counts and served.counts_tokens,
+        )
         turns = Turns(self.gateway.admission, self.work, self.account)
         client = self.gateway.client.using(
             timeout_s=max(0.001, self.deadline - time.monotonic()),
             headers=self.triton_headers,
             request_id=self.request_id,
             turns=turns,
+            counts=None if is_counted else COUNTS,
         )
         try:
             answer = await question(client)
         finally:
             self.queue_s = turns.waited_s
         self.version = client.answered_by
+        if not is_counted:
+            # A version without these counts may have answered, in the moment of a promotion.
+            self.tokens, self.truncated = max(0, client.tokens_read), max(0, client.texts_cut)
         self.gateway.catalogue.note_answer(served.name)
         return answer
 

@@ -13,6 +13,7 @@ from trimaran.core.errors import Overloaded, TrimaranError
 from trimaran.core.model_config import PROOF, UNPROVEN
 from trimaran.core.repository import model_folders, models_in, versions_of
 from trimaran.core.tasks import TASKS
+from trimaran.runtime.wire import COUNTS
 from trimaran.serving.client import AsyncClient
 from trimaran.serving.client.canary import PRIORITY, canary
 from trimaran.serving.gateway.refusals import invalid, model_not_found, not_ready
@@ -34,6 +35,8 @@ class ServedModel:
     vocabulary: Vocabulary
     # Laid out without a proof.
     unproven: bool = False
+    # Whether its answers say how many tokens it read.
+    counts_tokens: bool = False
 
 
 class Catalogue:
@@ -149,7 +152,10 @@ class Catalogue:
             self._not_offered.add((name, version))
             return None
         unproven = model.parameters.get(PROOF) == UNPROVEN
-        return ServedModel(name, model.task, version, created, model.max_batch_size, vocabulary, unproven)
+        counts_tokens = set(COUNTS) <= model.outputs.keys()
+        return ServedModel(
+            name, model.task, version, created, model.max_batch_size, vocabulary, unproven, counts_tokens
+        )
 
     def _folder(self, name: str, version: int) -> Path:
         """The folder of the version, or of the newest version here.

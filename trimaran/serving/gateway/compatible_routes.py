@@ -33,7 +33,7 @@ async def embed(call: Call, body: messages.EmbedRequest) -> Any:
     prompt = known_prompt(served, body.prompt_name)
     texts = await embedding_texts(call, served, body.inputs)
     vectors = await embedded(call, served, texts, prompt, dimensions=body.dimensions)
-    return (_unit(vectors) if body.normalize else vectors).tolist()
+    return _unit(vectors) if body.normalize else vectors
 
 
 @route("/embed_sparse", messages.EmbedSparseRequest, messages.EmbedSparseResponse, tasks=("sparse-embedding",))

@@ -153,6 +153,17 @@ class FollowsResponse(Answered):
     results: list[float]
 
 
+class ScoreRequest(RequestBody):
+    example = {"query": "What floats?", "documents": ["A stone sinks.", "A boat floats."]}
+    query: str
+    documents: Annotated[list[str], Field(min_length=1)]
+    model: ModelName
+
+
+class ScoreResponse(Answered):
+    results: Annotated[list[float], Field(description="One score for each document, in their order.")]
+
+
 class ClassifyRequest(RequestBody):
     example = {"inputs": ["A fine day on the water."]}
     inputs: Inputs

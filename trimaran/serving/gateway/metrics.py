@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from trimaran.serving.client import AsyncClient
 from trimaran.serving.gateway.admission import Admission
@@ -15,12 +16,36 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECONDS = (0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
+def joined(pages: Mapping[int, bytes]) -> bytes:
+    """One exposition of those of several workers. Each sample gets a label with the number of its worker."""
+    heads: dict[str, list[str]] = {}
+    samples: dict[str, list[str]] = {}
+    for worker, page in pages.items():
+        family = ""
+        for line in page.decode().splitlines():
+            if line.startswith("# HELP "):
+                family = line.split(" ", 3)[2]
+                heads[family] = []
+            if line.startswith("#"):
+                heads[family].append(line)
+                continue
+            name, brace, rest = line.partition("{")
+            if not brace:
+                name, _, rest = line.partition(" ")
+            label = f'{{worker="{worker}"'
+            samples.setdefault(family, []).append(f"{name}{label}{',' if brace else '} '}{rest}")
+    lines = [line for family, head in heads.items() for line in (*head, *samples.get(family, ()))]
+    return ("\n".join(lines) + "\n").encode()
+
+
 class Metrics:
     def __init__(self, admission: Admission, catalogue: Catalogue, client: AsyncClient) -> None:
         from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
         self._catalogue = catalogue
         self._client = client
+        # By metric and labels.
+        self._children: dict[tuple[Any, ...], Any] = {}
         self._registry = registry = CollectorRegistry()
         prefix = "trimaran_gateway"
         self._requests = Counter(
@@ -61,13 +86,21 @@ class Metrics:
         )
 
     def note(self, route: str, status: int, seconds: float, call: Call) -> None:
-        self._requests.labels(route, str(status)).inc()
-        self._seconds.labels(route).observe(seconds)
+        self._labelled(self._requests, route, str(status)).inc()
+        self._labelled(self._seconds, route).observe(seconds)
         if call.model:
-            self._texts.labels(call.model).inc(call.texts)
-            self._tokens.labels(call.model).inc(call.tokens)
-            self._truncated.labels(call.model).inc(call.truncated)
+            self._labelled(self._texts, call.model).inc(call.texts)
+            self._labelled(self._tokens, call.model).inc(call.tokens)
+            self._labelled(self._truncated, call.model).inc(call.truncated)
             self._queued.observe(call.queue_s)
+
+    def _labelled(self, metric: Any, *labels: str) -> Any:
+        """Kept, because finding it takes longer than counting."""
+        key = (metric, *labels)
+        found = self._children.get(key)
+        if found is None:
+            found = self._children[key] = metric.labels(*labels)
+        return found
 
     def exposition(self) -> bytes:
         from prometheus_client import generate_latest

@@ -82,8 +82,8 @@ async def embeddings(call: Call, body: messages.EmbeddingsRequest) -> Reply:
     vectors = await embedded(
         call, served, texts, prompt, dimensions=body.dimensions, precision=precision, overflow=body.overflow
     )
-    encode = _base64 if body.encoding_format == "base64" else np.ndarray.tolist
-    data = [{"object": "embedding", "index": i, "embedding": encode(row)} for i, row in enumerate(vectors)]
+    rows = map(_base64, vectors) if body.encoding_format == "base64" else vectors
+    data = [{"object": "embedding", "index": i, "embedding": row} for i, row in enumerate(rows)]
     return {"object": "list", "data": data, **call.reply()}
 
 
@@ -149,6 +149,15 @@ async def follows(call: Call, body: messages.FollowsRequest) -> Reply:
     served = await call.pick(body.model)
     pairs = [(first, second) for first, second in body.pairs]
     return call.reply(results=await call.ask(served, pairs, lambda client: client.follows(served.name, pairs)))
+
+
+@route("/score", messages.ScoreRequest, messages.ScoreResponse, tasks=("feature-extraction",))
+async def score(call: Call, body: messages.ScoreRequest) -> Reply:
+    """Scores of documents for a query by late interaction: the best cosine of each token of the query, added up."""
+    served = await call.pick(body.model)
+    texts = [body.query, *body.documents]
+    results = await call.ask(served, texts, lambda client: client.score(served.name, body.query, body.documents))
+    return call.reply(results=results)
 
 
 @route(
@@ -228,9 +237,13 @@ async def encode(call: Call, body: messages.EncodeRequest) -> Reply:
     ]
     prompt = known_prompt(served, body.prompt_name)
     vectors = await call.ask(
-        served, texts, lambda client: client.embed(served.name, texts, prompt=prompt), prompt=prompt
+        served,
+        texts,
+        lambda client: client.embed(served.name, texts, prompt=prompt),
+        prompt=prompt,
+        model_counts=True,
     )
-    return {"id": body.id, "result": vectors.tolist(), "status": 200}
+    return {"id": body.id, "result": vectors, "status": 200}
 
 
 @route("/healthz", None, messages.StatusResponse, is_open=True)
@@ -286,7 +299,11 @@ async def embedded(
     options: dict[str, Any] = {"dimensions": dimensions, "precision": precision, "overflow": overflow}
     try:
         vectors = await call.ask(
-            served, texts, lambda client: client.embed(served.name, texts, prompt=prompt, **options), prompt=prompt
+            served,
+            texts,
+            lambda client: client.embed(served.name, texts, prompt=prompt, **options),
+            prompt=prompt,
+            model_counts=overflow == "cut",
         )
     except UsageError as error:
         raise invalid(error.message, param="output_dtype" if dimensions is None else "dimensions") from error
@@ -297,7 +314,7 @@ async def embedded(
 
 def _base64(row: Embeddings) -> str:
     plain = row.astype("<f4", copy=False) if row.dtype == np.float32 else row
-    return base64.b64encode(plain.tobytes()).decode("ascii")
+    return base64.b64encode(np.ascontiguousarray(plain).data).decode("ascii")
 
 
 def listed(inputs: Any) -> list[Any]:

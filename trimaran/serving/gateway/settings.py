@@ -73,6 +73,8 @@ class GatewaySettings(Frozen):
     rate: RateLimit | None = None
     # Texts of one caller; None means no limit.
     text_rate: RateLimit | None = None
+    # Processes that listen on the port. Limits hold for all of them together: see `workers`.
+    workers: int = Field(default=1, ge=1, le=64)
     # The number of texts that each Triton has at one time.
     in_flight: int = Field(default=64, ge=1)
     # The number of requests that may wait.

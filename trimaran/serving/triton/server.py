@@ -22,7 +22,7 @@ import psutil
 from typing_extensions import TypedDict  # pydantic reads this one on Python 3.11
 
 from trimaran.core.errors import ServerError, ToolError, UsageError
-from trimaran.core.repository import model_folders, models_in
+from trimaran.core.repository import model_folders, models_in, stages_among
 from trimaran.core.store import remove_unless_locked, sweep
 from trimaran.runtime import shadow
 from trimaran.runtime.pulse import FOLDER
@@ -158,6 +158,10 @@ class LaunchOptions(TypedDict, total=False):
     metrics_port: int | None
     # Where it listens: the loopback, or every address. Whoever reaches it may call; only a gateway limits.
     host: str
+    # Where its metrics are read; by default the same.
+    metrics_host: str
+    # The models to load, with the stages that they call; by default all that are not on demand.
+    models: tuple[str, ...]
     # By default a new file in the home's `logs`. `-` is this process's own output.
     log_file: Path | None
     # How long the server may take to answer its canaries.
@@ -194,8 +198,7 @@ def launch(repository: Path, **options: Unpack[LaunchOptions]) -> Server:
     triton = installation.find()
     sweep(repository)
     log_file = options.get("log_file") or new_log()
-    everything = options.get("everything")
-    wanted = [model.name for model in models_in(repository) if everything or not model.on_demand]
+    wanted = wanted_models(repository, options)
     trust_key = options.get("trust_key")
     refused = damaged(repository, wanted, trust_key)
     if wanted and set(wanted) == set(refused):
@@ -219,12 +222,25 @@ def launch(repository: Path, **options: Unpack[LaunchOptions]) -> Server:
     raise server.failure(f"found no free ports in {_PORT_ATTEMPTS} attempts")
 
 
+def wanted_models(repository: Path, options: LaunchOptions) -> list[str]:
+    """The models to load at the start. Raises UsageError for a name that the repository does not have."""
+    everything, named = options.get("everything"), options.get("models", ())
+    known = models_in(repository)
+    if absent := sorted(set(named) - {model.name for model in known}):
+        there = ", ".join(model.name for model in known if model.task)
+        raise UsageError(f"{repository} holds no model {absent[0]!r} to serve.", hint=f"There: {there or 'none'}.")
+    chosen = {*named, *(stage.name for name in named for stage in stages_among(known, name))}
+    loaded = [model.name for model in known if everything or not model.on_demand]
+    return [name for name in loaded if not named or name in chosen]
+
+
 def _flags(repository: Path, loaded: Sequence[str], options: LaunchOptions) -> list[str]:
     """Everything but the ports and folders of one start."""
     cache_bytes = options.get("response_cache_bytes")
+    host = options.get("host") or ports.HOST
     return [
         *server_flags(repository, loaded),
-        *address_flags(options.get("host") or ports.HOST, metrics_address=options.get("host") or ports.HOST),
+        *address_flags(host, metrics_address=options.get("metrics_host") or host),
         *((f"--cache-config=local,size={cache_bytes}",) if cache_bytes else ()),
         *tracing_flags(options.get("otlp", "")),
     ]
