@@ -51,11 +51,15 @@ _GRAPHS = {"onnx-fp16": "FP16", "onnx-int8-qdq": "INT8"}
 _TENSORRT = """## TensorRT
 
 Made from `benchmarks/results/tensorrt-families.json`, which `python benchmarks/tensorrt_families.py` writes. A tiny
-seeded embedding model of each family, with heads of 16, was exported and its graphs were made in TensorRT's types. The
-real parser read them, and {builder} built each for the compute capabilities {targets}. A cell is the receipt: the
-kernels of the plan that the builder's own table shows, for the target with the fewest. Bold is what falls short of the
-graph's promise. `static` is a table without products, and `module` is whatever it holds: both are left out.
+seeded embedding model of each family, with heads of 16, was exported and its graphs were made in TensorRT's types.
+The real parser read them, and {builder} built each for the compute capabilities {targets}.
+
+A cell is the receipt: the kernels of the plan that the builder's own table shows, for the target with the fewest. Bold
+is what falls short of the graph's promise, with the cause. `static` is a table without products, and `module` is
+whatever it holds: both are left out.
 """
+# Why the builder's table falls short of a family's graph, as that table shows it.
+_CAUSES = {"modernbert": "the builder splits the joint product of Q, K and V into three, and runs them in Half"}
 
 
 def families_page() -> str:
@@ -140,14 +144,17 @@ def _refused() -> str:
 def _tensorrt() -> str:
     result = json.loads(TENSORRT_RESULT.read_text(encoding="utf-8"))
     rows = [
-        [f"`{name}`", *(_built(result["families"].get(name, {}).get(graph), result["targets"]) for graph in _GRAPHS)]
+        [
+            f"`{name}`",
+            *(_built(name, result["families"].get(name, {}).get(graph), result["targets"]) for graph in _GRAPHS),
+        ]
         for name in FAMILIES
     ]
     intro = _TENSORRT.format(builder=result["builder"].replace("_", "-"), targets=", ".join(result["targets"]))
     return intro + "\n" + _table(["family", *_GRAPHS.values()], rows)
 
 
-def _built(row: Mapping[str, Any] | None, targets: list[str]) -> str:
+def _built(family: str, row: Mapping[str, Any] | None, targets: list[str]) -> str:
     """One cell: the receipt, with what falls short of the graph's promise first; or why there is no plan."""
     if row is None:
         return "not tried"
@@ -155,7 +162,8 @@ def _built(row: Mapping[str, Any] | None, targets: list[str]) -> str:
         where = f"built for {', '.join(row['built'])} only" if row["built"] else "not built"
         return f"{where}: {row['reason']}".replace("|", "/").replace("\n", " ")
     checks = [(check["name"], check["observed"], check["limit"]) for check in row["receipt"] if check["limit"]]
-    short = [f"**{observed} of {limit} {name}**" for name, observed, limit in checks if observed < limit]
+    cause = f" ({_CAUSES[family]})" if family in _CAUSES else ""
+    short = [f"**{observed} of {limit} {name}**{cause}" for name, observed, limit in checks if observed < limit]
     return "; ".join([*short, *(f"{observed} {name}" for name, observed, limit in checks if observed >= limit)])
 
 

@@ -19,28 +19,31 @@ MATRIX = np.arange(6, dtype=np.float32).reshape(2, 3)
 BIAS = np.array([1, 2, 3], np.float32)
 
 
-def _squeezing(then: str = "Squeeze") -> list[onnx.NodeProto]:
-    """As TorchScript writes `squeeze(0)` of a shape that it does not know."""
+def _asking(question: str = "Not") -> list[onnx.NodeProto]:
+    """As DeBERTa asks whether it has as many queries as keys."""
     branches = [
-        helper.make_graph(nodes, name, [], [helper.make_tensor_value_info(f"{name}_y", TensorProto.FLOAT, None)])
-        for name, nodes in (
-            ("a", [helper.make_node(then, ["wide"] + (["first"] if then == "Squeeze" else []), ["a_y"])]),
-            ("b", [helper.make_node("Identity", ["wide"], ["b_y"])]),
+        helper.make_graph(
+            [helper.make_node(operator, ["x"], [f"{name}_y"])],
+            name,
+            [],
+            [helper.make_tensor_value_info(f"{name}_y", TensorProto.FLOAT, None)],
         )
+        for name, operator in (("a", "Neg"), ("b", "Identity"))
     ]
     return [
-        helper.make_node("Unsqueeze", ["x", "first"], ["wide"]),
-        helper.make_node("Shape", ["wide"], ["sizes"]),
+        helper.make_node("Shape", ["x"], ["sizes"]),
         helper.make_node("Gather", ["sizes", "zero"], ["size"]),
-        helper.make_node("Equal", ["size", "one"], ["is_one"]),
-        helper.make_node("If", ["is_one"], ["y"], then_branch=branches[0], else_branch=branches[1]),
+        helper.make_node("Equal", ["size", "size"], ["is_equal"]),
+        helper.make_node(question, ["is_equal"], ["differs"]),
+        helper.make_node("If", ["differs"], ["chosen"], then_branch=branches[0], else_branch=branches[1]),
+        helper.make_node("Abs", ["chosen"], ["y"]),
     ]
 
 
 GRAPHS: dict[str, Sequence[onnx.NodeProto]] = {
     "EyeLike": [helper.make_node("EyeLike", ["x"], ["eye"]), helper.make_node("Mul", ["x", "eye"], ["y"])],
     "Gemm": [helper.make_node("Gemm", ["x", "matrix", "bias"], ["y"])],
-    "If": _squeezing(),
+    "If": _asking(),
 }
 
 
@@ -48,9 +51,7 @@ def _model(nodes: Sequence[onnx.NodeProto]) -> ir.Model:
     weights = {
         "matrix": MATRIX,
         "bias": BIAS,
-        "first": np.array([0], np.int64),
         "zero": np.int64(0),
-        "one": np.int64(1),
     }
     graph = helper.make_graph(
         nodes,
@@ -81,9 +82,9 @@ def test_a_rewritten_graph_answers_as_before(tmp_path: Path, operator: str) -> N
     [
         [helper.make_node("Gemm", ["x", "matrix"], ["y"], alpha=0.5)],
         [helper.make_node("EyeLike", ["x"], ["y"], k=1)],
-        _squeezing("Neg"),
+        _asking("Identity"),
     ],
-    ids=["scaled Gemm", "shifted EyeLike", "If of something else"],
+    ids=["scaled Gemm", "shifted EyeLike", "If of another question"],
 )
 def test_what_it_does_not_know_stays(nodes: list[onnx.NodeProto]) -> None:
     model = _model(nodes)

@@ -87,10 +87,10 @@ def prepare(parent: Artifact, half: HalfType, inputs: Sequence[Inputs], *, threa
 
     model = ir.load(parent.entry_path)
     raise_opset(model)
-    lower(model)
+    lowered = lower(model)
     constants_to_weights(model)
     clipped = clip_constants(model, half)
-    worst = _clipping_difference(parent, model, inputs[-4:], threads=threads) if clipped else 0.0
+    worst = _clipping_difference(parent, model, inputs[-4:], threads=threads) if clipped or lowered else 0.0
     if not worst <= CLIPPING_ATOL:
         raise ParityError(
             f"Constants beyond {half.name} ({', '.join(clipped)}) are no mask: without them the fp32 graph differs by "

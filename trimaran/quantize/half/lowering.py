@@ -3,7 +3,7 @@
 | family | operator | becomes |
 |---|---|---|
 | XLNet | EyeLike of a dynamic shape | Range of the rows = Range of the columns |
-| DeBERTa | If an axis has size 1: Squeeze it, else nothing | Squeeze, which fails where the axis has another size |
+| DeBERTa | If the lengths of queries and keys differ | what an encoder has: equal lengths |
 | GPT-2 | Gemm of all tokens with a matrix that is not transposed | MatMul and Add |
 """
 
@@ -49,25 +49,26 @@ def _eye(graph: ir.Graph, node: ir.Node) -> bool:
     return _replace(graph, node, [shape, *sizes, *counts, rows, equal, cast])
 
 
-def _squeeze(graph: ir.Graph, node: ir.Node) -> bool:
-    """Take the branch that squeezes out of the If. It fails loudly where the axis has another size than 1."""
-    import onnx_ir as ir
+def _unequal(graph: ir.Graph, node: ir.Node) -> bool:
+    """Take the branch for equal sizes out of an If that asks whether two differ, where it is a single Identity.
 
+    In an encoder, queries and keys are of one length. Whoever lowers a graph compares its answers afterwards.
+    """
+    condition = [node.inputs[0].producer()]
+    while condition[-1] is not None and condition[-1].op_type in ("Cast", "Not"):
+        condition.append(condition[-1].inputs[0].producer())
+    operators = [part.op_type for part in condition if part is not None and part.op_type != "Cast"]
     branches = [node.attributes[name].as_graph() for name in ("then_branch", "else_branch")]
-    operators = [[part.op_type for part in branch] for branch in branches]
-    if operators not in ([["Squeeze"], ["Identity"]], [["Constant", "Squeeze"], ["Identity"]]):
+    if operators != ["Not", "Equal"] or [part.op_type for part in branches[1]] != ["Identity"]:
         return False
-    squeeze = branches[0][-1]
-    axes = ir.convenience.get_const_tensor(squeeze.inputs[1])
-    if axes is None:
-        return False
-    name, squeezed = node.outputs[0].name, squeeze.inputs[0]
+    same = branches[1][0].inputs[0]
     for branch in branches:
         # What is left of a branch would still count as a reader of the outer values.
         branch.outputs.clear()
         branch.remove(list(branch), safe=True)
-    weight = add_weight(graph, f"{name}_axes", axes.numpy())
-    return _replace(graph, node, [new_node("Squeeze", [squeezed, weight], f"{name}_squeezed")])
+    node.outputs[0].replace_all_uses_with(same, replace_graph_outputs=True)
+    graph.remove(node, safe=True)
+    return True
 
 
 def _gemm(graph: ir.Graph, node: ir.Node) -> bool:
@@ -93,4 +94,4 @@ def _replace(graph: ir.Graph, node: ir.Node, nodes: list[ir.Node]) -> bool:
     return True
 
 
-_REWRITES = {"EyeLike": _eye, "If": _squeeze, "Gemm": _gemm}
+_REWRITES = {"EyeLike": _eye, "If": _unequal, "Gemm": _gemm}
