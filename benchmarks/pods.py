@@ -130,6 +130,9 @@ def bridge() -> Iterator[Bridge]:
     try:
         yield made
     finally:
+        # At once: removing the network alone would wait for each container to stop gracefully.
+        if left := podman("ps", "-aq", "--filter", f"network={made.name}", check=False).stdout.split():
+            podman("rm", "-f", "-t", "0", *left, check=False)
         podman("network", "rm", "-f", made.name, check=False)
 
 

@@ -3,7 +3,7 @@ loses its model's process, returns, and while the next version is released and t
 
     make containers && python benchmarks/replicas.py -o benchmarks/results/replicas.json      (7 minutes)
 
-The model answers with the number of its version, 50 ms after a request: so each replica has a rate of its own, and an
+The model answers with the number of its version, 200 ms after a request: so each replica has a rate of its own, and an
 answer of the wrong version is seen in the answer. Exit 1 when one of the claims does not hold.
 """
 
@@ -25,7 +25,7 @@ import openai
 import pods
 from pods import Bridge, podman
 
-SECONDS_A_REQUEST = 0.05
+SECONDS_A_REQUEST = 0.2
 CALLERS = 24
 TRITONS = ("triton-0", "triton-1", "triton-2")
 # A name that has the address of every Triton.

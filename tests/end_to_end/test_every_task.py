@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import trimaran, trimaran_json
+from tests.commands import trimaran, trimaran_here, trimaran_json, trimaran_json_here
 from tests.export.zoo import saved_model
+from tests.texts import judging_pairs
+from tests.workers import workers_in_this_process
 from trimaran.judging.golden import read_golden
 from trimaran.quantize.candidates import CANDIDATES
 
@@ -35,23 +37,31 @@ class Served:
 
 
 def deploy_command(folder: Path, task: str) -> list[object]:
-    """The short race is enough: none of these tests is about speed."""
+    """A short race and few judging texts are enough: none of these tests is about speed or loss."""
     checked = [] if task in CHECKED else ["--no-serve-check"]
     return [
         "deploy", "-m", folder / task, "--task", task, "--name", task, "--candidates", "onnxruntime-fused", "--quick",
-        *checked,
+        "--judging", folder / "judging.jsonl", *checked,
     ]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """The server is started as the deployments say, with ports that are free."""
+    """The server is started as the deployments say, with ports that are free.
+
+    One is deployed by a real command with real children, the others without leaving this process.
+    """
     folder = tmp_path_factory.mktemp("tasks")
+    judging_pairs(folder / "judging.jsonl")
     home = folder / "home"
     printed: dict[str, dict[str, list[str]]] = {}
     for task in DEPLOYED:
         saved_model(folder / task, "bert", task)
-        done = trimaran(*deploy_command(folder, task), home=home, cwd=folder)
+        if task == CHECKED[0]:
+            done = trimaran(*deploy_command(folder, task), home=home, cwd=folder)
+        else:
+            with workers_in_this_process():
+                done = trimaran_here(*deploy_command(folder, task), home=home, cwd=folder)
         assert done.returncode == 0, done.stderr
         lines = [line.split(maxsplit=1) for line in done.stderr.splitlines()]
         printed[task] = {line[0]: shlex.split(line[1]) for line in lines if line and line[0] in ("Serve", "Ask")}
@@ -89,12 +99,18 @@ def test_what_deploy_prints_at_its_end_works_as_it_is_printed(served: Served, ta
 
 
 def test_every_candidate_that_competes_unasked_is_made_judged_and_measured(tiny_model: Path, tmp_path: Path) -> None:
-    said = trimaran_json(
+    deploy = (
         "deploy", "-m", tiny_model, "--name", "tiny", "--budget", "5", "--no-serve-check",
-        home=tmp_path / "home", cwd=tmp_path,
+        "--judging", judging_pairs(tmp_path / "judging.jsonl"),
     )  # fmt: skip
+    planned = trimaran_json_here(*deploy, "--dry-run", home=tmp_path / "home", cwd=tmp_path)
+    unasked = {row.name for row in CANDIDATES.values() if row.default}
+    assert set(planned["candidates"]) == unasked
+    # By name they all compete in the short race, too.
+    named = ("--candidates", ",".join(planned["candidates"]), "--quick")
+    said = trimaran_json(*deploy, *named, home=tmp_path / "home", cwd=tmp_path)
     found = {row["name"]: row for row in said["candidates"]}
-    assert set(found) == {row.name for row in CANDIDATES.values() if row.default}
+    assert set(found) == unasked
     assert not [row["name"] for row in found.values() if row["verdict"] == "failed"]
     stopped = [row for row in found.values() if row["verdict"] == "stopped"]
     assert all("not searched" in row["reason"] for row in stopped)

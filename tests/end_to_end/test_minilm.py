@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterator
 
@@ -25,6 +26,7 @@ def server(minilm: World) -> Iterator[dict[str, int]]:
     assert stopped["stopped"] == [str(minilm.repository)]
 
 
+@functools.cache
 def eager_vectors() -> np.ndarray:
     from sentence_transformers import SentenceTransformer
 

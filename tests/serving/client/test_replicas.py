@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from trimaran.core.errors import NotReady, Overloaded, RequestFailed, ServerError
-from trimaran.serving.client.core import ClientCore, run
+from trimaran.serving.client.core import ClientCore
+from trimaran.serving.client.driver import run
 from trimaran.serving.client.endpoint import endpoint_of
 from trimaran.serving.client.replicas import Release, Replicas, agreed
 from trimaran.serving.client.watching import Watch

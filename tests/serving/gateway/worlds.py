@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.commands import COMMAND, environment, trimaran_json
+from tests.commands import COMMAND, environment, trimaran_json_here
 from tests.serving.worlds import eventually
 
 
@@ -78,7 +78,7 @@ def gateway(repository: Path, triton_url: str, folder: Path, *options: object, a
     """Returns when it says that it is ready; ended by SIGTERM, which must end it well."""
     home = folder / "home"
     home.mkdir(parents=True, exist_ok=True)
-    key = trimaran_json("gateway", "key", "add", "tests", home=home)["key"] if auth else ""
+    key = trimaran_json_here("gateway", "key", "add", "tests", home=home)["key"] if auth else ""
     log = folder / "access.log"
     command = [
         *COMMAND, "gateway", "--repository", str(repository), "--url", triton_url, "--port", "0",
