@@ -10,7 +10,7 @@ from trimaran.core.artifact import MANIFEST, Artifact, load_artifact, sha256_of
 from trimaran.core.backends import refuse_foreign_engine
 from trimaran.core.digests import DIGESTS_FILE, damages_of, is_listed
 from trimaran.core.errors import IntegrityError, TrimaranError
-from trimaran.core.model_config import ModelConfig, TensorConfig
+from trimaran.core.model_config import ON_DEMAND, ModelConfig, TensorConfig
 from trimaran.core.serving_json import BLS, SERVING_FILE, Serving, read_serving
 from trimaran.judging.golden import GOLDEN_FILE, read_golden
 from trimaran.model_repository.check_prepared import prepared_problems
@@ -135,8 +135,12 @@ def _golden(version: _Version) -> Iterator[Problem]:
 
 
 def _plan(version: _Version) -> Iterator[Problem]:
-    """Only of what is served: unlike GPUs share one repository, and each serves the version with its own plan."""
-    if version.config.backend == "tensorrt":
+    """Only of what is loaded: unlike GPUs share one repository, and each has its own plan in the text stage.
+
+    The copy for the container's own backend is loaded on demand, on the machine whose plan it holds.
+    """
+    on_demand = version.config.parameters.get("load") == ON_DEMAND
+    if version.config.backend == "tensorrt" and not on_demand:
         try:
             refuse_foreign_engine(version.artifact)
         except IntegrityError as error:
