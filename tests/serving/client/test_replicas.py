@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trimaran.core.errors import NotReady, Overloaded, RequestFailed, ServerError
+from trimaran.core.errors import NotReady, Overloaded, RequestFailed, ServerError, TimedOut
 from trimaran.serving.client.core import ClientCore
 from trimaran.serving.client.driver import run
 from trimaran.serving.client.endpoint import endpoint_of
@@ -48,18 +48,24 @@ class Answered:
 
 
 class FakeServer:
-    """A Triton with the versions of one model. `error` is raised by inference, `is_away` by everything."""
+    """A Triton with the versions of one model. `error` is raised by inference, `is_away` by everything.
+
+    One that is `late` lets inference wait; unless it `lists`, everything.
+    """
 
     def __init__(self, *versions: int, digest: str = "") -> None:
         self.versions = versions
         self.digest = digest
         self.error: ServerError | None = None
         self.is_away = False
+        self.late, self.lists = False, True
         self.calls = 0
 
     def statistics(self, endpoint: Any, *, within_s: float) -> Any:
         if self.is_away:
             raise NotReady("away", sent=False)
+        if self.late and not self.lists:
+            raise TimedOut("late")
         return {"model_stats": [{"name": "m", "version": str(version)} for version in self.versions]}
 
     def config(self, endpoint: Any, name: str, *, within_s: float) -> Any:
@@ -73,6 +79,8 @@ class FakeServer:
             raise NotReady("Socket closed", sent=True)
         if int(endpoint.version) not in self.versions:
             raise RequestFailed("unknown model: m, version is not found", status="NOT_FOUND")
+        if self.late:
+            raise TimedOut("late")
         if not endpoint.priority:
             self.calls += 1
         if self.error is not None:
@@ -211,6 +219,34 @@ def test_a_call_of_several_requests_never_mixes_versions() -> None:
     servers[1].is_away, servers[1].versions = False, (2,)
     run(watch.look())
     assert version(core, texts=4) == {2}
+
+
+@pytest.mark.parametrize("lists", [True, False], ids=["only inference waits", "everything waits"])
+def test_a_version_on_busy_servers_is_not_given_up_for_the_one_before(lists: bool) -> None:
+    """Two of three have the next version. When both are short of CPU, the third must not bring back the old one."""
+    servers = [FakeServer(2), FakeServer(2), FakeServer(1)]
+    _, watch = world(*servers)
+    assert watch.replicas.in_use("m") == Release(2)
+    for server in servers[:2]:
+        server.late, server.lists = True, lists
+    run(watch.look())
+    run(watch.look())
+    assert watch.replicas.in_use("m") == Release(2)
+    for server in servers[:2]:
+        server.late, server.is_away = False, True
+    run(watch.look())
+    assert watch.replicas.in_use("m") == Release(1), "they are gone"
+
+
+def test_a_version_whose_servers_stay_silent_is_given_up() -> None:
+    servers = [FakeServer(2), FakeServer(2), FakeServer(1)]
+    _, watch = world(*servers)
+    for server in servers[:2]:
+        server.late = True
+    for replica in watch.replicas.members:
+        replica.answered_at -= 60.0
+    run(watch.look())
+    assert watch.replicas.in_use("m") == Release(1)
 
 
 def test_a_name_is_looked_up_again_and_each_address_counts_once() -> None:

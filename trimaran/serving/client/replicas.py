@@ -19,6 +19,8 @@ from typing import Any, NamedTuple
 from trimaran.core.errors import NotReady, Overloaded, RequestFailed, ServerError
 from trimaran.serving.client.endpoint import Endpoint
 
+# A release whose server let the watch wait is missed for so long before another one answers.
+_LATE_S = 10.0
 # A request that ends a server each time must not end them all.
 _MOST_REPEATS_OF_SENT = 2
 # Triton's words for a version that it does not have, or no longer has.
@@ -68,10 +70,17 @@ class Replica:
     releases: dict[str, frozenset[Release]] = field(default_factory=dict)
     # Models that do not answer their canary, with the reason.
     silent: dict[str, str] = field(default_factory=dict)
+    # The releases of each model that answered before, and now let the watch wait: they may be busy.
+    late: dict[str, frozenset[Release]] = field(default_factory=dict)
 
     def has(self, model: str, release: Release | None) -> bool:
         releases = self.releases.get(model, frozenset())
         return any(release is None or release.is_same(own) for own in releases)
+
+    def may_be_busy(self, model: str, release: Release) -> bool:
+        """Whether it had the release a moment ago, and has not said since that it has it no more."""
+        is_late = any(map(release.is_same, self.late.get(model, ())))
+        return is_late and time.monotonic() - self.answered_at < _LATE_S
 
 
 def agreed(offered: Sequence[Collection[Release]], in_use: Release | None) -> Release | None:
@@ -142,9 +151,16 @@ class Replicas:
             members = [replica for replica in self._members.values() if replica.reachable]
             for model in {model for replica in members for model in replica.releases}:
                 offered = [replica.releases[model] for replica in members if replica.releases.get(model)]
-                release = agreed(offered, self._in_use.get(model))
-                if release is not None:
+                in_use = self._in_use.get(model)
+                release = agreed(offered, in_use)
+                if release is not None and not self._only_late(model, in_use, offered):
                     self._in_use[model] = release
+
+    def _only_late(self, model: str, in_use: Release | None, offered: Sequence[Collection[Release]]) -> bool:
+        """Whether nobody offers the release in use, but a busy replica has it: going back would mix versions."""
+        if in_use is None or any(in_use.is_same(release) for releases in offered for release in releases):
+            return False
+        return any(replica.may_be_busy(model, in_use) for replica in self._members.values())
 
     def take(
         self, model: str, release: Release | None, tried: Collection[Replica], busy: Collection[Replica] = ()

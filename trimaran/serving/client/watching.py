@@ -109,12 +109,14 @@ class Watch:
             listed = loaded_versions(await self._asked(replica, "statistics", within_s=_LIST_TIMEOUT_S))
         except ServerError as error:
             replica.reachable = False
+            replica.late = _known(replica) if isinstance(error, TimedOut) else {}
             if was_reachable:
                 log.warning("%s is set aside: %s", replica.address, type(error).__name__)
             if isinstance(error, TimedOut) and replica.answered_at < began:
                 await self._end_calls(replica)
             return
         silent: dict[str, str] = {}
+        known = _known(replica)
         releases: dict[str, frozenset[Release]] = {}
         for model, versions in listed.items():
             if model in self.models:
@@ -124,6 +126,11 @@ class Watch:
         for model in sorted(set(silent) - set(replica.silent)):
             log.warning("Model %s at %s is set aside: %s", model, replica.address, silent[model])
         replica.releases, replica.silent = releases, silent
+        replica.late = {
+            model: frozenset(release for release in known.get(model, ()) if release.version in listed[model])
+            for model, reason in silent.items()
+            if reason == TimedOut.__name__
+        }
         replica.misses = 0 if replica.answered_at >= began or not silent else replica.misses + 1
         replica.reachable = True
         if replica.misses >= _MOST_MISSES:
@@ -195,6 +202,12 @@ class Watch:
         for replica in self.replicas.members:
             await _close(replica.channel)
             await _close(replica.probe)
+
+
+def _known(replica: Replica) -> dict[str, frozenset[Release]]:
+    """What it offers, and what it offered before it let the watch wait."""
+    models = {*replica.releases, *replica.late}
+    return {model: replica.releases.get(model, frozenset()) | replica.late.get(model, frozenset()) for model in models}
 
 
 def watch_of(
