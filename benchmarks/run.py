@@ -8,6 +8,7 @@ committed result is replaced only by a whole one; `--resume` takes up a run that
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import subprocess
 import sys
@@ -90,6 +91,22 @@ def bench_by(suite: Path, folder: Path, model: str | Path, flags: Sequence[str],
     paths = [part for name, path in within.items() for part in (name, str(Path(path).relative_to(home)))]
     source = str(model.relative_to(home)) if isinstance(model, Path) else model
     bench_within(home, ["-m", source, *paths, *flags], resume=resume and (folder / FILE).is_file())
+
+
+def suite_options(doc: str | None, candidates: Sequence[str]) -> argparse.ArgumentParser:
+    """Of a script that measures one model by a suite of its own."""
+    parser = options(doc, keeps=False)
+    parser.add_argument("--resume", action="store_true", help="take up a run that was cut")
+    parser.add_argument("--candidates", nargs="+", default=candidates)
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where a whole result goes; elsewhere is a trial")
+    return parser
+
+
+def keep_and_show(folder: Path, results: Path, name: str) -> None:
+    """Keep a whole result; a committed one is shown in `docs/performance.md`."""
+    keep(folder, results / name)
+    if results == RESULTS:
+        print(performance.write_page())
 
 
 def is_whole(folder: Path) -> bool:

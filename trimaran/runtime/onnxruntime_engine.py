@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 
-# For so many microseconds a thread without work spins before it sleeps. The default is a thousand: one caller is no
-# faster by it, but two processes on the same cores, as a server has them, take half the CPU from one another.
+# For so many microseconds a thread without work spins before it sleeps. ONNX Runtime spins far longer by itself. One
+# caller is hardly faster by that, but two processes on the same cores, as a server has them, starve each other.
 _SPIN = {"session.intra_op.spin_duration_us": 20}
 
 
