@@ -4,34 +4,26 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from trimaran.core.persisted import Persisted
 from trimaran.core.tasks import task
 from trimaran.judging.gate_check import GateCheck
 from trimaran.judging.judgement import KindQuality
 from trimaran.judging.labelled import DataScore
+from trimaran.pipeline.student_folder import StudentReport
 
 LAYERS_REPORT = "distilled.json"
 
 
-class LayersReport(Persisted):
+class LayersReport(StudentReport):
     """`distilled.json`: which layers stayed, how the student learnt, and how true it is to its teacher."""
 
     what: ClassVar[str] = "report of a distilled model"
-    indent: ClassVar[int | None] = 1
 
-    created: str
-    trimaran: str
-    teacher: str
-    # Of the checkpoint that was shrunk.
-    teacher_digest: str
     task: str
     # The gates of `checks`: looser than those of a deployment, and against the teacher.
     level: Literal["distilled"] = "distilled"
     layers_before: int
     # The teacher's layers that stayed, counted from 0.
     layers: tuple[int, ...]
-    bytes_before: int
-    bytes_after: int
     # Texts that were learnt, that chose layers and the end of learning, and that judged.
     texts_learnt: int
     texts_choosing: int

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import trimaran
 from trimaran.core.errors import IntegrityError, UsageError
-from trimaran.core.persisted import Persisted
 from trimaran.core.progress import Progress
 from trimaran.core.spec import ModelRef
 from trimaran.core.store import publish, temporary_sibling
 from trimaran.core.tables import TEXT, read_table
 from trimaran.export.load import load_model, load_tokenizer
 from trimaran.export.locate import locate
-from trimaran.pipeline.student_folder import CARD, copy_rest, free_folder, weight_bytes
+from trimaran.pipeline.student_folder import CARD, StudentReport, common_facts, copy_rest, free_folder, weight_bytes
 from trimaran.shrink.tokenizer_json import kept_ids
 from trimaran.shrink.vocabulary import coverage, ids_of, with_rows, write_tokenizer
 
@@ -31,21 +28,13 @@ _COMPARED = 64
 _FLOAT_NOISE = 1e-5
 
 
-class VocabularyReport(Persisted):
+class VocabularyReport(StudentReport):
     """`shrink.json`: what was left out of the vocabulary, and what was proven of the rest."""
 
     what: ClassVar[str] = "report of a shrunk model"
-    indent: ClassVar[int | None] = 1
 
-    created: str
-    trimaran: str
-    teacher: str
-    # Of the checkpoint that was shrunk.
-    teacher_digest: str
     tokens_before: int
     tokens_after: int
-    bytes_before: int
-    bytes_after: int
     # Texts that said which tokens stay, with every prompt of the model. All of them are read as before.
     texts: int
     # Share of tokens of a text that nobody gave which would be read as before, by holding out every tenth text.
@@ -105,14 +94,9 @@ def shrink_vocabulary(
             largest = _largest_difference(ref, student, chosen, kept)
             step.outcome(f"{len(texts):,} texts have the same tokens, max |Δ| {largest:.1e}")
         report = VocabularyReport(
-            created=datetime.now(UTC).isoformat(timespec="seconds"),
-            trimaran=trimaran.__version__,
-            teacher=ref.name,
-            teacher_digest=ref.digest,
+            **common_facts(ref, size),
             tokens_before=ref.vocabulary,
             tokens_after=len(kept),
-            bytes_before=weight_bytes(Path(ref.directory)),
-            bytes_after=size,
             texts=len(texts),
             coverage=covered,
             compared=len(chosen),

@@ -8,13 +8,11 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 
-import trimaran
 from trimaran.core.artifact import Artifact, digest_of
 from trimaran.core.corpus import answer_context, encoder_of
 from trimaran.core.errors import IntegrityError, UsageError
@@ -32,7 +30,7 @@ from trimaran.judging.proof import Proof
 from trimaran.judging.quality_intervals import intervals
 from trimaran.pipeline.layers_report import LAYERS_REPORT, LayersReport, card
 from trimaran.pipeline.lesson_texts import LessonText, SplitTexts, read_lessons, split
-from trimaran.pipeline.student_folder import CARD, copy_rest, free_folder, weight_bytes
+from trimaran.pipeline.student_folder import CARD, common_facts, copy_rest, free_folder, weight_bytes
 from trimaran.runtime.text import Row, Text
 from trimaran.shrink.layers import choose_layers, fixed_layers, trials_of, with_layers
 from trimaran.shrink.teaching import Runner, TeacherAnswers
@@ -186,15 +184,10 @@ def shrink_layers(
                 proof = _prove(teacher, written, texts.judging)
                 score = _on_data(teacher, written, labelled)
                 report = LayersReport(
-                    created=datetime.now(UTC).isoformat(timespec="seconds"),
-                    trimaran=trimaran.__version__,
-                    teacher=ref.name,
-                    teacher_digest=ref.digest,
+                    **common_facts(ref, size),
                     task=ref.task,
                     layers_before=ref.layers,
                     layers=kept,
-                    bytes_before=weight_bytes(Path(ref.directory)),
-                    bytes_after=size,
                     texts_learnt=len(texts.learnt),
                     texts_choosing=len(texts.choosing),
                     texts_judging=len(texts.judging),

@@ -1,11 +1,15 @@
-"""What the folders of all shrunk models have in common: what is copied, how large they are, where they may stand."""
+"""What all shrunk models have in common: what is copied, where they may stand, and what their reports begin with."""
 
 from __future__ import annotations
 
 import shutil
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, ClassVar
 
+import trimaran
 from trimaran.core.errors import UsageError
+from trimaran.core.persisted import Persisted
 from trimaran.core.spec import ModelRef
 from trimaran.export.checkpoint import weight_files, weights_of
 
@@ -13,6 +17,32 @@ CARD = "README.md"
 # Of the encoder's folder. Other folders hold weights that stay, such as Dense layers.
 _WEIGHTS = ("*.safetensors", "*.bin", "*.index.json", "*.h5", "*.msgpack")
 _GRAPHS = ("*.onnx", "*.onnx_data", "*.xml", "onnx", "openvino", ".git")
+
+
+class StudentReport(Persisted):
+    """What every way of shrinking reports."""
+
+    indent: ClassVar[int | None] = 1
+
+    created: str
+    trimaran: str
+    teacher: str
+    # Of the checkpoint that was shrunk.
+    teacher_digest: str
+    bytes_before: int
+    bytes_after: int
+
+
+def common_facts(teacher: ModelRef, size_bytes: int) -> dict[str, Any]:
+    """The fields of a `StudentReport`."""
+    return {
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "trimaran": trimaran.__version__,
+        "teacher": teacher.name,
+        "teacher_digest": teacher.digest,
+        "bytes_before": weight_bytes(Path(teacher.directory)),
+        "bytes_after": size_bytes,
+    }
 
 
 def free_folder(output: Path) -> Path:
