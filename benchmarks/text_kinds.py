@@ -96,6 +96,7 @@ def measured(asked: argparse.Namespace, store: Store, progress: Progress) -> dic
         "products_by": products_by({**os.environ, **made.execution_environment}),
         "instructions": asked.instructions or "all that run here",
         "kept_in_float": made.details["kept_in_float"],
+        "search_budget_s": asked.budget,
         "search_s": made.details["sensitivity"]["seconds"],
         "public_sets": rows,
         "shipped_kinds": by_kind,

@@ -14,7 +14,7 @@ from typing import Any
 class Peer:
     """`repository` given: served over `wire`, or through a gateway that OpenAI's client asks.
 
-    Otherwise the artifact is opened in this process.
+    Otherwise the `folder` of a version is opened in this process, by the public `trimaran.load`.
     """
 
     def __init__(
@@ -23,8 +23,7 @@ class Peer:
         work: Path,
         *,
         threads: int,
-        artifact: str = "",
-        rows: str = "",
+        folder: str = "",
         repository: str = "",
         name: str = "",
         wire: str = "http",
@@ -48,7 +47,7 @@ class Peer:
             client = self._stack.enter_context(Client(url, protocol=wire))  # type: ignore[arg-type]
             self.encode = lambda texts: client.embed(name, texts)
         else:
-            self.encode = self._opened(Path(artifact), rows, threads)
+            self.encode = self._opened(folder, threads)
 
     def _asked_by_openai(self, repository: str, name: str) -> Any:
         import numpy as np
@@ -73,13 +72,11 @@ class Peer:
 
         return encode
 
-    def _opened(self, folder: Path, rows: Any, threads: int) -> Any:
-        from trimaran.pipeline.local.embedding import EmbeddingModel
-        from trimaran.pipeline.local.opening import Source
+    def _opened(self, folder: str, threads: int) -> Any:
+        import trimaran
 
-        return self._stack.enter_context(
-            EmbeddingModel(Source(folder, rows, "as proven"), threads=threads).open()
-        ).encode
+        model: Any = self._stack.enter_context(trimaran.load(folder, threads=threads))
+        return model.encode
 
     def place(self) -> dict[str, str] | None:
         return self._place if self._server else None

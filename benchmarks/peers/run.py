@@ -146,19 +146,18 @@ def _ourselves(race: Race, *, quick: bool) -> list[Peer]:
         row, artifact = _chosen(level, race.work)
         assert row.quality is not None
         known = found.get(artifact.digest)
+        repository = race.work / ("repository" if level == LEVELS[0] else f"repository-{level}")
+        shutil.rmtree(repository, ignore_errors=True)
+        made = lay_out(artifact, repository=repository, name="minilm", rows=row.quality.rows, threads=race.threads)
         found[artifact.digest] = Peer(
             known.name if known else f"trimaran {level}",
             "peer_trimaran",
             None,
             "trimaran",
             f"{row.name}{', at every level' if known else ''}, in process",
-            {"artifact": str(artifact.directory), "rows": row.quality.rows},
+            {"folder": str(repository / made.name / str(made.version))},
         )
         race.restrictions[found[artifact.digest].name] = row.execution_environment
-        if level == LEVELS[0]:
-            repository = race.work / "repository"
-            shutil.rmtree(repository, ignore_errors=True)
-            lay_out(artifact, repository=repository, name="minilm", rows=row.quality.rows, threads=race.threads)
     first = next(iter(found.values()))
     served = replace(
         first,

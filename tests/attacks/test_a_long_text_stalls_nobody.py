@@ -20,7 +20,7 @@ from tests.attacks.tokenizers_of_every_kind import KINDS
 from tests.tiny import tiny_serving, tiny_tokenizer
 from trimaran.runtime.cutting import TextCutter
 from trimaran.runtime.text import TextEncoder
-from trimaran.serving.client import calls
+from trimaran.serving.client import Model, calls
 from trimaran.serving.gateway.admission import Admission, RateLimiter
 from trimaran.serving.gateway.call import Call
 from trimaran.serving.gateway.settings import RequestLimits
@@ -199,7 +199,7 @@ def test_a_large_request_is_not_tokenised_on_when_its_caller_hangs_up() -> None:
 
 def test_long_texts_go_to_triton_in_requests_of_few_texts() -> None:
     """Requests of other callers get their turn between them."""
-    model = calls.Model("m", "embedding", 32, frozenset({"TEXT"}), {"EMBEDDING": (8,)}, {})
+    model = Model("m", "embedding", 32, frozenset({"TEXT"}), {"EMBEDDING": (8,)}, {})
     ask = calls.embed(model, ["x" * LONG] * 40)
     assert [len(request["TEXT"]) for request in ask.requests] == [2] * 20
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import trimaran
 from tests.benchmarks.fakes import row
 from tests.benchmarks.scripts import scripts_in
 from tests.tiny import tiny_artifact
@@ -22,6 +23,7 @@ from trimaran.core.errors import UnavailableError
 from trimaran.core.progress import SilentProgress
 from trimaran.core.samples import Shape
 from trimaran.core.store import Store
+from trimaran.model_repository.layout import lay_out
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "peers"
 MODULES = (
@@ -79,7 +81,8 @@ def test_one_choice_at_every_level_is_one_row_in_process_and_one_served(
     alone, served, at_gateway = peers.run._ourselves(race, quick=False)
     assert at_gateway.served and at_gateway.options == {**served.options, "gateway": True}
     assert (alone.name, alone.describe) == ("trimaran strict", "quick, at every level, in process")
-    assert alone.options == {"artifact": str(artifact.directory), "rows": "padded"}
+    with trimaran.load(alone.options["folder"]) as model:
+        assert model.manifest.digest == artifact.digest
     assert served.name == "trimaran strict, served" and "Triton over HTTP" in served.describe
     assert (Path(served.options["repository"]) / served.options["name"] / "config.pbtxt").is_file()
 
@@ -156,13 +159,14 @@ def test_public_texts_are_read_where_they_are_given(peers: SimpleNamespace, tmp_
 
 def test_a_peer_beside_itself_is_equal_and_one_that_is_missing_says_so(peers: SimpleNamespace, tmp_path: Path) -> None:
     artifact = tiny_artifact(tmp_path / "store")
-    options = {"artifact": str(artifact.directory), "rows": "padded"}
+    made = lay_out(artifact, repository=tmp_path / "repository", name="tiny", rows="padded", threads=1)
+    options = {"folder": str(made.repository / made.name / str(made.version))}
     twins = [
         peers.table.Peer(name, "peer_trimaran", None, "trimaran", "tiny, in process", options)
         for name in ("first", "second")
     ]
     absent = peers.table.Peer("absent", "peer_fastembed", "no-such-environment", "fastembed", "not here")
-    broken = peers.table.Peer("broken", "peer_trimaran", None, "trimaran", "no such artifact", {"artifact": "/nowhere"})
+    broken = peers.table.Peer("broken", "peer_trimaran", None, "trimaran", "no such version", {"folder": "/nowhere"})
     shapes = {Shape(batch=1, sequence=5): TEXTS[:1], Shape(batch=4, sequence=8): TEXTS}
     race = peers.race.Race(
         model=tmp_path,

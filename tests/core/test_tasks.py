@@ -82,6 +82,18 @@ def test_a_task_is_whole(name: str) -> None:
     assert row.column is not None or name == "embedding"
 
 
+def test_golden_requests_of_fill_mask_ask_for_label_words_too() -> None:
+    row = TASKS["fill-mask"]
+    facts = {"mask_token": "[MASK]", "words": ("the", "of", "and", "in")}
+    requests = row.requests([f"text {number} here" for number in range(16)], facts)
+    assert [request["TEXT"] for request in requests[16:]] == ["text 0 here", "text 8 here"]
+    assert all(request["OPTIONS"] == "" for request in requests[:16])
+    options = row.served.parsed_options(str(requests[16]["OPTIONS"]))
+    assert options["label_words"] == {"label 0": ["the", "and"], "label 1": ["of", "in"]}
+    column = row.served.tensors([[[{"token": 5, "score": 0.5}]], [{"label": "label 1", "score": 0.75}]])
+    assert row.from_wire("", column, column) == {"masks": [[(5, 0.5)], [("label 1", 0.75)]]}
+
+
 def test_the_server_knows_which_outputs_run_along_the_tokens() -> None:
     for name in TASKS:
         for spec in TASKS[name].outputs(REF.model_copy(update={"task": name})):

@@ -13,6 +13,7 @@ from tests.commands import trimaran, trimaran_here, trimaran_json, trimaran_json
 from tests.export.zoo import saved_model
 from tests.texts import judging_pairs
 from tests.workers import workers_in_this_process
+from trimaran import load
 from trimaran.judging.golden import read_golden
 from trimaran.quantize.candidates import CANDIDATES
 
@@ -96,6 +97,20 @@ def test_what_deploy_prints_at_its_end_works_as_it_is_printed(served: Served, ta
     # Spans and fillings are tables below their text; other answers follow it on its line.
     below = task in ("question-answering", "fill-mask")
     assert done.stdout.startswith(ask[3] + ("\n" if below else "\t"))
+
+
+def test_a_masked_model_classifies_by_label_words(served: Served) -> None:
+    """No head and no training: the command, the deployed folder in process, and the golden bundle agree on it."""
+    template, words = "{} It is the {mask} .", {"one": ["the", "again"], "two": ["and"]}
+    labels = [part for label, each in words.items() for part in ("--label", f"{label}={','.join(each)}")]
+    asked = ("query", "fill-mask", "A fine day.", *labels, "--template", template, "--url", served.url)
+    [answer] = trimaran_json(*asked, home=served.home)["answers"]
+    with load(served.repository / "fill-mask") as model:
+        wanted = model.classify("A fine day.", words, template=template)
+    assert [label for label, _ in answer] == [row["label"] for row in wanted]
+    assert [score for _, score in answer] == pytest.approx([row["score"] for row in wanted], abs=1e-5)
+    golden = read_golden(served.repository / "fill-mask" / "1" / "golden.json")
+    assert sum("label_words" in str(row["OPTIONS"]) for row in golden.rows) >= 8
 
 
 def test_every_candidate_that_competes_unasked_is_made_judged_and_measured(tiny_model: Path, tmp_path: Path) -> None:

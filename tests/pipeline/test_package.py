@@ -199,3 +199,26 @@ def test_an_image_goes_to_a_registry_and_comes_back_by_digest(
 def test_a_name_without_a_registry_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="does not name an image"):
         reference_of(text)
+
+
+def test_the_served_versions_of_an_object_store_are_pulled_whole_or_not_at_all(
+    repository: Path, tmp_path: Path
+) -> None:
+    import fsspec
+
+    store = fsspec.filesystem("memory")
+    store.put(str(repository), "/pulled-bucket/models", recursive=True)
+    there = tmp_path / "there"
+    try:
+        first, stage = pull("memory://pulled-bucket/models", there, trust_key=None)
+        assert (first.name, first.version, first.digest, first.known) == ("m", 1, "", False)
+        assert (stage.name, stage.version) == ("m_onnxruntime", 1)
+        assert contents(there / "m" / "1") == contents(repository / "m" / "1") and not problems(there)
+        assert all(pulled.known for pulled in pull("memory://pulled-bucket/models", there, trust_key=None))
+        graph = next(path for path in store.find("/pulled-bucket") if path.endswith(".onnx"))
+        store.pipe_file(graph, store.cat_file(graph)[:-1] + b"?")
+        with pytest.raises(IntegrityError, match=r"differs from digests.json"):
+            pull("memory://pulled-bucket/models", tmp_path / "elsewhere", trust_key=None)
+        assert not list((tmp_path / "elsewhere").iterdir())
+    finally:
+        store.rm("/pulled-bucket", recursive=True)

@@ -84,3 +84,25 @@ def test_a_folder_with_weights_and_a_graph_is_deployed_from_its_weights(tmp_path
     plan = plan_deployment(DeployConfig(model=str(model)))
     assert plan.graph is None and plan.ref.digest == plain.ref.digest
     assert any("the trained weights beside it are exported" in note for note in plan.notes)
+
+
+def test_a_teacher_is_planned_with_its_gates_and_a_stage_of_its_own(tmp_path: Path) -> None:
+    student, teacher = (saved_model(tmp_path / name, "bert", "text-classification") for name in ("student", "teacher"))
+    plain = plan_deployment(DeployConfig(model=str(student)))
+    plan = plan_deployment(DeployConfig(model=str(student), teacher=str(teacher)))
+    assert plan.teacher is not None and plan.teacher.name == "teacher"
+    assert plan.stages == plain.stages + 1 == len(expected_stages(plan))
+    assert any("held against the teacher teacher" in note and "label_agreement >= 0.95" in note for note in plan.notes)
+    assert plan.facts()["teacher"] == str(teacher)
+
+
+def test_a_teacher_whose_answers_cannot_be_compared_is_refused(tmp_path: Path) -> None:
+    student = str(saved_model(tmp_path / "student", "bert", "text-classification"))
+    other = saved_model(tmp_path / "other", "bert", "text-classification", id2label={0: "yes", 1: "no"})
+    with pytest.raises(UsageError, match=r"answers otherwise than .*2 numbers of logits .yes, no.*3 numbers of logits"):
+        plan_deployment(DeployConfig(model=student, teacher=str(other)))
+    with pytest.raises(UsageError, match="cannot go together"):
+        plan_deployment(DeployConfig(model=student, teacher=student, target=("8.6",)))
+    masked = str(saved_model(tmp_path / "masked", "bert", "fill-mask"))
+    with pytest.raises(UsageError, match="no level `distilled` for fill-mask"):
+        plan_deployment(DeployConfig(model=masked, teacher=masked))

@@ -10,7 +10,9 @@ import pytest
 import trimaran
 from tests.export import zoo
 from tests.texts import judging_pairs
+from trimaran.benchmarks.measure.runner import Measured
 from trimaran.core.config import DeployConfig
+from trimaran.pipeline import line
 from trimaran.pipeline.plan import plan_deployment
 
 
@@ -59,3 +61,34 @@ def test_the_same_deployment_changes_nothing_and_another_adds_a_version(
     assert trimaran.deploy(model, **settings).deployment.version == 4
     zoo.saved_model(model, "bert", "embedding", seed=1)
     assert not trimaran.deploy(model, **settings).unchanged
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("workers_here")
+def test_a_deployment_that_a_busy_machine_left_unmeasured_is_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    race = line.measure_candidates
+
+    def disturbed(*arguments: Any, **options: Any) -> Measured:
+        return race(*arguments, **options).model_copy(update={"busy": True, "measurements": ()})
+
+    settings: dict[str, Any] = {
+        "store": tmp_path / "store",
+        "output": tmp_path / "repository",
+        "report": tmp_path / "report",
+        "candidates": ("onnxruntime-fp32", "onnxruntime-fused"),
+        "judging": judging_pairs(tmp_path / "judging.jsonl"),
+        "serve_check": False,
+        "quick": True,
+        "busy_ok": True,
+        "sequence": (1, 16, 32),
+        "batch": (1, 2, 4),
+    }
+    model = zoo.saved_model(tmp_path / "model", "bert", "embedding")
+    monkeypatch.setattr(line, "measure_candidates", disturbed)
+    assert "run again" in trimaran.deploy(model, **settings).report.verdict.speed
+    monkeypatch.setattr(line, "measure_candidates", race)
+    again = trimaran.deploy(model, **settings)
+    assert not again.unchanged and again.report.verdict.difference is not None
+    assert trimaran.deploy(model, **settings).unchanged

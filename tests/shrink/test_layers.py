@@ -16,7 +16,7 @@ from trimaran.core.corpus import shipped_texts
 from trimaran.core.errors import UsageError
 from trimaran.core.progress import SilentProgress, Step
 from trimaran.export.locate import locate
-from trimaran.pipeline.layers_report import LAYERS_REPORT, LayersReport
+from trimaran.pipeline.distilled_report import DISTILLED_REPORT, DistilledReport
 from trimaran.pipeline.shrink_layers import shrink_layers
 from trimaran.shrink import training
 from trimaran.shrink.batches import by_length, shuffled
@@ -51,7 +51,7 @@ def sentence_model(root: Path) -> Path:
     return root / "sentence"
 
 
-def shrunk(model: Path, folder: Path, name: str = "student", **options: Any) -> LayersReport:
+def shrunk(model: Path, folder: Path, name: str = "student", **options: Any) -> DistilledReport:
     given = {"layers": 2, "settings": SETTINGS, "progress": SilentProgress(), **options}
     return shrink_layers(str(model), [texts_file(folder)], folder / name, **given)
 
@@ -111,7 +111,7 @@ def test_a_student_learns_and_is_a_folder_that_sentence_transformers_and_deploy_
     assert report.bytes_after < report.bytes_before
     assert {check.name for check in report.checks} >= {"mean_cosine_distance", "rank_correlation"}
     assert [kind.kind for kind in report.kinds] == ["texts"]
-    assert LayersReport.read(tmp_path / "student" / LAYERS_REPORT) == report
+    assert DistilledReport.read(tmp_path / "student" / DISTILLED_REPORT) == report
     assert "with 2 of its 4 layers" in (tmp_path / "student" / "README.md").read_text(encoding="utf-8")
     assert locate(str(tmp_path / "student")).layers == 2
     teacher, student = (SentenceTransformer(str(path), device="cpu") for path in (folder, tmp_path / "student"))

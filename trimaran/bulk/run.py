@@ -79,6 +79,8 @@ def settings_for(
     for option, example in row.needs_options.items():
         if not how.ask.get(option):
             raise UsageError(f"{artifact.task} needs {option}.", hint=f"Give --ask '{option}={example}'.")
+    if format_ == "parquet" and (odd := sorted(row.jsonl_options & set(how.ask))):
+        raise UsageError(f"Answers with {odd[0]} do not fit the column of {artifact.task}.", hint="Use --format jsonl.")
     require_prompt(artifact, how)
     if texts == "pair" and columns.pair is None:
         raise UsageError(f"{artifact.task} reads two texts a row.", hint="Name the second one's column with --pair.")

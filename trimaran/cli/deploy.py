@@ -98,6 +98,15 @@ def deploy(
         str | None,
         typer.Option("--judging", help="Text file, one a line, to judge fidelity on.", rich_help_panel=THE_PROOF),
     ] = None,
+    teacher: Annotated[
+        str | None,
+        typer.Option(
+            "--teacher",
+            help="The model that this one is a student of (`trimaran shrink`): candidates must also keep the level "
+            "`distilled` against its answers.",
+            rich_help_panel=THE_PROOF,
+        ),
+    ] = None,
     data: DataOption = None,
     metric: MetricOption = None,
     report: ReportOption = None,

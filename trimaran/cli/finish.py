@@ -66,7 +66,8 @@ def finish(
     """Prove models on this machine: INT8 on another CPU, and what `deploy --target` prepared for a GPU.
 
     INT8 answers differ between CPUs with and without VNNI. The golden bundle of a model has requests with eager
-    PyTorch's answers: the engine must keep its limits on this CPU too. It takes about a minute.
+    PyTorch's answers: the engine must keep its limits on this CPU too. Where the fp32 graph is here (`deploy
+    --shadow-graph`, or the same store), all shipped texts decide by bounds, as in `deploy`. It takes about a minute.
 
     A prepared model is built by the TensorRT that is here, judged on the GPU, and timed. The fastest plan that keeps
     its gates becomes the next version. A second run does nothing. Exit 4 when an engine breaks a gate.
@@ -107,7 +108,7 @@ def finish(
 
 def _print(repository: str, proofs: tuple[Reproof, ...], results: tuple[FinishResult, ...]) -> None:
     for proof in proofs:
-        typer.echo(f"{proof.name} version {proof.version} is proven here ({proof.products_by}).")
+        typer.echo(f"{proof.name} version {proof.version} {_proof_words(proof)}.")
     for result in results:
         already = " It was finished before: nothing to do." if result.known else ""
         typer.echo(f"{result.name} version {result.version}: {result.finished.headline}{already}")
@@ -115,3 +116,11 @@ def _print(repository: str, proofs: tuple[Reproof, ...], results: tuple[FinishRe
             typer.echo(f"  {note}")
     if not proofs and not results:
         typer.echo(f"{repository}: every served model is proven here.")
+
+
+def _proof_words(proof: Reproof) -> str:
+    if proof.texts:
+        return f"is proven here ({proof.products_by}), on {proof.texts:,} texts"
+    return (
+        f"keeps its limits on its golden requests here ({proof.products_by}). No more texts were judged: {proof.lacks}"
+    )

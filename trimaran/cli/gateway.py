@@ -39,8 +39,11 @@ KeysOption = Annotated[Path | None, typer.Option("--keys", help="The file of key
 def gateway(
     context: typer.Context,
     repository: Annotated[
-        Path, typer.Option("--repository", help="What Triton serves; tokenizers are read there.")
-    ] = REPOSITORY,
+        str,
+        typer.Option(
+            "--repository", help="What Triton serves: a folder or s3://bucket/path; tokenizers are read there."
+        ),
+    ] = str(REPOSITORY),
     url: Annotated[
         list[str] | None,
         typer.Option("--url", help="Triton's host:port, again for more. A name may have many addresses."),
@@ -129,11 +132,13 @@ def gateway(
     """Serve until Ctrl-C or SIGTERM, then answer what is in flight."""
     if context.invoked_subcommand is not None:
         return
+    from trimaran.core.remote_repository import is_remote, repository_folder
     from trimaran.serving.gateway.server import serve
     from trimaran.serving.gateway.settings import GatewaySettings, RateLimit, RequestLimits, Timeouts
 
     settings = GatewaySettings(
-        repository=repository.absolute(),
+        repository=Path(repository).absolute(),
+        remote=repository if is_remote(repository) else "",
         triton_url=",".join(url or ()) or _running_url(repository, protocol),
         triton_protocol=protocol,
         host=host,
@@ -173,7 +178,8 @@ def gateway(
         else:
             typer.echo(f"Gateway at {scheme}://{host}:{chosen} before Triton at {settings.triton_url}", err=True)
 
-    serve(settings, on_ready=announce)
+    with repository_folder(repository) as folder:
+        serve(settings.model_copy(update={"repository": folder.absolute()}), on_ready=announce)
 
 
 @key_app.command("add")
@@ -252,10 +258,13 @@ def _key_file(file: Path | None) -> Path:
     return path
 
 
-def _running_url(repository: Path, protocol: Protocol) -> str:
+def _running_url(repository: str, protocol: Protocol) -> str:
+    from trimaran.core.remote_repository import is_remote
     from trimaran.pipeline.live import any_url
 
-    if url := any_url(repository, protocol):
+    if is_remote(repository):
+        raise UsageError(f"Which Triton serves {repository}?", hint="Give its --url, such as triton:8001.")
+    if url := any_url(Path(repository), protocol):
         return url
     raise UsageError(
         f"No `trimaran serve` of yours serves {repository}.",

@@ -193,8 +193,30 @@ NameOrArtifactArgument = Annotated[
     str,
     typer.Argument(metavar="NAME|ARTIFACT", help="A deployed model by name, or an artifact by folder or digest."),
 ]
-RepositoryArgument = Annotated[Path, typer.Argument(help="The model repository.")]
-RepositoryOption = Annotated[Path, typer.Option("-r", "--repository", help="The model repository.")]
+
+
+def _on_this_machine(repository: Path) -> Path:
+    """Refuses an address: a path has lost one of its slashes."""
+    from trimaran.core.errors import UsageError
+
+    scheme, separator, rest = str(repository).partition(":/")
+    if separator and "/" not in scheme:
+        url = f"{scheme}://{rest.replace(':/', '://')}"
+        raise UsageError(
+            f"This command wants a folder, and {url} is in an object store.",
+            hint=f"`trimaran pull {url}` copies it. `gateway` and `verify` read it where it is.",
+        )
+    return repository
+
+
+RepositoryArgument = Annotated[Path, typer.Argument(help="The model repository.", callback=_on_this_machine)]
+RepositoryOption = Annotated[
+    Path, typer.Option("-r", "--repository", help="The model repository.", callback=_on_this_machine)
+]
+# A folder or an address in an object store. No path, which would lose a slash.
+AnyRepositoryOption = Annotated[
+    str, typer.Option("-r", "--repository", help="The model repository: a folder, or s3://bucket/path.")
+]
 ProtocolOption = Annotated[Protocol, typer.Option("--protocol", help="How to talk to the server.")]
 PromptOption = Annotated[
     str | None, typer.Option("--prompt", help="A prompt of the model, by name, such as `query`; else its default one.")

@@ -59,7 +59,7 @@ def package(
 
 @app.command(rich_help_panel="Serve")
 def pull(
-    source: Annotated[str, typer.Argument(help="An image in a registry, by tag or digest, or a layout on disk.")],
+    source: Annotated[str, typer.Argument(help="An image in a registry, a layout on disk, or s3://bucket/path.")],
     repository: RepositoryOption = REPOSITORY,
     trust_key: Annotated[
         Path | None, typer.Option("--trust-key", help="Take only what is signed with this Ed25519 key (public, PEM).")
@@ -70,6 +70,8 @@ def pull(
 
     A model that the repository does not have is served from now on. The version of a known model waits for `promote`.
 
+    From an object store, `trimaran pull s3://bucket/models` takes the versions that are served there.
+
     Example: `trimaran pull registry.example/models/minilm:3`
     """
     from trimaran.pipeline.package import pull as add
@@ -77,6 +79,7 @@ def pull(
     for pulled in (added := add(source, repository, trust_key=trust_key)):
         if not as_json:
             what = "is there already" if pulled.known else f"is in {pulled.repository}"
-            typer.echo(f"{pulled.name} version {pulled.version} {what} ({pulled.digest}).")
+            digest = f" ({pulled.digest})" if pulled.digest else ""
+            typer.echo(f"{pulled.name} version {pulled.version} {what}{digest}.")
     if as_json:
         emit({"pulled": [pulled.model_dump(mode="json") for pulled in added]})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -9,6 +10,7 @@ import typer
 from trimaran.cli.app import app
 from trimaran.cli.options import (
     REPOSITORY,
+    AnyRepositoryOption,
     JsonOption,
     NameArgument,
     ProtocolOption,
@@ -108,7 +110,7 @@ def verify(
         ),
     ] = None,
     name: Annotated[str | None, typer.Argument(help="The model; all that carry a golden bundle by default.")] = None,
-    repository: RepositoryOption = REPOSITORY,
+    repository: AnyRepositoryOption = str(REPOSITORY),
     protocol: ProtocolOption = "grpc",
     timeout_s: Annotated[float, typer.Option("--timeout", min=0.001, help="Seconds that a model may take.")] = 300.0,
     as_json: JsonOption = False,
@@ -119,8 +121,11 @@ def verify(
 
     Without a URL the running server of the repository is asked: `trimaran verify minilm`.
 
+    A repository in an object store is read there, without its weights: `-r s3://bucket/models`.
+
     Example: `trimaran verify localhost:8001 minilm`
     """
+    from trimaran.core.remote_repository import repository_folder
     from trimaran.pipeline.live import any_url
     from trimaran.serving.client import Client
     from trimaran.serving.triton.golden_check import verify_all
@@ -128,11 +133,11 @@ def verify(
 
     if url and ":" not in url and name is None:
         url, name = None, url
-    url = url or any_url(repository, protocol)
+    url = url or any_url(Path(repository), protocol)
     scheme = url.partition("://")[0] if "://" in url else ""
     speaks: Any = {"http": "http", "https": "http", "grpc": "grpc", "grpcs": "grpc"}.get(scheme, protocol)
-    with Client(url, protocol=speaks, timeout_s=timeout_s) as client:
-        verified = verify_all(client, repository, name)
+    with repository_folder(repository) as folder, Client(url, protocol=speaks, timeout_s=timeout_s) as client:
+        verified = verify_all(client, folder, name)
     if as_json:
         emit(
             {

@@ -29,7 +29,21 @@ def query(
     url: Annotated[str, typer.Option("--url", help="host:port; by default the running server's.")] = "",
     protocol: ProtocolOption = "grpc",
     timeout_s: Annotated[float, typer.Option("--timeout", min=0.001, help="Seconds all of it may take.")] = 60.0,
-    labels: Annotated[list[str] | None, typer.Option("--label", help="For a zero-shot model; again for more.")] = None,
+    labels: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--label",
+            help="For a zero-shot model; again for more. For a fill-mask model with words: `label=word,word`.",
+        ),
+    ] = None,
+    template: Annotated[
+        str | None,
+        typer.Option(
+            "--template",
+            help="For a zero-shot model: a sentence with {} for a label. For a fill-mask model: one with {} for the "
+            "text and {mask}.",
+        ),
+    ] = None,
     prompt: PromptOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -40,6 +54,9 @@ def query(
     Reranking: `NAME "query" "document" "document" …`
 
     Zero-shot classification: `NAME "text" … --label weather --label money`
+
+    Classification by label words, of a fill-mask model:
+    `NAME "text" … --label sport=football,tennis --label money=banks --template "{} It is about {mask}."`
 
     Multiple choice: `NAME "text" "choice" "choice" …`. Next sentence: `NAME "first" "second"`.
 
@@ -57,13 +74,15 @@ def query(
     arguments = _arguments(texts or [])
     with Client(url or live_url(name, protocol), protocol=protocol, timeout_s=timeout_s) as client:
         outputs = client.model(name).outputs
-        asked, answers = ask(client, name, arguments, labels or [], prompt=prompt, top_k=top_k)
+        asked, answers = ask(client, name, arguments, labels or [], prompt=prompt, top_k=top_k, template=template)
         truncated = client.truncated_texts
     if as_json:
         emit({"name": name, "answers": _plain(answers), "truncated_texts": truncated})
         return
     for text, answer in zip(asked, answers, strict=True):
-        if {"ENTITIES", "ANSWERS", "FILLINGS"} & set(outputs):
+        if "FILLINGS" in outputs and labels:
+            typer.echo(f"{text}\t{_ranking(answer)}")
+        elif {"ENTITIES", "ANSWERS", "FILLINGS"} & set(outputs):
             _print_table(text, answer)
         else:
             typer.echo(f"{text}\t{_line(answer, outputs)}")
@@ -102,8 +121,12 @@ def _line(answer: Any, outputs: Any) -> str:
     if "EMBEDDING" in outputs:
         return f"{len(answer)} numbers: {', '.join(f'{value:.4f}' for value in answer[:6])}, …"
     if "SCORES" in outputs or "PROBABILITIES" in outputs:
-        return ", ".join(f"{label} {score:.4f}" for label, score in answer)
+        return _ranking(answer)
     return json.dumps(_plain(answer), ensure_ascii=False)
+
+
+def _ranking(answer: Any) -> str:
+    return ", ".join(f"{label} {score:.4f}" for label, score in answer)
 
 
 def _plain(answer: Any) -> Any:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import shlex
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -14,7 +16,7 @@ from trimaran.cli.output import emit
 from trimaran.core.errors import QualityError, UsageError
 
 _SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
-_LEARNING = "Learning, with --layers"
+_LEARNING = "Learning, with --layers or --to"
 
 
 @app.command("shrink", rich_help_panel="Stages")
@@ -35,6 +37,10 @@ def shrink_command(
         ),
     ] = None,
     layers: Annotated[int | None, typer.Option("--layers", min=1, help="So many layers stay. Needs --texts.")] = None,
+    to: Annotated[
+        Literal["bilstm"] | None,
+        typer.Option("--to", help="Another kind of model: a small BiLSTM. Needs --texts.", show_default=False),
+    ] = None,
     texts: Annotated[
         list[Path] | None,
         typer.Option("--texts", help="Texts to learn the model's answers from, without labels; again for more files."),
@@ -55,11 +61,24 @@ def shrink_command(
         bool, typer.Option("--resume", help="Continue a run that did not finish.", rich_help_panel=_LEARNING)
     ] = False,
     epochs: Annotated[
-        int, typer.Option("--epochs", min=1, help="Passes over the texts, at most.", rich_help_panel=_LEARNING)
-    ] = 8,
+        int | None,
+        typer.Option(
+            "--epochs",
+            min=1,
+            help="Passes over the texts, at most.",
+            show_default="8; a BiLSTM 30",
+            rich_help_panel=_LEARNING,
+        ),
+    ] = None,
     learning_rate: Annotated[
-        float, typer.Option("--learning-rate", help="Its highest value.", rich_help_panel=_LEARNING)
-    ] = 3e-4,
+        float | None,
+        typer.Option(
+            "--learning-rate",
+            help="Its highest value.",
+            show_default="0.0003; a BiLSTM 0.002",
+            rich_help_panel=_LEARNING,
+        ),
+    ] = None,
     temperature: Annotated[
         float,
         typer.Option(
@@ -82,18 +101,20 @@ def shrink_command(
     task: TaskOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
-    """Make the model itself smaller: fewer tokens, or fewer layers.
+    """Make the model itself smaller: fewer tokens, fewer layers, or a BiLSTM in its place.
 
     With `--vocabulary` the tokens that your texts do not use are left out. No training; the answers to these texts stay
     the same. A multilingual model that reads one language becomes about half as large.
 
     With `--layers` the layers that matter least are left out, and the rest learns the model's answers to `--texts`.
 
+    With `--to bilstm` a small recurrent network learns the answers of an embedder or a classifier to `--texts`.
+
     Example: `trimaran shrink ./my-model -o smaller --layers 3 --texts texts.txt --budget 20m`
     """
-    if bool(vocabulary) == (layers is not None) or bool(texts) != (layers is not None):
+    if sum(map(bool, (vocabulary, layers, to))) != 1 or bool(texts) == bool(vocabulary):
         raise UsageError(
-            "Either --vocabulary or --layers with --texts is wanted.",
+            "One of --vocabulary, --layers with --texts, or --to with --texts is wanted.",
             hint="Shrink the result again to leave out both tokens and layers.",
         )
     if vocabulary:
@@ -103,27 +124,30 @@ def shrink_command(
         report = shrink_vocabulary(model, files, output, task_name=task or "auto", progress=progress_on_stderr())
         _tell(report.headline, report.model_dump(mode="json", by_alias=True), output, as_json=as_json)
         return
+    from trimaran.pipeline.shrink_bilstm import SETTINGS, shrink_to_bilstm
     from trimaran.pipeline.shrink_layers import shrink_layers
     from trimaran.shrink.training import LearningSettings
 
-    assert layers is not None
-    student = shrink_layers(
+    typed = {
+        "epochs": epochs,
+        "learning_rate": learning_rate,
+        "temperature": temperature,
+        "label_weight": label_weight,
+        "seed": seed,
+    }
+    begun = SETTINGS if to else LearningSettings()
+    settings = begun.model_copy(update={name: value for name, value in typed.items() if value is not None})
+    shrink = shrink_to_bilstm if to else partial(shrink_layers, layers=layers or 0)
+    student = shrink(
         model,
         [*(texts or ()), *(more or ())],
         output,
-        layers=layers,
         task_name=task or "auto",
         data=data,
         metric=metric,
         budget_s=_seconds(budget),
         resume=resume,
-        settings=LearningSettings(
-            epochs=epochs,
-            learning_rate=learning_rate,
-            temperature=temperature,
-            label_weight=label_weight,
-            seed=seed,
-        ),
+        settings=settings,
         progress=progress_on_stderr(),
     )
     _tell(student.headline, student.model_dump(mode="json", by_alias=True), output, as_json=as_json)
@@ -137,7 +161,7 @@ def _tell(headline: str, content: dict[str, object], output: Path, *, as_json: b
         emit(content)
         return
     typer.echo(headline)
-    typer.echo(f"Next: trimaran deploy -m {output}")
+    typer.echo(f"Next: {shlex.join(['trimaran', 'deploy', '-m', str(output)])}")
 
 
 def _seconds(text: str) -> float:

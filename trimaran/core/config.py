@@ -68,6 +68,8 @@ class DeployConfig(Frozen):
     judging: str | None = None
     data: str | None = None
     metric: LabelMetric | None = None
+    # The model that `model` is a student of: candidates must keep the level `distilled` against it as well.
+    teacher: str | None = None
     report: str | None = None
     # Where it is proven and timed: `auto`, `cpu`, `cuda` or `cuda:N`.
     device: str = Field(default="auto", pattern=f"^({ASKED.pattern})$")

@@ -158,6 +158,7 @@ def encoder_of(artifact: Artifact) -> TextEncoder:
         default_prompt=spec.default_prompt,
         refused_ids=spec.refused_ids,
         chat=spec.chat.model_dump() if spec.chat else None,
+        sides=spec.sides.model_dump() if spec.sides else None,
     )
 
 

@@ -10,11 +10,23 @@ import numpy.typing as npt
 
 from trimaran.core.distances import unit
 
+# What says of a model how its token vectors are compared: among its facts, and in its parameters on the server.
+SIMILARITY = "similarity"
 
-def maximum_similarities(query: npt.NDArray[Any], documents: Iterable[npt.NDArray[Any]]) -> npt.NDArray[np.float32]:
+
+def maximum_similarities(
+    query: npt.NDArray[Any], documents: Iterable[npt.NDArray[Any]], *, similarity: str = ""
+) -> npt.NDArray[np.float32]:
     """The score of each document: each token of the query counts with its best cosine to a token of the document.
 
-    Arrays are tokens x width. A query of n tokens has scores up to n.
+    Arrays are tokens x width. A query of n tokens has scores up to n. A late-interaction model names its `similarity`
+    as sentence-transformers does: products of its vectors as they are, whose best are added up (`maxsim`) or whose mean
+    is taken (`meanmaxsim`).
     """
-    tokens = unit(query)
-    return np.asarray([(tokens @ unit(document).T).max(axis=1).sum() for document in documents], np.float32)
+    best = [_best(query, document, as_they_are=bool(similarity)) for document in documents]
+    return np.asarray([row.mean() if similarity == "meanmaxsim" else row.sum() for row in best], np.float32)
+
+
+def _best(query: npt.NDArray[Any], document: npt.NDArray[Any], *, as_they_are: bool) -> npt.NDArray[Any]:
+    sides = [rows.astype(np.float64) if as_they_are else unit(rows) for rows in (query, document)]
+    return np.asarray((sides[0] @ sides[1].T).max(axis=1))

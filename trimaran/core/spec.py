@@ -165,6 +165,45 @@ class Sparse(Frozen):
     activation: Literal["relu", "log1p_relu"] = "relu"
 
 
+class TextSide(Frozen):
+    """How a late-interaction model reads the texts of one side."""
+
+    # Tokens at which a text is cut; None: at the longest sequence of the profile.
+    maximum: int | None = None
+    # A shorter text is filled up to so many tokens with the expansion token.
+    width: int = 0
+
+
+class TextSides(Frozen):
+    """Queries and documents of a late-interaction model. Texts with another prompt than `query` are documents."""
+
+    query: TextSide = TextSide()
+    document: TextSide = TextSide()
+    # The token that queries are filled up with.
+    expansion_id: int = 0
+
+
+class MultiVector(Frozen):
+    """A late-interaction (ColBERT-style) model: what makes its token vectors, and how they are compared."""
+
+    # What follows the encoder, in order: `normalize`, or a folder with a Dense layer.
+    modules: tuple[str, ...] = ()
+    sides: TextSides = TextSides()
+    # Whether other tokens attend to the tokens that a query is filled up with.
+    attends: bool = False
+    # Tokens by side whose vectors are no part of the answer, such as punctuation.
+    skipped_ids: dict[str, tuple[int, ...]] = {}
+    # Prompts of PyLate that stand in the vocabulary as one token.
+    markers: tuple[str, ...] = ()
+    # How a query and a document are compared: the best products of the query's tokens are added up, or their mean is.
+    similarity: Literal["maxsim", "meanmaxsim"] = "maxsim"
+
+    @property
+    def hidden_id(self) -> int | None:
+        """The token that queries are filled up with, if others do not attend to it."""
+        return self.sides.expansion_id if self.sides.query.width and not self.attends else None
+
+
 class ModelRef(Frozen):
     """A trained model that was found and identified. None of its weights are loaded yet."""
 
@@ -209,10 +248,14 @@ class ModelRef(Frozen):
     extras: tuple[str, ...] = ()
     # Tokens that fill-mask gives for each mask.
     top_k: int = 0
-    # `package.module:function` that builds the model, if it is no folder.
+    # The token that fill-mask fills; None for other tasks, and for references made before label words.
+    mask_id: int | None = Field(default=None, exclude_if=lambda value: value is None)
+    # `package.module:function` that builds the model; it is called with `directory` if there is one.
     module: str | None = None
     # A generator that reranks: the token whose logit is the score, and the one whose logit is taken from it, if any.
     score_ids: tuple[int, ...] = Field(default=(), exclude_if=lambda value: not value)
+    # Only for feature-extraction with a late-interaction model.
+    multi_vector: MultiVector | None = Field(default=None, exclude_if=lambda value: value is None)
 
 
 class ChatTemplate(Frozen):
@@ -252,3 +295,5 @@ class TokenizerSpec(Frozen):
     refused_ids: tuple[int, ...] = ()
     # The chat template that every text is put into.
     chat: ChatTemplates | None = Field(default=None, exclude_if=lambda value: value is None)
+    # Set if queries and documents are read differently.
+    sides: TextSides | None = Field(default=None, exclude_if=lambda value: value is None)

@@ -9,6 +9,7 @@ from trimaran.core.errors import UsageError
 from trimaran.core.families import family
 from trimaran.core.tasks import TASKS, task
 from trimaran.export.labels import cross_encoder_activation, labels_of
+from trimaran.export.sentence import MULTI_VECTOR
 
 _MASKED = "AutoModelForMaskedLM"
 _NEXT_SENTENCE = "AutoModelForNextSentencePrediction"
@@ -29,6 +30,9 @@ def task_of(asked: str, config: Mapping[str, Any], *, modules: Sequence[str], mo
     `config` is config.json, `modules` are the kinds of a sentence-transformers folder's modules.
     """
     architectures = [str(name) for name in config.get("architectures") or []]
+    _refuse_stanford(architectures, source)
+    if MULTI_VECTOR in modules:
+        return _late_task(asked, source)
     if asked != "auto":
         return _asked_task(asked, architectures, model_type=model_type, source=source)
     if "SpladePooling" in modules:
@@ -47,6 +51,23 @@ def task_of(asked: str, config: Mapping[str, Any], *, modules: Sequence[str], mo
         _refuse_unclear(likely, heads, architectures, source)
     _refuse_head(likely[0], model_type)
     return likely[0]
+
+
+def _late_task(asked: str, source: str) -> str:
+    if asked not in ("auto", "feature-extraction"):
+        raise UsageError(
+            f"{source} is a late-interaction model, which gives a vector for each token and cannot do {asked}.",
+            hint="Leave --task out. `score` compares a query with documents.",
+        )
+    return "feature-extraction"
+
+
+def _refuse_stanford(architectures: Sequence[str], source: str) -> None:
+    if "HF_ColBERT" in architectures:
+        raise UsageError(
+            f"{source} is a folder of Stanford's ColBERT, which keeps its projection among the encoder's weights.",
+            hint=f"Save it as sentence-transformers does: MultiVectorEncoder({source!r}).save(TARGET)",
+        )
 
 
 def _refuse_head(task_name: str, model_type: str) -> None:

@@ -66,7 +66,7 @@ def compare_with_library(
 
     artifact = load_artifact(Path(directory))
     ref = model_ref_of(artifact)
-    row = task(ref.task).library
+    row = task(ref.task).library_of(ref)
     torch.set_num_threads(threads)
     try:
         with quiet():
@@ -77,7 +77,8 @@ def compare_with_library(
     theirs = Recorded(lambda item, options: row.ask(loaded, item, **options))
     _record_calls(loaded, theirs.fed)
     with open_session(artifact, threads=threads) as session, torch.inference_mode(), quiet():
-        check = _compare(ref, row, rows, _ours(artifact, session.infer), theirs)
+        hidden = ref.multi_vector.hidden_id if ref.multi_vector else None
+        check = _compare(ref, row, rows, _ours(artifact, session.infer, hidden), theirs)
     return check.model_copy(update={"library": "" if check.unable else _name(row)}).model_dump()
 
 
@@ -133,11 +134,11 @@ def _compare(
     )
 
 
-def _ours(artifact: Artifact, infer: Callable[[Mapping[str, Array]], Mapping[str, Array]]) -> Any:
+def _ours(artifact: Artifact, infer: Callable[[Mapping[str, Array]], Mapping[str, Array]], hidden: int | None) -> Any:
     served = task(artifact.task).served
 
     def fed_and_answered(inputs: Mapping[str, Array]) -> Mapping[str, Array]:
-        recorded.fed.extend(_rows_of(inputs))
+        recorded.fed.extend(_without_end(row, hidden) for row in _rows_of(inputs))
         return infer(inputs)
 
     answering = answering_of(artifact, fed_and_answered)
@@ -159,6 +160,9 @@ def load_library(ref: ModelRef, row: Library, maximum: int) -> Any:
         # Without a limit of its own it would give the model more tokens than it has positions.
         if maximum or (model.max_seq_length or 0) > ref.positions:
             model.max_seq_length = maximum or ref.positions
+        if ref.multi_vector and maximum:
+            # Documents have a limit of their own there, which would come before the other.
+            model[0].document_length = min(model[0].document_length or maximum, maximum)
         return model
     head = task(ref.task).model_class
     kind = getattr(transformers, family(ref.family).classes.get(head, head))
@@ -248,6 +252,14 @@ def _record_tables(table: Any, fed: list[FedRow]) -> None:
         return forward(features, **keywords)
 
     table.forward = recorded
+
+
+def _without_end(row: FedRow, hidden: int | None) -> FedRow:
+    """The row without the run of hidden tokens at its end: our graphs find it themselves."""
+    size = len(row.tokens)
+    while hidden is not None and size and row.tokens[size - 1] == hidden:
+        size -= 1
+    return FedRow(row.tokens[:size], row.segments and row.segments[:size])
 
 
 def _rows_of(inputs: Mapping[str, Array]) -> list[FedRow]:

@@ -144,7 +144,26 @@ def load_tokenizer(ref: ModelRef) -> Any:
         )
     if lower_cases(Path(ref.directory)):
         _lower_case(tokenizer.backend_tokenizer)
+    if ref.multi_vector:
+        _register_markers(tokenizer, ref.multi_vector.markers)
     return tokenizer
+
+
+def _register_markers(tokenizer: Any, markers: Sequence[str]) -> None:
+    """A marker that the vocabulary has is one token, as sentence-transformers makes it for PyLate's folders.
+
+    A tokenizer would part `[unused0]` into pieces. A marker that is no token stays words.
+    """
+    from transformers import AddedToken
+
+    known = {*tokenizer.get_vocab(), *tokenizer.added_tokens_encoder}
+    whole = []
+    for marker in filter(str.split, markers):
+        token = next((form for form in (marker, marker.split(None, 1)[0]) if form in known), None)
+        if token is not None and tokenizer.tokenize(token) != [token]:
+            whole.append(AddedToken(token, normalized=False, special=True))
+    if whole:
+        tokenizer.add_special_tokens({"additional_special_tokens": whole})
 
 
 def _lower_case(backend: Any) -> None:
@@ -206,4 +225,5 @@ def save_tokenizer(tokenizer: Any, ref: ModelRef, folder: Path, *, vocabulary: i
         default_prompt=ref.default_prompt,
         refused_ids=tuple(beyond),
         chat=chat_of(ref, tokenizer),
+        sides=ref.multi_vector.sides if ref.multi_vector else None,
     )

@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from trimaran.core import bilstm_config
 from trimaran.core.artifact import sha256_of
 from trimaran.core.errors import UnavailableError, UsageError
 from trimaran.core.export_libraries import require_export_libraries
-from trimaran.core.families import STATIC, UNBOUNDED, family
+from trimaran.core.families import MODULE, STATIC, UNBOUNDED, family
 from trimaran.core.spec import ModelRef, Pooling
 from trimaran.core.tasks import task
 from trimaran.export.checkpoint import weight_files, weights_of
@@ -19,6 +20,7 @@ from trimaran.export.heads import scores_by_words, task_of
 from trimaran.export.identify import family_of
 from trimaran.export.labels import activation_of, labels_of
 from trimaran.export.model_config import StatedConfig, inputs_of, sizes_of
+from trimaran.export.multi_vector import with_multi_vector
 from trimaran.export.read_json import read_json
 from trimaran.export.sentence import (
     STATIC_TABLE,
@@ -70,6 +72,10 @@ def locate(
     if modules and modules[0].kind == STATIC_TABLE:
         return _locate_static(source, folder, body, modules, task_name=task_name, changes=pooling_changes or {})
     stated = read_json(body / "config.json", what=f"{source} is no model folder")
+    if stated.get("model_type") == bilstm_config.MODEL_TYPE:
+        if pooling or pooling_changes or family_name or extras:
+            raise UsageError(f"{source} is a BiLSTM student: it gives finished answers, so nothing of them can be set.")
+        return _locate_bilstm(source, folder, task_name=task_name)
     stated = with_cross_encoder(stated, model_settings(folder))
     weights = weights or weights_of(body, source)
     row = family(family_name or family_of(stated, body, source))
@@ -82,8 +88,10 @@ def locate(
     elif pooling_changes:
         raise UsageError(f"{name} does not pool, so {', '.join(pooling_changes)} cannot be set.")
     scored = name == "rerank" and scores_by_words(stated.get("architectures") or [], row.name)
-    prompts, default_prompt = prompts_of(folder) if modules and PROMPT in task(name).served.options else ({}, "")
-    return ModelRef(
+    # Token vectors of a plain model are made without prompts, as transformers' pipeline makes them.
+    prompted = bool(modules) and PROMPT in task(name).served.options and name != "feature-extraction"
+    prompts, default_prompt = prompts_of(folder) if prompted else ({}, "")
+    ref = ModelRef(
         source=source,
         directory=str(body),
         digest=_digest(folder, body, weights, pooled),
@@ -105,6 +113,17 @@ def locate(
         top_k=min(top_k, sizes.vocabulary) if name == "fill-mask" else 0,
         score_ids=score_ids_of(folder, body, modules) if scored else (),
     )
+    return _late(ref, modules) if name == "feature-extraction" else ref
+
+
+def _late(ref: ModelRef, modules: tuple[SentenceModule, ...]) -> ModelRef:
+    """A late-interaction model has further weights, which its digest must cover."""
+    late = with_multi_vector(ref, modules)
+    if late.multi_vector is None:
+        return ref
+    if late.extras:
+        raise UsageError(f"{ref.source} is a late-interaction model, which gives no {late.extras[0]}.")
+    return late.model_copy(update={"digest": current_digest(late)})
 
 
 def _locate_static(
@@ -145,6 +164,37 @@ def _locate_static(
     )
 
 
+def _locate_bilstm(source: str, folder: Path, *, task_name: str) -> ModelRef:
+    """A student of `trimaran shrink --to bilstm`: a PyTorch module of its own, and a function of ours builds it."""
+    config = bilstm_config.BiLstmConfig.read(folder / bilstm_config.CONFIG)
+    if task_name not in ("auto", config.task):
+        raise UsageError(f"{source} is a BiLSTM student for {config.task}, which cannot do {task_name}.")
+    return ModelRef(
+        source=source,
+        directory=str(folder),
+        digest=_digest(folder, folder, weights_of(folder, source), None),
+        family=MODULE.name,
+        task=config.task,
+        name=_name_of(source, folder),
+        positions=UNBOUNDED,
+        layers=0,
+        hidden=config.hidden,
+        heads=0,
+        # Its vectors come finished: token vectors alone would be pooled.
+        pooling=Pooling(normalize=config.unit_length) if config.task == "embedding" else None,
+        labels=config.labels,
+        default_sequence=config.default_sequence,
+        prompts=config.prompts,
+        default_prompt=config.default_prompt,
+        root=str(folder),
+        inputs=("input_ids", "attention_mask"),
+        vocabulary=config.vocabulary,
+        width=config.width if config.task == "embedding" else 0,
+        activation=config.activation,
+        module="trimaran.export.bilstm:build",
+    )
+
+
 def _labels(stated: Mapping[str, Any], task_name: str, *, scored: bool) -> tuple[str, ...]:
     if scored:
         return ("LABEL_0",)
@@ -154,7 +204,8 @@ def _labels(stated: Mapping[str, Any], task_name: str, *, scored: bool) -> tuple
 def current_digest(ref: ModelRef) -> str:
     """The digest of the model's files as they are now, to compare with `ref.digest`."""
     root, body = Path(ref.root), Path(ref.directory)
-    return _digest(root, body, weights_of(body, ref.source), ref.pooling)
+    stages = ref.multi_vector.modules if ref.multi_vector else ()
+    return _digest(root, body, weights_of(body, ref.source), ref.pooling, stages)
 
 
 def _changed(pooling: Pooling, changes: Mapping[str, Any] | None, layers: int) -> Pooling:
@@ -223,11 +274,12 @@ def _package_folder(package: str) -> Path:
     raise UsageError(f"The package {package} carries no model: no config.json in it or in its model/ folder.")
 
 
-def _digest(folder: Path, body: Path, weights: Path, pooling: Pooling | None) -> str:
+def _digest(folder: Path, body: Path, weights: Path, pooling: Pooling | None, token_stages: Sequence[str] = ()) -> str:
     """Hash of every file that changes the numbers or the tokens, and of no other."""
     texts = {path for pattern in ("*.txt", "*.model", "*.jinja") for path in body.glob(pattern)}
     files = {*folder.rglob("*.json"), *texts, weights, *weight_files(weights)}
-    stages = [folder / stage for stage in pooling.modules if stage != "normalize"] if pooling else []
+    named = (*(pooling.modules if pooling else ()), *token_stages)
+    stages = [folder / stage for stage in named if stage != "normalize"]
     files |= {path for stage in stages for path in (*stage.glob("*.safetensors"), *stage.glob("*.bin"))}
     total = hashlib.sha256()
     for path in sorted(files):

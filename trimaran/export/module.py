@@ -79,9 +79,9 @@ def locate_module(factory: str, *, task_name: str = "embedding", pooling: Poolin
 
 
 def complete_user_module(ref: ModelRef) -> torch.nn.Module:
-    assert ref.module is not None
-    model = build(ref.module)
-    if digest_of_module(ref.module, model.module) != ref.digest:
+    model = _built(ref)
+    # The files of a folder are compared where those of all folders are.
+    if not ref.directory and digest_of_module(str(ref.module), model.module) != ref.digest:
         raise IntegrityError(
             f"{ref.module} built another model than before.",
             hint="The function must load trained weights, or fix its seed, so that it builds the same each time.",
@@ -90,12 +90,19 @@ def complete_user_module(ref: ModelRef) -> torch.nn.Module:
 
 
 def user_tokenizer(ref: ModelRef) -> Any:
+    return UserTokenizer(_built(ref).tokenizer)
+
+
+def _built(ref: ModelRef) -> UserModel:
     assert ref.module is not None
-    return UserTokenizer(build(ref.module).tokenizer)
+    return build(ref.module, *([Path(ref.directory)] if ref.directory else []))
 
 
-def build(factory: str) -> UserModel:
-    """Imports and calls the user's function. Modules in the current folder are found too, after installed ones."""
+def build(factory: str, *arguments: Path) -> UserModel:
+    """Imports and calls the user's function. Modules in the current folder are found too, after installed ones.
+
+    A function of ours that reads a folder is called with it.
+    """
     package, _, name = factory.partition(":")
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))
@@ -107,7 +114,7 @@ def build(factory: str) -> UserModel:
             hint="Name a function that can be imported from here, such as "
             "`trimaran deploy my_package.my_model:build --module`.",
         ) from error
-    parts = function()
+    parts = function(*arguments)
     if not (isinstance(parts, tuple) and len(parts) == 3 and isinstance(parts[0], torch.nn.Module)):
         raise UsageError(f"{factory} must return a module, its tokenizer and a mapping of example inputs.")
     model = UserModel(*parts)
@@ -132,6 +139,7 @@ class UserTokenizer:
         self.backend_tokenizer = _backend(tokenizer)
         self.pad_token_id = getattr(tokenizer, "pad_token_id", None) or _pad_id(self.backend_tokenizer)
         self.mask_token_id = getattr(tokenizer, "mask_token_id", None)
+        self.truncation_side = getattr(tokenizer, "truncation_side", "right")
 
 
 def _backend(tokenizer: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,9 @@ _ACTIVATIONS = {
 class Dense(torch.nn.Module):
     """A Dense module of a sentence-transformers folder, its weights read as data."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, over: str = "sentence_embedding") -> None:
         super().__init__()
-        config = dense_config(folder)
+        config = dense_config(folder, over=over)
         name = str(config.get("activation_function", "torch.nn.modules.activation.Tanh")).rsplit(".", 1)[-1]
         if name not in _ACTIVATIONS:
             raise UsageError(f"{folder} activates by {name}; known: {', '.join(_ACTIVATIONS)}.")
@@ -88,6 +89,18 @@ class Pooled(torch.nn.Module):
         if self._pooling.dimensions is not None:
             vectors = vectors[:, : self._pooling.dimensions]
         return torch.nn.functional.normalize(vectors, p=2.0, dim=-1) if self._pooling.normalize else vectors
+
+
+class TokenStages(torch.nn.Sequential):
+    """What follows the encoder of a late-interaction model, for each token vector by itself."""
+
+    def __init__(self, root: Path, stages: Sequence[str]) -> None:
+        super().__init__(
+            *(
+                UnitLength() if stage == "normalize" else Dense(root / stage, over="token_embeddings")
+                for stage in stages
+            )
+        )
 
 
 class UnitLength(torch.nn.Module):

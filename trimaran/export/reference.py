@@ -24,6 +24,8 @@ from trimaran.export.read_json import read_json
 _READING = 2
 # Of generators that sentence-transformers reads: 3: texts in the chat template.
 _READING_GENERATORS = 3
+# Of fill-mask: 4: the graph also gives the probability of every token at the mask.
+_READING_MASKS = 4
 
 
 def reference(ref: ModelRef, profile: ShapeProfile, *, store: Store, progress: Progress) -> Artifact:
@@ -37,7 +39,9 @@ def reference(ref: ModelRef, profile: ShapeProfile, *, store: Store, progress: P
 
     def make(folder: Path) -> Draft:
         tokenizer = _tokenizer(ref)
-        fed = ref.model_copy(update={"inputs": inputs_fed(ref, tokenizer)})
+        answers = dict(task(ref.task).facts(ref, tokenizer))
+        mask_id = None if ref.module else answers.get("mask_id")
+        fed = ref.model_copy(update={"inputs": inputs_fed(ref, tokenizer), "mask_id": mask_id})
         (folder / "model_ref.json").write_text(fed.model_dump_json(indent=2) + "\n", encoding="utf-8")
         spec = save_tokenizer(tokenizer, fed, folder, vocabulary=ref.vocabulary)
         row = family(ref.family)
@@ -61,7 +65,7 @@ def reference(ref: ModelRef, profile: ShapeProfile, *, store: Store, progress: P
                 "hidden": ref.hidden,
                 "heads": ref.heads,
                 **_model_facts(ref),
-                "answers": dict(task(ref.task).facts(ref, tokenizer)),
+                "answers": answers,
             },
         )
 
@@ -73,6 +77,8 @@ def reference(ref: ModelRef, profile: ShapeProfile, *, store: Store, progress: P
 
 def _reading(ref: ModelRef) -> int:
     chats = family(ref.family).generator and bool(task(ref.task).library.sentence)
+    if ref.task == "fill-mask":
+        return _READING_MASKS
     return _READING_GENERATORS if chats else _READING
 
 

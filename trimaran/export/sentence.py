@@ -36,8 +36,9 @@ _SETTINGS = "config_sentence_transformers.json"
 _PROMPT_NAMES = ("query", "document")
 STATIC_TABLE = "StaticEmbedding"
 ENCODERS = ("Transformer", "MLMTransformer", STATIC_TABLE)
-_KNOWN = {*ENCODERS, "Pooling", "SpladePooling", "Dense", "Normalize", "LogitScore", STATIC_TABLE}
+_KNOWN = {*ENCODERS, "Pooling", "SpladePooling", "Dense", "Normalize", "LogitScore", "MultiVectorMask"}
 CROSS_ENCODER = "CrossEncoder"
+MULTI_VECTOR = "MultiVectorEncoder"
 _WORDS = ("yes", "no")
 
 
@@ -80,12 +81,21 @@ def _model2vec_modules(folder: Path) -> tuple[SentenceModule, ...]:
 def head_modules(folder: Path, modules: tuple[SentenceModule, ...]) -> list[str]:
     """The kinds of the modules that say what the model is for: of a cross-encoder those behind its transformer."""
     kinds = [module.kind for module in modules]
-    if model_settings(folder).get("model_type") != CROSS_ENCODER:
+    settings = model_settings(folder)
+    if multi_vector_settings(settings, kinds):
+        return [MULTI_VECTOR]
+    if settings.get("model_type") != CROSS_ENCODER:
         return kinds
     behind = [kind for kind in kinds if kind not in ENCODERS]
     if set(behind) - {"LogitScore"}:
         raise UsageError(f"{folder} is a cross-encoder with the module {behind[0]}, which is not supported.")
     return behind
+
+
+def multi_vector_settings(settings: Mapping[str, Any], kinds: Sequence[str]) -> bool:
+    """Whether a folder is a late-interaction model: one of MultiVectorEncoder or of PyLate."""
+    pylate = settings.get("model_type") == "ColBERT" or "query_prefix" in settings
+    return bool(kinds) and (pylate or settings.get("model_type") == MULTI_VECTOR or "MultiVectorMask" in kinds)
 
 
 def _refuse_routes(folder: Path, kinds: Sequence[str]) -> None:
@@ -168,13 +178,12 @@ def width_of(root: Path, pooling: Pooling, hidden: int) -> int:
     return width
 
 
-def dense_config(folder: Path) -> dict[str, Any]:
+def dense_config(folder: Path, *, over: str = "sentence_embedding") -> dict[str, Any]:
+    """The config of a Dense module. `over` names the vectors that it must take and give."""
     config: dict[str, Any] = read_json(folder / "config.json", what="a Dense module without its config")
     for key in ("module_input_name", "module_output_name"):
-        if config.get(key) not in (None, "sentence_embedding"):
-            raise UsageError(
-                f"{folder} is a Dense module over {config[key]!r}; only sentence embeddings are supported."
-            )
+        if config.get(key) not in (None, over):
+            raise UsageError(f"{folder} is a Dense module over {config[key]!r}; only {over} is supported here.")
     return config
 
 
@@ -214,22 +223,26 @@ def score_ids_of(folder: Path, body: Path, modules: tuple[SentenceModule, ...]) 
     return tuple(tokens)
 
 
-def prompts_of(folder: Path) -> tuple[dict[str, str], str]:
+def prompts_of(folder: Path, *, late: bool = False) -> tuple[dict[str, str], str]:
     """The prompts of a sentence-transformers folder by name, and the name of its default one, "" for none.
 
     `query` and `document` are always there but for a cross-encoder, empty if the folder does not state them. A folder
-    whose prompts are all empty has none.
+    whose prompts are all empty has none, but for a `late`-interaction model, whose prompts name the sides. There the
+    markers of PyLate stand before the prompts.
     """
     config = model_settings(folder)
     prompts = {} if config.get("model_type") == CROSS_ENCODER else dict.fromkeys(_PROMPT_NAMES, "")
     prompts |= {str(name): str(words or "") for name, words in (config.get("prompts") or {}).items()}
+    for name in _PROMPT_NAMES if late else ():
+        marker = str(config.get(f"{name}_prefix") or "")
+        prompts[name] = marker + prompts[name].removeprefix(marker)
     default = str(config.get("default_prompt_name") or "")
     if default and default not in prompts:
         raise UsageError(
             f"The default prompt {default!r} of {folder} is none of its prompts: {', '.join(prompts)}.",
             hint=f"Correct default_prompt_name or prompts in {_SETTINGS}.",
         )
-    return (prompts, default) if any(prompts.values()) else ({}, "")
+    return (prompts, default) if late or any(prompts.values()) else ({}, "")
 
 
 def text_limit(body: Path, positions: int) -> int | None:

@@ -31,7 +31,7 @@ class TorchEngine:
 
         torch.set_num_threads(threads)
         ref = ModelRef.model_validate_json(Path(path).read_text(encoding="utf-8"))
-        if not ref.module and current_digest(ref) != ref.digest:
+        if ref.directory and current_digest(ref) != ref.digest:
             raise IntegrityError(
                 f"The model in {ref.directory} has changed since it was exported.", hint="Run `trimaran export` again."
             )

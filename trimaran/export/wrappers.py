@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 import torch
 
 from trimaran.core.errors import UsageError
 from trimaran.core.families import family
-from trimaran.core.spec import ModelRef, Pooling
+from trimaran.core.spec import ModelRef, MultiVector, Pooling
 from trimaran.core.tasks import task
 from trimaran.core.tasks.task import Head
 from trimaran.export.load import load_model
 from trimaran.export.masks import Masks, traceable_masks
-from trimaran.export.pooling import Pooled, pool
+from trimaran.export.pooling import Pooled, TokenStages, pool
 
 __all__ = ["Complete", "complete_module", "pool"]
 
@@ -71,7 +72,31 @@ class WithHead(Complete):
 
     def finished(self, inputs: dict[str, torch.Tensor]) -> Tensors:
         output = self.outputs(self._head.prepare(inputs), **self._keywords)
-        return self._head.finish(output, inputs["attention_mask"], self._ref)
+        return self._head.finish(output, inputs, self._ref)
+
+
+class TokenVectors(Complete):
+    """The token vectors of a late-interaction model, those of a query's expansion among them.
+
+    The graph gets a mask of all tokens of a text. Where the others must not attend to the expansion, it is told from
+    the ids: it is the run of expansion tokens behind the last other token, which ends every text.
+    """
+
+    def __init__(self, model: torch.nn.Module, ref: ModelRef, late: MultiVector) -> None:
+        super().__init__(model, ref)
+        self.stages = TokenStages(Path(ref.root), late.modules)
+        self._hidden_id = late.hidden_id
+
+    def finished(self, inputs: dict[str, torch.Tensor]) -> Tensors:
+        if self._hidden_id is not None:
+            inputs = {**inputs, "attention_mask": self._attended(inputs["input_ids"], inputs["attention_mask"])}
+        vectors: torch.Tensor = self.stages(self.outputs(inputs).last_hidden_state)
+        return vectors
+
+    def _attended(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        positions = mask.cumsum(dim=1)
+        last = (positions * mask * (ids != self._hidden_id).to(mask.dtype)).amax(dim=1, keepdim=True)
+        return mask * (positions <= last).to(mask.dtype)
 
 
 class ScoredByWords(Complete):
@@ -136,7 +161,9 @@ def complete_module(ref: ModelRef, *, attention: str, traced: bool = False) -> t
         attention = "eager"  # fused attention never forms the matrix that is asked for
     model, head = load_model(ref, attention=attention), task(ref.task).head
     complete: Complete
-    if ref.score_ids:
+    if ref.multi_vector:
+        complete = TokenVectors(model, ref, ref.multi_vector)
+    elif ref.score_ids:
         complete = ScoredByWords(model, ref, folded=traced)
     else:
         complete = WithHead(model, ref, head) if head else PooledVectors(model, ref)

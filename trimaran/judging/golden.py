@@ -75,11 +75,14 @@ class Golden(Persisted):
         """The same bundle with these answers as the proven engine's own."""
         return self.model_copy(update={"proven": tuple(_tensor(name, array) for name, array in answers.items())})
 
+    def kinds(self) -> tuple[str, ...]:
+        """The kind of text of each row."""
+        return kinds_of([_texts_of(row) for row in self.rows])
+
     def groups(self) -> dict[str, list[int]]:
         """The places of the rows of each prompt and of each kind of text; a bundle of one kind has no such group."""
-        texts = [_texts_of(row) for row in self.rows]
         prompts = [f"prompt {_prompt_of(row) or '(default)'}" for row in self.rows]
-        kinds = [f"kind {kind}" for kind in kinds_of(texts)]
+        kinds = [f"kind {kind}" for kind in self.kinds()]
         groups: dict[str, list[int]] = {}
         for names in (prompts, kinds):
             for index, name in enumerate(names) if len(set(names)) > 1 else ():

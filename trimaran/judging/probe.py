@@ -16,6 +16,7 @@ from trimaran.core.artifact import Artifact, load_artifact
 from trimaran.core.backends import Arrays, Session, open_session
 from trimaran.core.corpus import encoder_of
 from trimaran.core.pinning import pin
+from trimaran.core.tasks import task
 from trimaran.core.undisturbed import Disturbance
 from trimaran.judging.invariance import NEIGHBOURS, certificate_groups
 from trimaran.judging.probe_texts import TextRuns
@@ -93,7 +94,7 @@ class Probe:
         """
         tokens = self._encoder.rows(read_texts(Path(texts_path)))
         outputs = infer_rows(
-            self._session.infer,
+            self._judged_outputs,
             self._encoder,
             tokens,
             policy=rows,
@@ -101,6 +102,11 @@ class Probe:
         )
         np.savez(result_path, **outputs)
         return len(tokens)
+
+    def _judged_outputs(self, inputs: Mapping[str, Any]) -> Arrays:
+        """The outputs that the task's metrics read."""
+        unjudged = task(self._artifact.task).unjudged
+        return {name: array for name, array in self._session.infer(inputs).items() if name not in unjudged}
 
     def among_neighbours(self, texts_path: str, result_path: str, rows: str, seed: int) -> list[int]:
         """Writes the outputs of sampled texts run in many batches; returns which texts, in the same order."""
@@ -112,7 +118,7 @@ class Probe:
         for group in certificate_groups(tokens, rows, size=size, seed=seed, maximum=maximum):
             inputs = self._encoder.batch(group.rows, length=group.length)
             indices.extend(group.indices)
-            for name, array in self._session.infer(inputs).items():
+            for name, array in self._judged_outputs(inputs).items():
                 rows_of_output = unpadded(array, mask_of(inputs, group.rows), SEQUENCE_AXES.get(name, ()))
                 parts.setdefault(name, []).extend(row.copy() for row in rows_of_output[: len(group.indices)])
         np.savez(result_path, **{name: joined_rows(rows_of_output) for name, rows_of_output in parts.items()})

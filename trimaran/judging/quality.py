@@ -20,10 +20,11 @@ from trimaran.core.metrics import METRICS_VERSION
 from trimaran.core.progress import Step
 from trimaran.core.tasks import Gate, Task, task
 from trimaran.core.tasks.task import BATCH_CHANGE
-from trimaran.judging.gate_check import point_check
+from trimaran.judging.gate_check import GateCheck, point_check
 from trimaran.judging.invariance import NEIGHBOURS
 from trimaran.judging.judgement import UNPADDED, WIDEST_FIRST, Quality
 from trimaran.judging.labelled import OnData
+from trimaran.judging.on_teacher import OnTeacher, against_teacher
 from trimaran.judging.probe_process import ProbeProcess
 from trimaran.judging.proof import Proof
 from trimaran.judging.quality_intervals import intervals
@@ -80,6 +81,7 @@ def assess(
     deadline_s: float = 300.0,
     step: Step | None = None,
     on_data: OnData | None = None,
+    on_teacher: OnTeacher | None = None,
     open_probe: Callable[[], AbstractContextManager[AnsweringProbe]] | None = None,
     kinds: Sequence[str] = (),
     judged: int = 1,
@@ -87,6 +89,7 @@ def assess(
     """Runs the candidate in its own process and holds it against the gates. A broken gate is a fact in the
     result; only a candidate that cannot run raises.
 
+    `on_teacher`: the model is a student, and must also keep the level `distilled` against its teacher's answers.
     `kinds` are those of the texts. `judged` lossy candidates share the error of 5 %: the more are tried on the same
     texts, the likelier one of them passes by luck.
 
@@ -135,6 +138,11 @@ def assess(
         )
         peak = probe.peak_memory_bytes
     metrics = {**row.fidelity(reference, answers), BATCH_CHANGE: moved.change}
+    taught: tuple[GateCheck, ...] = ()
+    if on_teacher:
+        wanted = row.judged(context, texts, on_teacher.outputs)
+        held = against_teacher(row, wanted, answers, kinds=kinds, judged=judged)
+        metrics, taught = {**metrics, **held.metrics}, held.checks
     if row.metric(LABELS):
         metrics[FLIPS] = float(moved.flips)
     for score in scores:
@@ -147,7 +155,7 @@ def assess(
         rows=rows,
         changes=changes,
         neighbours=min(NEIGHBOURS, artifact.profile.batch.maximum - 1),
-        checks=(*proof.checks, *batch_checks, *(score.check() for score in scores)),
+        checks=(*proof.checks, *batch_checks, *taught, *(score.check() for score in scores)),
         n=len(texts),
         n_batched=moved.texts,
         texts=digest_of_texts(given),

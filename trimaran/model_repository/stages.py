@@ -11,6 +11,7 @@ from trimaran.core.artifact import Artifact
 from trimaran.core.choices import Rows
 from trimaran.core.errors import UsageError
 from trimaran.core.instructions import INTEGER, products_by
+from trimaran.core.late_interaction import SIMILARITY
 from trimaran.core.model_config import (
     ENSEMBLE,
     ON_DEMAND,
@@ -30,13 +31,14 @@ from trimaran.core.tasks import TASKS, task
 from trimaran.model_repository.tensors import tensor_from_spec, without_batch
 from trimaran.model_repository.warmups import tensor_warmups, text_warmups
 from trimaran.runtime.answers import Reader
+from trimaran.runtime.label_words import LABEL_WORDS, MASK_SCORES
 from trimaran.runtime.wire import COUNTS, FIRST, OPTIONS, PROMPT, VERSION
 
 # What the tokenizing stage imports of `trimaran/runtime`.
-TOKENIZER_FILES = ("text.py", "cutting.py", "chat.py")
+TOKENIZER_FILES = ("text.py", "cutting.py", "chat.py", "sides.py")
 # What the text stage imports of `trimaran/runtime`, beside its engine.
 TEXT_FILES = (
-    *TOKENIZER_FILES, "answers.py", "wire.py", "pulse.py", "shadow.py", "tasks/__init__.py",
+    *TOKENIZER_FILES, "answers.py", "label_words.py", "wire.py", "pulse.py", "shadow.py", "tasks/__init__.py",
     *(f"tasks/{name.replace('-', '_')}.py" for name in TASKS),
 )  # fmt: skip
 # What an engine in the text stage's own process imports, where that is more than one file of its name.
@@ -178,9 +180,13 @@ def text_parameters(artifact: Artifact) -> dict[str, str]:
         parameters["prompts"] = json.dumps(list(artifact.tokenizer.prompts), ensure_ascii=False)
     if ranges := artifact.details.get(RANGES):
         parameters[RANGES] = ranges
+    if similarity := artifact.details.get("answers", {}).get(SIMILARITY):
+        parameters[SIMILARITY] = similarity
     if artifact.task == "fill-mask":
         reader = Reader(str(artifact.directory / "tokenizer.json"))
         parameters["mask_token"] = reader.token(artifact.details["answers"]["mask_id"])
+        if any(spec.name == MASK_SCORES for spec in artifact.signature.outputs):
+            parameters[LABEL_WORDS] = "true"
     return parameters
 
 

@@ -36,6 +36,7 @@ def expected_stages(plan: DeployPlan) -> Mapping[str, ExpectedStage]:
         "export": ExpectedStage(export_s, export_s),
         "as your library answers": stage(_LIBRARY),
         "eager answers": stage(_EAGER),
+        **({"teacher's answers": stage(_EAGER)} if plan.teacher else {}),
         **({"labelled data": stage(_EAGER)} if plan.data else {}),
         **({"optimize": stage(_FUSING)} if any(row.fused for row in plan.candidates) else {}),
         **{

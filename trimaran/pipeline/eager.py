@@ -18,16 +18,18 @@ from trimaran.core.backends import Array
 from trimaran.core.corpus import digest_of_texts
 from trimaran.core.environment import capture, tools
 from trimaran.core.isolation import Worker
+from trimaran.core.progress import SilentProgress
 from trimaran.core.spec import Frozen
-from trimaran.core.tasks.task import RequestRow, WireTensors
+from trimaran.core.tasks.task import RequestRow, WireTensors, request_facts
+from trimaran.export.reference import reference
 from trimaran.judging.final_answers import final_answers
 from trimaran.judging.golden import golden_rows, tensors_from_json, tensors_to_json
 from trimaran.judging.labelled import OnData
+from trimaran.judging.on_teacher import OnTeacher
 from trimaran.judging.probe_process import thread_environment
 from trimaran.judging.quality import reference_answers
 from trimaran.pipeline.library import compare_library
 from trimaran.pipeline.plan import DeployRun
-from trimaran.runtime.answers import Reader
 from trimaran.runtime.text import Text
 
 ASSESS_DEADLINE_S = 900.0
@@ -40,6 +42,8 @@ class EagerAnswers(NamedTuple):
     judging: Mapping[str, Array]
     # Outputs for the user's labelled data, if there is any.
     on_data: OnData | None
+    # What the model's teacher answers to the judging texts, where one was named.
+    on_teacher: OnTeacher | None = None
 
 
 class GoldenRequests(NamedTuple):
@@ -76,18 +80,35 @@ def eager_answers(
     with run.progress.stage("eager answers") as step:
         judging = answers(plan.judging)
         step.outcome(f"{len(plan.judging)} judging texts")
+    on_teacher = _teacher_answers(run, threads, worker)
     if plan.data is None:
-        return EagerAnswers(judging, None)
+        return EagerAnswers(judging, None, on_teacher)
     with run.progress.stage("labelled data") as step:
         on_data = answers(plan.data.texts)
         step.outcome(f"{plan.data.metric} over {len(plan.data.gold)} items")
-    return EagerAnswers(judging, OnData(plan.data, on_data))
+    return EagerAnswers(judging, OnData(plan.data, on_data), on_teacher)
+
+
+def _teacher_answers(run: DeployRun, threads: int, worker: Worker | None) -> OnTeacher | None:
+    plan = run.plan
+    if plan.teacher is None:
+        return None
+    with run.progress.stage("teacher's answers") as step:
+        teacher = reference(plan.teacher, plan.profile, store=run.store, progress=SilentProgress())
+        answers = reference_answers(
+            teacher,
+            plan.judging,
+            threads=threads,
+            deadline_s=ASSESS_DEADLINE_S,
+            options=plan.eager_options,
+            worker=worker,
+        )
+        step.outcome(f"{plan.teacher.name}, {len(plan.judging)} judging texts")
+    return OnTeacher(teacher.digest, answers)
 
 
 def golden_requests(run: DeployRun, reference: Artifact, *, worker: Worker) -> GoldenRequests:
-    mask = reference.details.get("answers", {}).get("mask_id")
-    reader = Reader(str(reference.directory / "tokenizer.json"))
-    facts = {"mask_token": reader.token(mask) if mask is not None else ""}
+    facts = request_facts(reference)
     prompts = tuple(reference.tokenizer.prompts)
     chat = reference.tokenizer.chat is not None
     rows = golden_rows(run.plan.ref.task, run.plan.judging, facts, prompts=prompts, chat=chat)

@@ -15,11 +15,10 @@ from trimaran.core.isolation import Worker
 from trimaran.core.isolation import run as run_in_child
 from trimaran.core.spec import ModelRef
 from trimaran.core.tasks import task
-from trimaran.core.tasks.task import RequestRow, Task
+from trimaran.core.tasks.task import RequestRow, Task, request_facts
 from trimaran.export.library import LibraryCheck, compare_with_library
 from trimaran.export.library_causes import ROUNDING
 from trimaran.pipeline.plan import DeployRun
-from trimaran.runtime.answers import Reader
 from trimaran.runtime.text import Text
 from trimaran.runtime.wire import OPTIONS, PROMPT
 
@@ -127,16 +126,15 @@ def library_maximum(ref: ModelRef, reference: Artifact) -> int | None:
 def requests_of(ref: ModelRef, reference: Artifact) -> list[dict[str, Any]]:
     """Ordinary texts, odd ones, pairs where the task takes them, and every prompt, as the wire has them."""
     row = task(ref.task)
-    mask = reference.details.get("answers", {}).get("mask_id")
-    reader = Reader(str(reference.directory / "tokenizer.json"))
-    facts = {"mask_token": reader.token(mask) if mask is not None else ""}
+    # Without words for labels: the options of these requests are the library's own.
+    facts = {**request_facts(reference), "words": ()}
     texts = texts_for(row, reference.profile.sequence.maximum)
     rows: list[RequestRow] = [
         {**request, OPTIONS: json.dumps(options) if options else ""}
-        for options in row.library.options
+        for options in row.library_of(ref).options
         for request in row.requests(texts, facts)
     ]
-    asked: list[Mapping[str, Any]] = [*({PROMPT: name} for name in ref.prompts), *row.library.further_options]
+    asked: list[Mapping[str, Any]] = [*({PROMPT: name} for name in ref.prompts), *row.library_of(ref).further_options]
     few = row.requests(shipped_texts("judging")[:2], facts)
     rows += [{**request, OPTIONS: json.dumps(options)} for options in asked for request in few]
     return [{name: value if isinstance(value, str) else list(value) for name, value in row.items()} for row in rows]

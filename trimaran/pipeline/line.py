@@ -116,7 +116,9 @@ def deploy(config: DeployConfig, *, store: Store, progress: Progress, command: S
     golden = make_golden_bundle(run, reference, winner, eager.requests())
     served = check_served(run, winner, golden) if config.serve_check else None
     deployment = lay_out_winner(run, winner, golden, paths)
-    remember_deployment(plan, store, deployment, served, paths)
+    # A busy machine left the choice open, and the report says "run again": the same command must then measure.
+    if not measured.busy or sum(isinstance(outcome, Proven) for outcome in outcomes) == 1:
+        remember_deployment(plan, store, deployment, served, paths)
     return DeployResult(deployment, report, paths, served, servers=_servers(deployment, progress))
 
 

@@ -1,4 +1,7 @@
-"""One version of a model as an OCI image that holds nothing but its part of the repository, and back."""
+"""One version of a model as an OCI image that holds nothing but its part of the repository, and back.
+
+`pull` also takes the served versions of a repository in an object store.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,15 @@ from trimaran.core.config_pbtxt import CONFIG_FILE, pbtxt_from_config, read_conf
 from trimaran.core.digests import DIGESTS_FILE, SIGNATURE_FILE, require_undamaged
 from trimaran.core.errors import RepositoryError, UsageError
 from trimaran.core.model_config import RELEASE
-from trimaran.core.repository import model_folders
+from trimaran.core.remote_repository import RemoteRepository, everything, is_remote
+from trimaran.core.repository import models_in
 from trimaran.core.signatures import require_signed, signature_of
 from trimaran.core.spec import Frozen
 from trimaran.core.store import locked, publish
 from trimaran.model_repository.check import problems_of_version
 from trimaran.model_repository.versions import model_versions, models_beside, serving_only
 from trimaran.model_repository.warmups import WARMUP_FOLDER
-from trimaran.serving.container.oci import Image, read_layout, unpack, write_layout
+from trimaran.serving.container.oci import read_layout, unpack, write_layout
 from trimaran.serving.container.registry import pull as pull_image
 from trimaran.serving.container.registry import push, reference_of
 
@@ -39,6 +43,7 @@ class Packaged(Frozen):
 class Pulled(Frozen):
     name: str
     version: int
+    # Of the image; empty for a version that came from an object store.
     digest: str
     repository: Path
     # Whether the repository had the version already.
@@ -87,7 +92,8 @@ def _files(model: Path, version: int, sign: Path | None) -> Iterator[tuple[str, 
 
 
 def pull(source: str, repository: Path, *, trust_key: Path | None) -> tuple[Pulled, ...]:
-    """Adds the versions of an image, from a registry or a layout on disk, to a repository.
+    """Adds the versions of an image, from a registry or a layout on disk, to a repository. From an object store, such
+    as s3://bucket/models, it takes the versions that are served there.
 
     A model that is new is served at once; the version of a known one when it is promoted. Raises IntegrityError for
     damage and, with a `trust_key`, for what is not signed with it. Nothing changes then.
@@ -95,21 +101,26 @@ def pull(source: str, repository: Path, *, trust_key: Path | None) -> tuple[Pull
     repository = repository.absolute()
     repository.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=repository, prefix=".pull-") as scratch:
-        layout = Path(source)
-        image = read_layout(layout) if layout.is_dir() else pull_image(reference_of(source), Path(scratch) / "image")
-        unpack(image, Path(scratch) / "unpacked")
-        unpacked = Path(scratch) / "unpacked" / _FOLDER
-        versions = [(model, version) for model in model_folders(unpacked) for version in _versions(model)]
+        unpacked, digest = _fetched(source, Path(scratch))
+        versions = [(model.folder, version) for model in models_in(unpacked) for version in model.served]
         if not versions:
             raise RepositoryError(f"{source} holds no model.", hint="`trimaran package` makes such images.")
         for model, version in versions:
             _require_sound(model, version, trust_key)
         with locked(repository):
-            return tuple(_add(model, version, repository, image) for model, version in versions)
+            return tuple(_add(model, version, repository, digest) for model, version in versions)
 
 
-def _versions(model: Path) -> tuple[int, ...]:
-    return read_config(model / CONFIG_FILE).served_versions
+def _fetched(source: str, scratch: Path) -> tuple[Path, str]:
+    """The repository in the source as a folder in `scratch`, and the digest of its image, which a bucket has not."""
+    if is_remote(source):
+        remote = RemoteRepository(source, scratch / "copied", wanted=everything)
+        remote.copy()
+        return remote.folder, ""
+    layout = Path(source)
+    image = read_layout(layout) if layout.is_dir() else pull_image(reference_of(source), scratch / "image")
+    unpack(image, scratch / "unpacked")
+    return scratch / "unpacked" / _FOLDER, image.digest
 
 
 def _require_sound(model: Path, version: int, trust_key: Path | None) -> None:
@@ -124,7 +135,7 @@ def _require_sound(model: Path, version: int, trust_key: Path | None) -> None:
         raise RepositoryError("; ".join(map(str, problems)), problems=problems)
 
 
-def _add(model: Path, version: int, repository: Path, image: Image) -> Pulled:
+def _add(model: Path, version: int, repository: Path, digest: str) -> Pulled:
     target = repository / model.name
     place = target / str(version)
     known = place.exists()
@@ -141,7 +152,7 @@ def _add(model: Path, version: int, repository: Path, image: Image) -> Pulled:
             if not (target / WARMUP_FOLDER / warmup.name).exists():
                 warmup.rename(target / WARMUP_FOLDER / warmup.name)
         publish(model / str(version), place)
-    return Pulled(name=model.name, version=version, digest=image.digest, repository=repository, known=known)
+    return Pulled(name=model.name, version=version, digest=digest, repository=repository, known=known)
 
 
 def _list_of(version: Path) -> bytes:

@@ -33,7 +33,7 @@ from trimaran.core.samples import Shape
 from trimaran.core.spec import ModelRef, Pooling, ShapeProfile
 from trimaran.core.store import Store
 from trimaran.core.tail import fewest_texts
-from trimaran.core.tasks import Gate, gates_for, task
+from trimaran.core.tasks import TASKS, Gate, gates_for, task
 from trimaran.export.adopt import adopted_ref, graph_without_weights
 from trimaran.export.locate import locate
 from trimaran.export.reference import check_profile
@@ -68,6 +68,8 @@ class DeployPlan:
     eager_device: str = "cpu"
     # The user's labelled data.
     data: LabelledData | None = None
+    # The model that this one is a student of.
+    teacher: ModelRef | None = None
     # The ONNX file of a model that has no trained weights: it is the reference then.
     graph: Path | None = None
     # What is cut or assumed of how the model reads text.
@@ -83,7 +85,7 @@ class DeployPlan:
             *(("served check",) if self.config.serve_check else ()),
         )
         fused = any(row.fused for row in self.candidates)
-        return 3 + (self.data is not None) + fused + len(self.candidates) + len(after)
+        return 3 + (self.data is not None) + (self.teacher is not None) + fused + len(self.candidates) + len(after)
 
     @property
     def lane_threads(self) -> int:
@@ -122,6 +124,7 @@ class DeployPlan:
             "prompts": [f"{name} (default)" if name == self.ref.default_prompt else name for name in self.ref.prompts],
             "profile": {"batch": str(self.profile.batch), "sequence": str(self.profile.sequence)},
             "fidelity": self.config.fidelity,
+            **({"teacher": self.teacher.source} if self.teacher else {}),
             "gates": [f"{gate.metric} {gate.comparison} {gate.limit:g}" for gate in self.gates],
             "device": str(self.device),
             "candidates": [row.name for row in self.candidates],
@@ -167,6 +170,7 @@ def plan_deployment(config: DeployConfig) -> DeployPlan:
     judging = task(ref.task).judging(judging)
     refuse_shared(calibration, judging, side=1 if task(ref.task).asks else 0)
     name = config.name or ref.name
+    teacher = find_teacher(config, ref, profile)
     return DeployPlan(
         config=config,
         ref=ref,
@@ -183,8 +187,13 @@ def plan_deployment(config: DeployConfig) -> DeployPlan:
         # A given graph is its own reference, which ONNX Runtime runs on the CPU.
         eager_device="cpu" if lacking or graph_of(config) else device.name,
         data=labelled_data(config, ref),
+        teacher=teacher,
         graph=graph_of(config),
-        notes=(*assumptions(config, ref, profile), *filter(None, [left_out]), *_device_notes(device, lacking)),
+        notes=(
+            *assumptions(config, ref, profile),
+            *filter(None, [left_out, _teacher_note(teacher)]),
+            *_device_notes(device, lacking),
+        ),
     )
 
 
@@ -305,6 +314,42 @@ def find_model(config: DeployConfig) -> ModelRef:
         hub=config.hub,
         revision=config.revision,
     )
+
+
+def find_teacher(config: DeployConfig, student: ModelRef, profile: ShapeProfile) -> ModelRef | None:
+    """The model of --teacher. Raises UsageError if its answers cannot be compared with the student's."""
+    if config.teacher is None:
+        return None
+    if config.target:
+        raise UsageError(
+            "--teacher and --target cannot go together.", hint="Prove the student against its teacher on this machine."
+        )
+    if not task(student.task).distilled:
+        known = ", ".join(row.name for row in TASKS.values() if row.distilled)
+        raise UsageError(f"There is no level `distilled` for {student.task}.", hint=f"--teacher is known for: {known}.")
+    teacher = locate(config.teacher, task_name=student.task, hub=config.hub)
+    found, wanted = ([(spec.name, spec.dims) for spec in task(student.task).outputs(ref)] for ref in (student, teacher))
+    if found != wanted or student.labels != teacher.labels:
+        raise UsageError(
+            f"{config.teacher} answers otherwise than {config.model}: {_answer_words(teacher)}, and "
+            f"{_answer_words(student)}.",
+            hint="A student has its teacher's labels, and vectors of the same length.",
+        )
+    check_profile(teacher, profile)
+    return teacher
+
+
+def _teacher_note(teacher: ModelRef | None) -> str:
+    if teacher is None:
+        return ""
+    gates = "; ".join(f"{gate.metric} {gate.comparison} {gate.limit:g}" for gate in task(teacher.task).distilled)
+    return f"Every candidate is also held against the teacher {teacher.name}, at the level distilled: {gates}."
+
+
+def _answer_words(ref: ModelRef) -> str:
+    [spec, *_] = task(ref.task).outputs(ref)
+    labels = f" ({', '.join(ref.labels[:6])})" if ref.labels else ""
+    return f"{spec.dims[-1]} numbers of {spec.name}{labels}"
 
 
 def graph_of(config: DeployConfig) -> Path | None:

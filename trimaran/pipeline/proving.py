@@ -124,7 +124,7 @@ class _Prover:
 
 def judge(run: DeployRun, artifact: Artifact, eager: EagerAnswers) -> Quality:
     """Compares the artifact's answers with eager PyTorch's; an earlier judgement of the same is reused."""
-    plan, on_data = run.plan, eager.on_data
+    plan, on_data, on_teacher = run.plan, eager.on_data, eager.on_teacher
     recipe = assess_recipe(
         plan,
         artifact,
@@ -132,6 +132,7 @@ def judge(run: DeployRun, artifact: Artifact, eager: EagerAnswers) -> Quality:
         libraries=("torch", "transformers", "onnxruntime", "openvino"),
         judged=lossy_candidates(plan.candidates),
         **({"data": on_data.data.digest} if on_data else {}),
+        **({"teacher": on_teacher.digest} if on_teacher else {}),
     )
 
     def assessed() -> Quality:
@@ -143,6 +144,7 @@ def judge(run: DeployRun, artifact: Artifact, eager: EagerAnswers) -> Quality:
             threads=plan.config.threads,
             deadline_s=ASSESS_DEADLINE_S,
             on_data=on_data,
+            on_teacher=on_teacher,
             judged=lossy_candidates(plan.candidates),
             kinds=kinds_of(plan.judging),
         )

@@ -21,7 +21,7 @@ from trimaran.model_repository.layout import Deployment
 from trimaran.pipeline.plan import DeployPlan
 
 # Settings that say where and how, and do not change what is made.
-_NOT_MADE_OF = {"force", "model", "output", "report", "calibration", "judging", "data"}
+_NOT_MADE_OF = {"force", "model", "teacher", "output", "report", "calibration", "judging", "data"}
 
 
 class DeployRecord(Frozen):
@@ -83,6 +83,7 @@ def _path(plan: DeployPlan, store: Store) -> Path:
         step="deploy",
         parameters={
             "model": plan.ref.digest,
+            "teacher": plan.teacher.digest if plan.teacher else None,
             "config": plan.config.model_dump(mode="json", exclude=_NOT_MADE_OF),
             "candidates": [row.name for row in plan.candidates],
             "calibration": digest_of_texts(plan.calibration),

@@ -1,13 +1,15 @@
 """Proves a laid-out INT8 model again, with the instructions of this CPU, from what travels with it.
 
 The golden bundle has real requests with eager PyTorch's answers. The engine answers them here, and must keep the limits
-that it was deployed with. `serving.json` then names these instructions too.
+that it was deployed with. Where the fp32 graph is at hand, the engine is also judged on all shipped texts, by bounds.
+`serving.json` then names these instructions too.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from trimaran.benchmarks.report.wording import broken_words
 from trimaran.core.digests import DIGESTS_FILE, list_digests
 from trimaran.core.errors import QualityError, UsageError
 from trimaran.core.instructions import ProductsBy, products_by
@@ -26,6 +28,7 @@ from trimaran.judging.golden_checks import group_checks, whole_checks
 from trimaran.judging.wire_fidelity import wire_change
 from trimaran.model_repository.versions import models_beside
 from trimaran.pipeline.artifact_lookup import artifact_of_version, served_version
+from trimaran.pipeline.proof_by_texts import ProofByTexts, proof_by_texts
 
 
 class Reproof(Frozen):
@@ -36,6 +39,9 @@ class Reproof(Frozen):
     checks: tuple[GateCheck, ...]
     # How far the answers are from those of the engine where it was proven first; None if the bundle has none.
     moved: float | None
+    # Judging texts that proved the limits by bounds, and why there were none.
+    texts: int = 0
+    lacks: str = ""
 
 
 def reprove_repository(repository: Path, name: str | None, *, store: Store, progress: Progress) -> tuple[Reproof, ...]:
@@ -66,7 +72,7 @@ def _reprove(version: Path, *, store: Store, progress: Progress) -> Reproof:
         step.outcome("; ".join(map(str, proof.checks)))
     if broken := [check for check in proof.checks if not check.holds]:
         raise QualityError(
-            f"{model.name} version {version.name} does not keep its limits here: {'; '.join(map(str, broken))}.",
+            f"{model.name} version {version.name} is not proven here: {'; '.join(map(broken_words, broken))}.",
             hint="Deploy the model on this machine: other candidates may keep them.",
         )
     with locked(model.parent):
@@ -99,11 +105,19 @@ def _judged(version: Path, serving: Serving, golden: Golden, store: Store) -> tu
         ]
     checks += [check for group in group_checks(golden, here).values() for check in group if not check.holds]
     moved = wire_change(golden.task, golden.numbers, golden.proven_tensors, here) if golden.proven else None
+    # A limit that the requests refute needs no further texts.
+    by_texts = (
+        proof_by_texts(version, artifact, serving, golden, store=store)
+        if all(check.holds for check in checks)
+        else ProofByTexts()
+    )
     proof = Reproof(
         name=version.parent.name,
         version=int(version.name),
         products_by=products_by(serving.execution_environment),
-        checks=tuple(checks),
+        checks=(*checks, *by_texts.checks),
         moved=moved,
+        texts=by_texts.n,
+        lacks=by_texts.lacks,
     )
     return proof, here

@@ -18,7 +18,7 @@ from trimaran.core.serving_json import Serving
 from trimaran.judging.finished import Finished
 from trimaran.judging.golden import Golden
 from trimaran.judging.prepared import Prepared
-from trimaran.pipeline.layers_report import LayersReport
+from trimaran.pipeline.distilled_report import DistilledReport
 from trimaran.pipeline.shrink import VocabularyReport
 from trimaran.pipeline.tune.record import Tuning
 
@@ -35,7 +35,7 @@ PERSISTED: dict[str, type[BaseModel]] = {
     "bulk": BulkManifest,
     "index": IndexFacts,
     "shrink": VocabularyReport,
-    "distilled": LayersReport,
+    "distilled": DistilledReport,
 }
 
 

@@ -6,6 +6,7 @@ It travels with a deployed model beside `text.py`, and needs nothing but numpy a
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -44,6 +45,20 @@ class Reader:
     def marks_words(self) -> bool:
         """Only such a tokenizer marks which tokens continue a word."""
         return bool(self._model.get("continuing_subword_prefix"))
+
+    def token_id(self, token: str) -> int | None:
+        index = self._tokenizer.token_to_id(token)
+        return None if index is None else int(index)
+
+    def pieces(self, text: str) -> list[int]:
+        """The tokens of a text, without special ones."""
+        return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
+
+    def common_words(self, count: int) -> list[str]:
+        """The first words of the vocabulary, which are its most frequent ones in most models."""
+        vocabulary = self._tokenizer.get_vocab()
+        words = (token for token in sorted(vocabulary, key=vocabulary.__getitem__) if len(token) > 1)
+        return list(itertools.islice((token for token in words if token.isalpha()), count))
 
     def token(self, index: int) -> str:
         return str(self._tokenizer.id_to_token(index))

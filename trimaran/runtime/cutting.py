@@ -103,6 +103,18 @@ class TextCutter:
         return settled
 
 
+def shortened(encoded: Callable[[Sequence[str]], list[Any]], text: str, before: str, after: str, maximum: int) -> Any:
+    """The encoding of as much of a text as fits between two strings."""
+    [alone], [around] = encoded([text]), encoded([before + after])
+    ends = [end for begin, end in alone.offsets if end > begin]
+    # Words beside a cut may be read as more tokens than before, so fewer tokens are tried until all of it fits.
+    for size in range(min(maximum - len(around), len(ends)), -1, -1):
+        [encoding] = encoded([before + text[: ends[size - 1] if size else 0] + after])
+        if not encoding.overflowing:
+            return encoding
+    raise ValueError(f"The template alone has more than the {maximum} tokens that the model reads. Shorten it.")
+
+
 def encoded_batch(encode: Callable[..., Any], texts: Sequence[Any], **options: Any) -> list[Any]:
     """Raises ValueError where the tokenizer panics, which is no Exception: it would end the whole batch."""
     try:

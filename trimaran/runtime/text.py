@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from .chat import Chat
-from .cutting import TextCutter, encoded_batch
+from .cutting import TextCutter, encoded_batch, shortened
+from .sides import Sides
 
 Array = npt.NDArray[Any]
 Infer = Callable[[Mapping[str, Array]], Mapping[str, Array]]
@@ -93,6 +94,7 @@ class TextEncoder:
         default_prompt: str = "",
         refused_ids: Sequence[int] = (),
         chat: Mapping[str, Any] | None = None,
+        sides: Mapping[str, Any] | None = None,
     ) -> None:
         from tokenizers import Tokenizer
 
@@ -107,6 +109,7 @@ class TextEncoder:
         self._prompts, self._default_prompt = dict(prompts or {}), default_prompt
         self._refused = frozenset(refused_ids)
         self._chat = Chat(**chat, tokenizer=self._tokenizer) if chat else None
+        self.sides = Sides(**sides) if sides else None
         self._notes: RowNotes | None = None
 
     @contextlib.contextmanager
@@ -123,7 +126,7 @@ class TextEncoder:
         with self.noting_rows() as notes:
             yield notes.truncated
 
-    def _checked(self, encodings: list[Any], *, whole: bool = False) -> list[Any]:
+    def _checked(self, encodings: list[Any], *, whole: bool = False, maximum: int | None = None) -> list[Any]:
         """The same encodings. With `whole`, they are one text in several windows, of which nothing is lost.
 
         Raises ValueError for a token that the model does not have.
@@ -138,9 +141,8 @@ class TextEncoder:
         elif self._notes is not None:
             lengths = [len(row) for row in encodings]
             # An encoding has its overflow as further encodings, which are slow to ask for.
-            cut = (
-                size >= self._maximum and bool(row.overflowing) for size, row in zip(lengths, encodings, strict=True)
-            )
+            limit = maximum or self._maximum
+            cut = (size >= limit and bool(row.overflowing) for size, row in zip(lengths, encodings, strict=True))
             self._notes.truncated.extend(cut)
             self._notes.tokens.extend(lengths)
         return encodings
@@ -161,16 +163,28 @@ class TextEncoder:
         The words of the prompt stand before every text: of the named one, else of the model's default, which most
         models do not have. An `instruction` takes their place. A chat template has a place of its own for both. A pair
         with an empty second text is a single text, as transformers' pipelines read it, but with `always_pairs`, as a
-        list of pairs is read. Raises ValueError for a prompt that the model does not have.
+        list of pairs is read. A late-interaction model reads a pair as a text and the name of its prompt. Raises
+        ValueError for a prompt that the model does not have.
         """
         if prompt is not None and instruction is not None:
             raise ValueError("A prompt and an instruction are both given. Give one of them.")
+        if self.sides:
+            return self.sides.encodings(texts, prompt, self._maximum, self._encoded_at)
         words = prompt_words(self._prompts, self._default_prompt, prompt) if instruction is None else instruction
         single = not always_pairs
         given = [text[0] if single and isinstance(text, tuple) and not text[1] else text for text in texts]
         if self._chat:
             return self._in_chat(self._chat, given, words)
         return self._checked(self._encoded([prompted(text, words) for text in given] if words else given))
+
+    def in_template(self, texts: Sequence[str], before: str, after: str) -> list[Any]:
+        """Encodings of the texts between two strings. Of a too long text the end is cut, never the template."""
+        encodings = self.encodings([before + text + after for text in texts])
+        cut = [len(encoding) >= self._maximum and bool(encoding.overflowing) for encoding in encodings]
+        return [
+            shortened(self._encoded, text, before, after, self._maximum) if is_cut else encoding
+            for text, encoding, is_cut in zip(texts, encodings, cut, strict=True)
+        ]
 
     def _in_chat(self, chat: Chat, texts: Sequence[Text], words: str) -> list[Any]:
         rendered = self._cutter.cut([chat.rendered(text, words) for text in texts], self._maximum)
@@ -179,6 +193,16 @@ class TextEncoder:
             chat.ended(encoding, text, words, maximum=self._maximum)
             for encoding, text in zip(encodings, texts, strict=True)
         ]
+
+    def _encoded_at(self, texts: Sequence[str], prompt: str | None, maximum: int) -> list[Any]:
+        """Encodings of texts with a prompt, cut at so many tokens."""
+        words = prompt_words(self._prompts, self._default_prompt, prompt)
+        self._tokenizer.enable_truncation(maximum, direction=self._cut_side)
+        try:
+            cut = self._cutter.cut([words + text for text in texts], maximum)
+            return self._checked(encoded_batch(self._tokenizer.encode_batch, cut), maximum=maximum)
+        finally:
+            self._tokenizer.enable_truncation(max_length=self._maximum, direction=self._cut_side)
 
     def _encoded(self, texts: Sequence[Text]) -> list[Any]:
         return encoded_batch(self._tokenizer.encode_batch, self._cutter.cut(texts, self._maximum))

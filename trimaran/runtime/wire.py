@@ -71,7 +71,7 @@ class ServedTask:
     answer: Callable[..., list[Answer]]
     # Answers of several items -> output tensors.
     tensors: Callable[[Sequence[Answer]], Tensors]
-    # Name and type of each option: int, bool, str or list (of strings).
+    # Name and type of each option: int, bool, str, list (of strings) or dict (of lists of strings).
     options: Mapping[str, type] = field(default_factory=dict)
     # Inputs that `answer` takes as a keyword and not as part of an item.
     keywords: Mapping[str, str] = field(default_factory=dict)
@@ -108,6 +108,7 @@ _WORDS: dict[type, str] = {
     bool: "true or false",
     str: "a string",
     list: "a list of strings",
+    dict: "an object with a list of strings for each name",
 }
 
 
@@ -116,6 +117,8 @@ def _is_a(value: Any, kind: type) -> bool:
         return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 10_000
     if kind is list:
         return isinstance(value, list) and all(isinstance(entry, str) for entry in value)
+    if kind is dict:
+        return isinstance(value, dict) and all(_is_a(entries, list) for entries in value.values())
     return isinstance(value, kind)
 
 

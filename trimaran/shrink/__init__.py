@@ -1,1 +1,1 @@
-"""Makes the model itself smaller: fewer tokens, fewer layers."""
+"""Makes the model itself smaller: fewer tokens, fewer layers, or a BiLSTM in its place."""

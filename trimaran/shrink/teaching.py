@@ -30,16 +30,23 @@ class Forward(NamedTuple):
 
 
 class Runner:
-    """Runs a complete module (its `model` is one of transformers) on tokenised texts, with or without gradients."""
+    """Runs a module on tokenised texts, with or without gradients.
 
-    def __init__(self, module: torch.nn.Module, encoder: TextEncoder) -> None:
+    `layered`: it is a complete module whose `model` is one of transformers, and what its last layer gives is noted.
+    """
+
+    def __init__(self, module: torch.nn.Module, encoder: TextEncoder, *, layered: bool = True) -> None:
         self.module, self.encoder = module, encoder
-        self._last_layer = layer_list(cast("torch.nn.Module", module.model))[1][-1]
+        # What learns; what follows it in a complete module, such as Dense layers, stays.
+        self.model = cast("torch.nn.Module", module.model) if layered else module
+        self._last_layer = layer_list(self.model)[1][-1] if layered else None
 
     def __call__(self, rows: Sequence[Row]) -> Forward:
         import torch
 
         inputs = self.encoder.batch(rows)
+        if self._last_layer is None:
+            return Forward(self.module(*(torch.from_numpy(array) for array in inputs.values())), None)
         outputs: list[Any] = []
         # Only for this call: a copy of the module must not copy the hook.
         hook = self._last_layer.register_forward_hook(lambda layer, arguments, output: outputs.append(output))
@@ -66,15 +73,17 @@ class Runner:
 class TeacherAnswers:
     """The teacher's answers to the texts of a run, in files of `folder`. Each is computed when it is first needed."""
 
-    def __init__(self, folder: Path, teacher: Runner, rows: Sequence[Row], *, width: int, hidden: int) -> None:
+    def __init__(self, folder: Path, teacher: Runner, rows: Sequence[Row], *, width: int, hidden: int | None) -> None:
+        """`hidden` is the width of the token vectors of the last layer; None keeps none of them."""
         self._teacher, self._rows = teacher, rows
         self.lengths = [len(row.ids) for row in rows]
         self._ends = np.cumsum(self.lengths)
         tokens = int(self._ends[-1])
         self._known = _array(folder / "known.u8", np.uint8, (len(rows), 1))
         self._answers = _array(folder / "answers.f32", np.float32, (len(rows), width))
-        keeps_states = tokens * hidden * np.dtype(np.float16).itemsize <= _MOST_STATE_BYTES
-        self._states = _array(folder / "states.f16", np.float16, (tokens, hidden)) if keeps_states else None
+        self._states: np.memmap[Any, Any] | None = None
+        if hidden is not None and tokens * hidden * np.dtype(np.float16).itemsize <= _MOST_STATE_BYTES:
+            self._states = _array(folder / "states.f16", np.float16, (tokens, hidden))
 
     def of(self, batch: Sequence[int]) -> Forward:
         import torch

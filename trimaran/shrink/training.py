@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple
 
 from trimaran.core.errors import QualityError
 from trimaran.core.progress import Step, about
@@ -98,7 +98,7 @@ class Training:
 
         self._student, self._lessons, self._settings = student, lessons, settings
         self._held_out, self._checkpoint, self._clock = held_out, checkpoint, clock
-        self._weights = learning_weights(student.module)
+        self._weights = learning_weights(student)
         self._optimizer = torch.optim.AdamW(
             self._weights.values(), lr=settings.learning_rate, weight_decay=_WEIGHT_DECAY
         )
@@ -232,7 +232,7 @@ class Training:
 _NUMBERS = ("_steps", "_step", "_epoch", "_position", "_without_progress", "_before", "_best_loss")
 
 
-def learning_weights(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
+def learning_weights(student: Runner) -> dict[str, torch.nn.Parameter]:
     """The weights that learn, by name; all others are frozen.
 
     Tables of embeddings stay as the teacher has them: tokens that the texts lack would fall behind the others. What
@@ -240,12 +240,14 @@ def learning_weights(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     """
     import torch
 
-    model = cast(torch.nn.Module, module.model)
     tables = {
-        id(weight) for part in model.modules() if isinstance(part, torch.nn.Embedding) for weight in part.parameters()
+        id(weight)
+        for part in student.model.modules()
+        if isinstance(part, torch.nn.Embedding)
+        for weight in part.parameters()
     }
-    learning = {name: weight for name, weight in model.named_parameters() if id(weight) not in tables}
+    learning = {name: weight for name, weight in student.model.named_parameters() if id(weight) not in tables}
     chosen = {id(weight) for weight in learning.values()}
-    for weight in cast(Any, module).parameters():
+    for weight in student.module.parameters():
         weight.requires_grad_(id(weight) in chosen)
     return learning

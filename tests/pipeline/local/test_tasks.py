@@ -11,6 +11,7 @@ import pytest
 import trimaran
 from tests.export import zoo
 from tests.export.exported import LONG, exported_family, model_folder
+from trimaran.core.errors import UsageError
 
 TEXTS = ["Angela Merkel visited Paris in 2015, didn't she?", "I love pizza and talk."]
 
@@ -82,6 +83,37 @@ def test_fill_is_the_fill_mask_pipeline(tmp_path: Path) -> None:
     one, two = "I love [MASK] talk.", "I [MASK] pizza [MASK]"
     assert_same(model.fill(one), pipeline(one))
     assert_same(model.fill([one, two], top_k=2), pipeline([one, two], top_k=2))
+
+
+def test_fill_with_targets_is_the_fill_mask_pipeline_with_targets(tmp_path: Path) -> None:
+    model, folder = model_and_folder(tmp_path, "fill-mask")
+    pipeline = pipeline_of(folder, "fill-mask")
+    text, words = "I love [MASK] talk.", ["the", "and", "again", "The"]
+    assert_same(model.fill(text, targets=words), pipeline(text, targets=words))
+    assert_same(model.fill([text], targets=words, top_k=2), [pipeline(text, targets=words, top_k=2)])
+    assert_same(model.fill(text, targets="the"), pipeline(text, targets="the"))
+
+
+def test_label_words_are_the_means_of_the_pipelines_targets(tmp_path: Path) -> None:
+    model, folder = model_and_folder(tmp_path, "fill-mask")
+    pipeline = pipeline_of(folder, "fill-mask")
+    words = {"first": ["the", "again"], "second": ["and", "of", "in"], "third": "no"}
+    template = "{} It is [MASK] ."
+    wanted = []
+    for text in TEXTS:
+        targets = {
+            label: pipeline(template.format(text), targets=list(each) if isinstance(each, list) else [each])
+            for label, each in words.items()
+        }
+        means = {label: np.mean([row["score"] for row in rows]) for label, rows in targets.items()}
+        wanted.append({label: mean / sum(means.values()) for label, mean in means.items()})
+    found = model.classify(TEXTS, words, template="{} It is {mask} .")
+    for rows, means in zip(found, wanted, strict=True):
+        assert [row["label"] for row in rows] == sorted(means, key=lambda label: -means[label])
+        assert_same({row["label"]: row["score"] for row in rows}, means)
+    assert model.classify(TEXTS[0], words, template="{} It is {mask} .", top_k=1) == found[0][:1]
+    with pytest.raises(UsageError, match="a mapping of labels to words"):
+        model.classify(TEXTS[0], ["the"])
 
 
 def test_zero_shot_is_the_zero_shot_pipeline(tmp_path: Path) -> None:

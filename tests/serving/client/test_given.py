@@ -11,7 +11,7 @@ import pytest
 
 from trimaran.core.errors import UsageError
 from trimaran.serving.client import AsyncClient, Client, Model, calls
-from trimaran.serving.client.calls import Ask
+from trimaran.serving.client.question import Ask
 
 
 def model(*outputs: str, inputs: tuple[str, ...] = ("TEXT", "TEXT_PAIR")) -> Model:

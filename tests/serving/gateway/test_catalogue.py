@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from tests.tiny import tiny_serving, tiny_tokenizer
 from trimaran.core.errors import NotReady, Overloaded, TimedOut, TrimaranError
 from trimaran.serving.client import Model
-from trimaran.serving.client.calls import Ask
+from trimaran.serving.client.question import Ask
 from trimaran.serving.gateway import catalogue
 from trimaran.serving.gateway.catalogue import Catalogue
 from trimaran.serving.gateway.refusals import Refusal
@@ -223,3 +224,42 @@ def test_a_late_canary_counts_for_nothing_while_callers_are_answered(repository:
         assert models.ready
 
     asyncio.run(scenario())
+
+
+class FakeRemote:
+    """An object store that has the tokenizers only after it was asked; it may take long."""
+
+    def __init__(self, repository: Path, takes_s: float = 0.0) -> None:
+        self.repository, self.takes_s = repository, takes_s
+        self.asked: list[dict[str, int]] = []
+
+    def renew(self, versions: dict[str, int]) -> None:
+        self.asked.append(versions)
+        time.sleep(self.takes_s)
+        version = self.repository / "vectors" / "1"
+        version.mkdir(parents=True, exist_ok=True)
+        tiny_tokenizer(version / "tokenizer.json")
+        tiny_serving(version)
+
+
+def test_a_repository_in_an_object_store_is_renewed_before_models_are_offered(tmp_path: Path) -> None:
+    remote = FakeRemote(tmp_path)
+    models = Catalogue(FakeTriton(vectors=1), tmp_path, timeout_s=5, remote=remote)  # type: ignore[arg-type]
+    asyncio.run(models.refresh())
+    assert [served.name for served in models.models] == ["vectors"] and remote.asked == [{"vectors": 1}]
+
+
+def test_a_slow_object_store_does_not_hold_up_the_canaries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalogue, "_WAIT_FOR_STORE_S", 0.01)
+
+    async def look_twice(models: Catalogue, remote: FakeRemote) -> tuple[bool, int]:
+        await models.refresh()
+        early = bool(models.models)
+        remote.takes_s = 0.0
+        monkeypatch.setattr(catalogue, "_WAIT_FOR_STORE_S", 30.0)
+        await models.refresh()
+        return early, len(models.models)
+
+    remote = FakeRemote(tmp_path, takes_s=0.5)
+    models = Catalogue(FakeTriton(vectors=1), tmp_path, timeout_s=5, remote=remote)  # type: ignore[arg-type]
+    assert asyncio.run(look_twice(models, remote)) == (False, 1)

@@ -114,6 +114,26 @@ def test_fill(client: Any, tasks: Tasks) -> None:
     assert_alike(client.fill("fill-mask", texts, top_k=2), in_process(tasks, "fill-mask", texts, top_k=2))
 
 
+WORDS_BY_LABEL = {"one": ["the", "again"], "two": ["and"]}
+TEMPLATE = "{} It is the {mask} ."
+
+
+def test_classify_by_label_words_and_fill_with_targets(client: Any, tasks: Tasks) -> None:
+    options = {"label_words": WORDS_BY_LABEL, "template": TEMPLATE}
+    found = client.classify("fill-mask", MANY, **options)
+    for mine, theirs in zip(found, pairs(in_process(tasks, "fill-mask", MANY, **options)), strict=True):
+        assert [label for label, _ in mine] == [label for label, _ in theirs]
+        np.testing.assert_allclose([score for _, score in mine], [score for _, score in theirs], atol=1e-5)
+    asked = {"targets": ["the", "and", "of"], "template": TEMPLATE, "top_k": 2}
+    assert_alike(client.fill("fill-mask", MANY, **asked), in_process(tasks, "fill-mask", MANY, **asked))
+    with pytest.raises(RequestFailed, match="'pizza' is 5 tokens"):
+        client.fill("fill-mask", "[MASK]", targets=["pizza"])
+    with pytest.raises(UsageError, match="for zero-shot models"):
+        client.classify("fill-mask", "a", label_words=WORDS_BY_LABEL, labels=["a"])
+    with pytest.raises(UsageError, match="gives LABELS, SCORES, not FILLINGS"):
+        client.classify("text-classification", "a", label_words=WORDS_BY_LABEL)
+
+
 def test_rerank_of_more_documents_than_a_request_holds(client: Any, tasks: Tasks) -> None:
     documents = [f"{WORDS[number % 3]} {number}" for number in range(300)]
     wanted = in_process(tasks, "rerank", [("weather", documents)])[0]
@@ -227,6 +247,21 @@ def typed(tasks: Tasks, capsys: pytest.CaptureFixture[str], *arguments: str) -> 
         main(["query", *arguments, "--url", tasks.server.grpc_url])
     said = capsys.readouterr()
     return ended.value.code or 0, said.out, said.err
+
+
+def test_the_command_classifies_by_label_words(tasks: Tasks, capsys: pytest.CaptureFixture[str]) -> None:
+    labels = ("--label", "one=the,again", "--label", "two=and", "--template", TEMPLATE)
+    code, out, err = typed(tasks, capsys, "fill-mask", "a", "b", *labels)
+    assert code == 0, err
+    wanted = pairs(in_process(tasks, "fill-mask", ["a", "b"], label_words=WORDS_BY_LABEL, template=TEMPLATE))
+    lines = [
+        f"{text}\t{', '.join(f'{name} {x:.4f}' for name, x in row)}" for text, row in zip("ab", wanted, strict=True)
+    ]
+    assert out.splitlines() == lines
+    code, _, err = typed(tasks, capsys, "fill-mask", "a", "--label", "one")
+    assert code == 2 and "wants a label with its words" in err and "--label sport=" in err
+    code, _, err = typed(tasks, capsys, "text-classification", "a", "--template", TEMPLATE)
+    assert code == 2 and "Leave out --label and --template" in err
 
 
 @pytest.mark.parametrize("task", QUERIES)
@@ -349,6 +384,19 @@ def test_gateway_answers(tasks: Tasks) -> None:
 def test_gateway_fills(tasks: Tasks) -> None:
     found = ask(tasks, "/fill", inputs=[MASKED, "nothing"], top_k=2)["results"]
     assert_alike(found, in_process(tasks, "fill-mask", [MASKED, "nothing"], top_k=2))
+
+
+def test_gateway_classifies_by_label_words(tasks: Tasks) -> None:
+    options = {"label_words": WORDS_BY_LABEL, "template": TEMPLATE}
+    found = ask(tasks, "/classify", inputs=list(MANY), **options)["results"]
+    assert_alike(found, in_process(tasks, "fill-mask", MANY, **options))
+    asked = {"targets": ["the", "and"], "template": TEMPLATE}
+    assert_alike(
+        ask(tasks, "/fill", inputs=list(MANY), **asked)["results"], in_process(tasks, "fill-mask", MANY, **asked)
+    )
+    bad = tasks.gateway.ask("/classify", {"inputs": ["a"], "label_words": {"one": ["pizza"]}, "template": TEMPLATE})
+    assert (bad.status, "is 5 tokens" in bad.json["error"]["message"]) == (422, True)
+    assert tasks.gateway.ask("/classify", {"inputs": ["a"], "label_words": {"one": []}}).status == 422
 
 
 def test_gateway_reranks(tasks: Tasks) -> None:

@@ -27,6 +27,7 @@ def _texts(*texts: str) -> tuple[dict[str, Any], ...]:
     return tuple({"TEXT": text} for text in texts)
 
 
+_LABELLED = {"label_words": {"one": ["the", "again"], "two": ["and"]}, "template": "{} It is {mask} ."}
 _PIECES = {"stride": 16, "aggregation": "max"}
 LABELS = ["politics", "food 🍕", "天气"]
 QUESTIONS: dict[str, tuple[Question, ...]] = {
@@ -55,7 +56,11 @@ QUESTIONS: dict[str, tuple[Question, ...]] = {
         Question(tuple({"QUESTION": question, "CONTEXT": CONTEXT} for question in ("Where?", "What is green?"))),
         Question(({"QUESTION": "Where?", "CONTEXT": CONTEXT},), {"top_k": 3, "stride": 8}, {"top_k": 3, "stride": 8}),
     ),
-    "fill-mask": (Question(_texts(MASKED, "nothing")), Question(_texts(MASKED), {"top_k": 2}, {"top_k": 2})),
+    "fill-mask": (
+        Question(_texts(MASKED, "nothing")),
+        Question(_texts(MASKED), {"top_k": 2}, {"top_k": 2}),
+        Question(_texts(*WORDS), _LABELLED, _LABELLED),
+    ),
     "sparse-embedding": (Question(_texts(*WORDS)), Question(_texts(*WORDS), {"top_k": 4}, {"top_k": 4})),
     "feature-extraction": (Question(_texts(*WORDS)),),
     "multiple-choice": (

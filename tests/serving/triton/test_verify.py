@@ -13,7 +13,7 @@ from trimaran.core.corpus import kinds_of, shipped_texts
 from trimaran.core.errors import QualityError
 from trimaran.core.tasks import Gate
 from trimaran.judging.golden import Golden, make_golden
-from trimaran.serving.client.calls import Ask, Model
+from trimaran.serving.client.question import Ask, Model
 from trimaran.serving.client.synchronous import Client
 from trimaran.serving.triton.verify import require_faithful, verify
 

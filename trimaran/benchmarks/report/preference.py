@@ -10,6 +10,7 @@ from trimaran.benchmarks.measure.measurement import Measurement
 from trimaran.benchmarks.report.figures import find
 from trimaran.benchmarks.report.report import CandidateRow
 from trimaran.core.samples import Shape
+from trimaran.judging.on_teacher import TEACHER
 from trimaran.judging.stats import MARGIN, Ratio
 
 # How rows may share a call has a gate too, but it says nothing of how true an answer is.
@@ -58,7 +59,10 @@ def loss(row: CandidateRow) -> float:
     shares = [
         abs(perfect - float(check.observed)) / (abs(perfect - float(check.limit)) or 1e-9)
         for check in (row.quality.checks if row.quality else ())
-        if check.name not in _NOT_TRUTH and not isinstance(check.observed, str) and not isinstance(check.limit, str)
+        if check.name not in _NOT_TRUTH
+        and not check.name.startswith(TEACHER)
+        and not isinstance(check.observed, str)
+        and not isinstance(check.limit, str)
         for perfect in ((0.0 if check.comparison == "<=" else 1.0),)
     ]
     return round(max(shares, default=0.0), 2)

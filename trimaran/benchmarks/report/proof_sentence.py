@@ -6,6 +6,7 @@ from trimaran.benchmarks.report.wording import count, metric_name, number
 from trimaran.core.tasks import TAILS, TASKS, Gate
 from trimaran.judging.gate_check import GateCheck, capped_at
 from trimaran.judging.judgement import KindQuality, Quality
+from trimaran.judging.on_teacher import TEACHER
 
 _TAIL = "1 % tail of "
 _METRICS = {metric.name: metric for row in TASKS.values() for metric in row.metrics}
@@ -51,11 +52,14 @@ def _share_of_limit(kind: KindQuality, check: GateCheck) -> float:
 
 def _bound_words(check: GateCheck) -> str:
     name, bound = metric_name(check.name), number(check.bound)
-    if check.name in TAILS:
+    plain_name = check.name.removeprefix(TEACHER)
+    if plain_name in TAILS:
         return f"at most 1 % of the {check.texts} move by more than {bound} in {name.removeprefix(_TAIL)}"
     words = f"{name} is {'at most' if check.comparison == '<=' else 'at least'} {bound}"
-    if _METRICS[check.name].kind != "mean":
+    metric = _METRICS.get(plain_name)
+    # Points of the user's labelled data are no metric of the task.
+    if metric is None or metric.kind != "mean":
         return words
-    cap = capped_at(Gate(check.name, "<=" if check.comparison == "<=" else ">=", float(check.limit)))
+    cap = capped_at(Gate(plain_name, "<=" if check.comparison == "<=" else ">=", float(check.limit)))
     counted = f"at most {number(cap)}" if check.comparison == "<=" else f"at least {number(1 - cap)}"
     return f"{words} (each text counted with {counted})"

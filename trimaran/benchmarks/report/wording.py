@@ -13,6 +13,7 @@ from trimaran.core.choices import Rows
 from trimaran.core.tasks import TASKS, Gate
 from trimaran.judging.gate_check import GateCheck
 from trimaran.judging.judgement import WIDEST_FIRST, Quality
+from trimaran.judging.on_teacher import TEACHER
 from trimaran.judging.stats import CONFIDENCE, FEWEST_ROUNDS, Ratio
 from trimaran.runtime.text import PACKED_STEP, STEP
 
@@ -67,6 +68,8 @@ _LABELLED_WORDS = {
 
 
 def metric_name(name: str) -> str:
+    if name.startswith(TEACHER):
+        return f"{metric_name(name.removeprefix(TEACHER))} to the teacher"
     if name.startswith(LABELLED):
         ending, words = next(pair for pair in _LABELLED_WORDS.items() if name.endswith(pair[0]))
         return words.format(name.removeprefix(LABELLED).removesuffix(ending))

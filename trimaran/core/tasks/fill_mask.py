@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy.typing as npt
 from trimaran.core.distances import Answers, Column, Floats, Outputs, by_token, first_of, largest_differences
 from trimaran.core.errors import UsageError
 from trimaran.core.metrics import Metric
-from trimaran.core.spec import ModelRef
+from trimaran.core.spec import ModelRef, TensorSpec
 from trimaran.core.tasks.library import Library
 from trimaran.core.tasks.shared import relative_change
 from trimaran.core.tasks.task import (
@@ -28,16 +29,38 @@ from trimaran.core.tasks.task import (
     parsed_rows,
     tensor,
 )
+from trimaran.runtime.label_words import LABEL_WORDS, MASK_SCORES
 from trimaran.runtime.text import Text
+from trimaran.runtime.wire import OPTIONS
 
 # Words before the mask at most.
 _LATEST_MASK = 20
+# Every so many golden requests, one more that asks for so many labels by their words.
+_LABELLED_EVERY = 8
+_LABELS = 2
 
 
-def _finish(output: Any, mask: Any, ref: ModelRef) -> Any:
-    """The most probable tokens at each position: all the logits would be a hundred megabytes a text."""
+def _finish(output: Any, inputs: Mapping[str, Any], ref: ModelRef) -> Any:
+    """The most probable tokens at each position, and of the first mask the probability of every token.
+
+    All tokens at all positions would be a hundred megabytes a text; those of one position are as many numbers as the
+    vocabulary has tokens, and stay beside the engine: a request names the words of which it wants the scores.
+    """
     scores, ids = output.logits.softmax(dim=-1).topk(ref.top_k, dim=-1)
-    return scores, ids
+    if ref.mask_id is None:
+        return scores, ids
+    # Of several masks the first; a text without one gets the scores of its first token, and nobody reads them.
+    first = (inputs["input_ids"] == ref.mask_id).float().argmax(dim=1)
+    at_mask = output.logits.gather(1, first[:, None, None].expand(-1, 1, output.logits.shape[-1]))
+    return scores, ids, at_mask.squeeze(1).softmax(dim=-1)
+
+
+def _outputs(ref: ModelRef) -> tuple[TensorSpec, ...]:
+    best = (
+        tensor("token_scores", "sequence", ref.top_k),
+        tensor("token_ids", "sequence", ref.top_k, dtype="int64"),
+    )
+    return best if ref.mask_id is None else (*best, tensor(MASK_SCORES, ref.vocabulary))
 
 
 def _facts(ref: ModelRef, tokenizer: Any) -> dict[str, int]:
@@ -89,9 +112,14 @@ def _with_masks(reference: Answers, candidate: Answers) -> npt.NDArray[np.bool_]
 
 
 def _from_wire(numbers: str, tensors: WireTensors, other: WireTensors) -> Answers:
-    """Of each text the best (token, score) of each of its masks."""
-    rows = parsed_rows(tensors["FILLINGS"])
-    return {"masks": [[(mask[0]["token"], mask[0]["score"]) for mask in row if mask] for row in rows]}
+    """Of each text the best (token, score) of each of its masks, or the best (label, score) of its label words."""
+    return {"masks": [_best_of(row) for row in parsed_rows(tensors["FILLINGS"])]}
+
+
+def _best_of(row: Sequence[Any]) -> list[tuple[Any, float]]:
+    if row and isinstance(row[0], Mapping):
+        return [(row[0]["label"], row[0]["score"])]
+    return [(mask[0]["token"], mask[0]["score"]) for mask in row if mask]
 
 
 def _by_mask(reference: Answers, candidate: Answers, distance: Any, *, unlike: float, alike: float) -> Column:
@@ -145,7 +173,18 @@ def _same_first(before: Floats, after: Floats) -> Floats:
 
 
 def _requests(texts: Sequence[Text], facts: Mapping[str, Any]) -> list[RequestRow]:
-    return [{"TEXT": _hidden(first_text(text), str(facts["mask_token"]))} for text in texts]
+    """Each text with a word hidden. Some texts are asked again in a template, with words for two labels.
+
+    They are few, so that the metrics stay those of masks.
+    """
+    hidden: list[RequestRow] = [{"TEXT": _hidden(first_text(text), str(facts["mask_token"]))} for text in texts]
+    words = facts.get("words", ())
+    if len(words) < _LABELS:
+        return hidden
+    label_words = {f"label {turn}": list(words[turn::_LABELS]) for turn in range(_LABELS)}
+    asked = json.dumps({LABEL_WORDS: label_words, "template": "{} {mask} ."})
+    labelled = [{"TEXT": first_text(text), OPTIONS: asked} for text in texts[::_LABELLED_EVERY]]
+    return [*({**row, OPTIONS: ""} for row in hidden), *labelled]
 
 
 def _ask(library: Any, text: str) -> list[Any]:
@@ -173,10 +212,7 @@ TASK = Task(
     name="fill-mask",
     describe="the most probable tokens for each mask",
     model_class="AutoModelForMaskedLM",
-    outputs=lambda ref: (
-        tensor("token_scores", "sequence", ref.top_k),
-        tensor("token_ids", "sequence", ref.top_k, dtype="int64"),
-    ),
+    outputs=_outputs,
     head=Head(_finish),
     facts=_facts,
     library=Library(pipeline="fill-mask", ask=_ask, numbers=_numbers),
@@ -204,9 +240,11 @@ TASK = Task(
     loss=Loss("|Δ probability| by token", _changes),
     asked=_asked,
     judged=_judged,
+    unjudged=frozenset({MASK_SCORES}),
     from_wire=_from_wire,
     requests=_requests,
-    in_graph="the head, softmax, top-k",
-    on_server="masked positions, words",
+    in_graph="the head, softmax, top-k, every token at the first mask",
+    on_server="masked positions, words, scores of label words",
     column=_column,
+    jsonl_options=frozenset({LABEL_WORDS}),
 )

@@ -84,7 +84,7 @@ TASK = Task(
     outputs=lambda ref: (tensor("score", 1),),
     # transformers' heads read (texts, choices, tokens); one choice a row lets any number of them share a batch.
     head=Head(
-        lambda output, mask, ref: output.logits,
+        lambda output, inputs, ref: output.logits,
         prepare=lambda inputs: {name: array.unsqueeze(1) for name, array in inputs.items()},
     ),
     texts="pair",

@@ -12,7 +12,7 @@ from trimaran.core.tasks.task import Head, RequestRow, Task, first_text, second_
 from trimaran.runtime.text import Text
 
 
-def _finish(output: Any, mask: Any, ref: ModelRef | None) -> Any:
+def _finish(output: Any, inputs: Mapping[str, Any] | None, ref: ModelRef | None) -> Any:
     """BERT's head has two logits; the first one says that the second text follows."""
     logits = output.get("seq_relationship_logits")
     return (output.logits if logits is None else logits).softmax(dim=-1)[:, :1]

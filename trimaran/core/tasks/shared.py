@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ from trimaran.core.tasks.task import BATCH_CHANGE, Gate, Head, Loss, WireTensors
 _SMALLEST_PROBABILITY = 1e-30
 
 
-def logits(output: Any, mask: Any, ref: ModelRef) -> Any:
+def logits(output: Any, inputs: Mapping[str, Any], ref: ModelRef) -> Any:
     """Scores of labels, of a whole text or of each token, activated where the labels are independent."""
     return output.logits.sigmoid() if ref.activation == "sigmoid" else output.logits
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -21,9 +22,9 @@ from trimaran.core.tasks.shared import (
 from trimaran.core.tasks.task import FLOAT_NOISE, Head, Task, WireTensors, levels, tensor
 
 
-def _finish(output: Any, mask: Any, ref: ModelRef) -> Any:
+def _finish(output: Any, inputs: Mapping[str, Any], ref: ModelRef) -> Any:
     sparse = ref.sparse or Sparse()
-    weights = (output.logits * mask.unsqueeze(-1)).relu().log1p()
+    weights = (output.logits * inputs["attention_mask"].unsqueeze(-1)).relu().log1p()
     if sparse.activation == "log1p_relu":
         weights = weights.log1p()
     return weights.sum(dim=1) if sparse.strategy == "sum" else weights.amax(dim=1)

@@ -13,12 +13,14 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from trimaran.core.artifact import Artifact
 from trimaran.core.choices import Level
 from trimaran.core.distances import Answers, Column, Outputs
 from trimaran.core.metrics import ByText, Metric, values_of
 from trimaran.core.spec import Dim, DType, ModelRef, TensorSpec
 from trimaran.core.tasks.library import Library
 from trimaran.runtime.answers import Reader
+from trimaran.runtime.label_words import MASK_SCORES
 from trimaran.runtime.tasks import served_task
 from trimaran.runtime.text import Text, TextEncoder
 from trimaran.runtime.wire import ServedTask
@@ -30,6 +32,8 @@ RequestRow = Mapping[str, str | Sequence[str]]
 WireTensors = Mapping[str, npt.NDArray[Any]]
 BATCH_CHANGE = "batch_change"
 MOST_GROUPS = 450
+# Words of a vocabulary that stand for labels in requests.
+_WORDS = 4
 
 
 @dataclass(frozen=True)
@@ -45,8 +49,8 @@ class Gate:
 class Head:
     """What is left to do with a trained model's output inside the graph. Tensors are torch's."""
 
-    # (the model's output, attention mask, model) -> one tensor, or one for each output of the task.
-    finish: Callable[[Any, Any, ModelRef], Any]
+    # (the model's output, its inputs by name, model) -> one tensor, or one for each output of the task.
+    finish: Callable[[Any, Mapping[str, Any], ModelRef], Any]
     # What else the model is asked for, such as hidden states.
     keywords: Callable[[ModelRef], Mapping[str, bool]] = lambda ref: {}
     # Inputs by name as the model's class wants them.
@@ -125,6 +129,16 @@ def neighbours_second(texts: Sequence[Text]) -> Callable[[int, int], str]:
     return lambda index, turn: second_text(texts[(index + turn) % len(texts)])
 
 
+def request_facts(artifact: Artifact) -> dict[str, Any]:
+    """What `requests` may know of a model: the mask that it fills, and words for labels where it can score them."""
+    mask = artifact.details.get("answers", {}).get("mask_id")
+    if mask is None:
+        return {"mask_token": ""}
+    reader = Reader(str(artifact.directory / "tokenizer.json"))
+    scores = any(spec.name == MASK_SCORES for spec in artifact.signature.outputs)
+    return {"mask_token": reader.token(mask), "words": tuple(reader.common_words(_WORDS)) if scores else ()}
+
+
 def first_text(text: Text) -> str:
     return text if isinstance(text, str) else text[0]
 
@@ -165,6 +179,8 @@ class Task:
     # The proof
     # How the model's own library is asked the same.
     library: Library
+    # The same for late-interaction models.
+    late_library: Library | None = None
     metrics: tuple[Metric, ...]
     # The worst change of one text's answer between two ways of running the same engine.
     change: Metric
@@ -174,6 +190,8 @@ class Task:
     # The metric that a reader looks at first.
     headline: str
     loss: Loss
+    # Outputs of the graph that no metric reads. They are large, so they are not collected for judging.
+    unjudged: frozenset[str] = frozenset()
     # A graph's outputs for judging texts -> what the metrics compare.
     judged: Callable[[AnswerContext, Sequence[Text], Outputs], Answers] = outputs_as_answers
     # (name of the graph's output, tensors, tensors of the other side) -> what the metrics compare.
@@ -197,6 +215,8 @@ class Task:
     # In bulk
     # The type of its answers as a column of a Parquet file (pyarrow); None: vectors.
     column: Callable[[], Any] | None = None
+    # Options that change the shape of an answer, so that it does not fit that column.
+    jsonl_options: frozenset[str] = frozenset()
     # What one row of a collection is, where that differs from `texts`, and how it becomes an item of `served.answer`.
     bulk_texts: Literal["single", "pair", "either", ""] = ""
     bulk_item: Callable[[Any], Any] = lambda text: text
@@ -204,6 +224,9 @@ class Task:
     bulk_part_rows: int | None = None
     # Options that must be given, each with an example of its value in JSON.
     needs_options: Mapping[str, str] = field(default_factory=dict)
+
+    def library_of(self, ref: ModelRef) -> Library:
+        return self.late_library if ref.multi_vector and self.late_library else self.library
 
     @property
     def served(self) -> ServedTask:

@@ -9,10 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from trimaran.core.errors import UsageError
-from trimaran.core.late_interaction import maximum_similarities
+from trimaran.core.late_interaction import SIMILARITY, maximum_similarities
 from trimaran.pipeline.local.embedding import EmbeddingModel
 from trimaran.pipeline.local.model import LocalModel
+from trimaran.runtime.sides import DOCUMENT, QUERY
 from trimaran.serving.client import given
+from trimaran.serving.client.columns import given_options
 from trimaran.serving.client.given import TextOrTexts
 
 Scored = dict[str, Any]
@@ -124,19 +126,50 @@ class AnswerModel(LocalModel):
 
 
 class MaskModel(LocalModel):
-    def fill(self, texts: TextOrTexts, *, top_k: int = 5) -> Any:
+    def fill(
+        self,
+        texts: TextOrTexts,
+        *,
+        top_k: int = 5,
+        targets: str | Iterable[str] | None = None,
+        template: str | None = None,
+    ) -> Any:
         """The most probable tokens for the mask, as transformers' fill-mask pipeline gives them.
 
         A text with one mask gets a list of `{"score", "token", "token_str", "sequence"}`, one with several masks a list
-        of such lists.
+        of such lists. With `targets`, they are the most probable of these words. A `template` with `{}` and `{mask}`
+        puts the mask beside each text.
 
         Examples:
             >>> model.fill("The boat has three [MASK].")[0]["token_str"]
             'hulls'
         """
         rows, alone = given.single_texts(texts)
-        answers = self._answers(rows, top_k=given.count("top_k", top_k))
-        answers = [masks[0] if len(masks) == 1 else masks for masks in answers]
+        words = [targets] if isinstance(targets, str) else targets
+        options = given_options(top_k=top_k, targets=words, template=template)
+        answers = [masks[0] if len(masks) == 1 else masks for masks in self._answers(rows, **options)]
+        return answers[0] if alone else answers
+
+    def classify(
+        self,
+        texts: TextOrTexts,
+        label_words: Mapping[str, str | Sequence[str]],
+        *,
+        template: str | None = None,
+        top_k: int | None = None,
+    ) -> Any:
+        """Labels with their scores, best first, by words that stand for each label: no head and no training.
+
+        A label's score is the mean probability of its words at the mask, as a share of all labels' means. Each text
+        gets a list of `{"label", "score"}`. Without a `template`, each text has the mask in itself.
+
+        Examples:
+            >>> words = {"sport": ["football", "tennis"], "money": ["banks"]}
+            >>> model.classify("The striker scored twice.", words, template="{} It is about {mask}.")[0]["label"]
+            'sport'
+        """
+        rows, alone = given.single_texts(texts)
+        answers = self._answers(rows, **given_options(label_words=label_words, template=template, top_k=top_k))
         return answers[0] if alone else answers
 
 
@@ -199,28 +232,35 @@ class SparseModel(LocalModel):
 
 
 class FeatureModel(LocalModel):
-    def features(self, texts: TextOrTexts) -> Any:
+    def features(self, texts: TextOrTexts, *, prompt_name: str | None = None) -> Any:
         """One vector a token, `[tokens, width]` a text, as transformers' feature-extraction pipeline computes them.
+
+        A late-interaction model gives those of `MultiVectorEncoder.encode_document` in sentence-transformers, and with
+        `prompt_name="query"` those of `encode_query`.
 
         Examples:
             >>> model.features("A boat floats.").shape
             (6, 384)
         """
         rows, alone = given.texts_or_pairs(texts)
-        vectors = [answer["token_embeddings"] for answer in self._answers(rows)]
+        vectors = [answer["token_embeddings"] for answer in self._answers(rows, prompt=prompt_name)]
         return vectors[0] if alone else vectors
 
     def score(self, query: str, documents: Iterable[str]) -> npt.NDArray[np.float32]:
         """The score of each document by late interaction: the best cosine of each token of the query, added up.
 
-        It is `maxsim` of sentence-transformers over token vectors of unit length.
+        It is `maxsim` of sentence-transformers over token vectors of unit length. A late-interaction model scores as
+        `MultiVectorEncoder.similarity` does.
 
         Examples:
             >>> model.score("What floats?", ["A stone sinks.", "A boat floats."])
             array([3.1, 4.2], dtype=float32)
         """
-        asked, *others = self.features([given.string("query", query), *given.strings("documents", documents)])
-        return maximum_similarities(asked, others)
+        similarity = str(self.manifest.details.get("answers", {}).get(SIMILARITY, ""))
+        sides = (QUERY, DOCUMENT) if similarity else (None, None)
+        asked = self.features(given.string("query", query), prompt_name=sides[0])
+        others = self.features(given.strings("documents", documents), prompt_name=sides[1])
+        return maximum_similarities(asked, others, similarity=similarity)
 
 
 class ChoiceModel(LocalModel):

@@ -20,7 +20,7 @@ from trimaran.runtime.text import Text
 
 if TYPE_CHECKING:
     from trimaran.serving.client import Model
-    from trimaran.serving.client.calls import Ask as Asked
+    from trimaran.serving.client.question import Ask as Asked
 
 _TIMEOUT_S = 30.0
 _PIECE = 1 << 16

@@ -2,7 +2,8 @@
 
 from trimaran.core.choices import Protocol
 from trimaran.serving.client.asynchronous import AsyncClient
-from trimaran.serving.client.calls import Embeddings, Model, Ranking, TokenVectors, TokenWeights
+from trimaran.serving.client.calls import Embeddings, Ranking, TokenVectors, TokenWeights
+from trimaran.serving.client.question import Model
 from trimaran.serving.client.synchronous import Client
 
 __all__ = [

@@ -44,22 +44,29 @@ def ask(
     *,
     prompt: str | None = None,
     top_k: int | None = None,
+    template: str | None = None,
 ) -> Asked:
     """Reads the arguments as the model's task wants them. Raises UsageError with a line that shows how it is typed.
 
-    `top_k` is how many answers a text gets at most, for tasks that rank them.
+    `top_k` is how many answers a text gets at most, for tasks that rank them. `template` is of zero-shot and fill-mask
+    models. `labels` of a fill-mask model are each typed as `label=word,word`.
     """
     model = client.model(name)
-    zero_shot = "CANDIDATE_LABELS" in model.inputs
-    if labels and not zero_shot:
-        raise UsageError(f"Model {name} is not told labels.", hint="Leave out --label.")
+    zero_shot, masked = "CANDIDATE_LABELS" in model.inputs, "FILLINGS" in model.outputs
+    if (labels or template is not None) and not (zero_shot or masked):
+        raise UsageError(f"Model {name} is not told labels.", hint="Leave out --label and --template.")
+    if masked:
+        if not labels:
+            return Asked(list(arguments), client.fill(name, arguments, top_k=top_k, template=template))
+        rankings = client.classify(name, arguments, label_words=_words_by_label(model, labels), template=template)
+        return Asked(list(arguments), _cut(rankings, top_k))
     for output, form in _FORMS.items():
         if output in model.outputs:
             return form(client, model, list(arguments), top_k)
     if zero_shot:
         if not labels:
             raise _wrong(model, "zero-shot-classification", "texts and at least one --label", "no --label")
-        return Asked(list(arguments), _cut(client.classify(name, arguments, labels=labels), top_k))
+        return Asked(list(arguments), _cut(client.classify(name, arguments, labels=labels, template=template), top_k))
     pairs_too = "TEXT_PAIR" in model.inputs
     rows: list[Any] = [_pair(text) if pairs_too and PAIR_MARK in text else text for text in arguments]
     return Asked(list(arguments), _ask_texts(client, model, rows, prompt=prompt, top_k=top_k))
@@ -68,12 +75,24 @@ def ask(
 def _ask_texts(client: Client, model: Model, rows: list[Any], *, prompt: str | None, top_k: int | None) -> Any:
     if "WEIGHTS" in model.outputs:
         return client.sparse(model.name, rows, prompt=prompt, top_k=top_k)
-    if "FILLINGS" in model.outputs:
-        return client.fill(model.name, rows, top_k=top_k)
     if prompt is not None:
         return client.embed(model.name, rows, prompt=prompt)
     answers = client.query(model.name, rows)
     return _cut(answers, top_k) if "SCORES" in model.outputs else answers
+
+
+def _words_by_label(model: Model, labels: Sequence[str]) -> dict[str, list[str]]:
+    words: dict[str, list[str]] = {}
+    for entry in labels:
+        label, _, typed = entry.partition("=")
+        found = [word.strip() for word in typed.split(",") if word.strip()]
+        if not label or not found:
+            raise UsageError(
+                f"Model {model.name} (fill-mask) wants a label with its words, found --label {entry[:60]!r}.",
+                hint="Type: --label sport=football,tennis --label money=banks --template '{} It is about {mask}.'",
+            )
+        words.setdefault(label.strip(), []).extend(found)
+    return words
 
 
 def _cut(rankings: Sequence[Any], top_k: int | None) -> list[Any]:

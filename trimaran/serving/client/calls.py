@@ -5,78 +5,36 @@ Nothing here touches a connection. The names are those of `docs/serving.md`, "Th
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
-from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from trimaran.core.errors import UsageError
 from trimaran.core.small_vectors import RANGES, VectorPrecision, small
+from trimaran.runtime.label_words import LABEL_WORDS
 from trimaran.runtime.text import Text
 from trimaran.runtime.wire import COUNTS, MOST_ENTRIES, TRUNCATED
 from trimaran.serving.client import given
-from trimaran.serving.client.columns import column, given_options, options_column, portions
+from trimaran.serving.client.columns import (
+    column,
+    decoded,
+    given_options,
+    json_rows,
+    options_column,
+    portions,
+    text_requests,
+)
+from trimaran.serving.client.question import Array, Ask, Model, Tensors
 
-Array = npt.NDArray[Any]
 Embeddings = npt.NDArray[np.float32]
 Ranking = list[tuple[str, float]]
-Tensors = Mapping[str, Array]
-Answer = TypeVar("Answer")
 Options = ParamSpec("Options")
 
 # The contract allows 1,024 documents or labels in a request. With fewer, several requests share the work.
 ENTRIES_PER_REQUEST = 256
-# Others wait while one request is tokenised, so long texts go in requests of few texts.
-CHARACTERS_PER_REQUEST = 1 << 18
-
-
-@dataclass(frozen=True)
-class Model:
-    """What the server says about a model."""
-
-    name: str
-    # Empty for a model that Trimaran did not lay out.
-    task: str
-    max_batch_size: int
-    inputs: frozenset[str]
-    # Output names with their dimensions, without the batch.
-    outputs: Mapping[str, tuple[int, ...]]
-    parameters: Mapping[str, str]
-
-    @property
-    def prompts(self) -> tuple[str, ...]:
-        """The names of the prompts that a caller may choose from."""
-        return tuple(json.loads(self.parameters.get("prompts") or "[]"))
-
-    @classmethod
-    def from_config(cls, name: str, config: Mapping[str, Any]) -> Model:
-        parameters = {key: str(value.get("string_value", "")) for key, value in config.get("parameters", {}).items()}
-        return cls(
-            name=name,
-            task=parameters.get("task", ""),
-            max_batch_size=max(1, int(config.get("max_batch_size", 0))),
-            inputs=frozenset(str(item["name"]) for item in config["input"]),
-            outputs={item["name"]: tuple(int(dim) for dim in item["dims"]) for item in config["output"]},
-            parameters=parameters,
-        )
-
-
-@dataclass(frozen=True)
-class Ask(Generic[Answer]):
-    """The plan of one call."""
-
-    # The inputs of each request.
-    requests: tuple[Tensors, ...]
-    # The outputs that each request asks for.
-    outputs: tuple[str, ...]
-    # Makes one answer of the answers to all requests.
-    join: Callable[[Sequence[Tensors]], Answer]
-    # Whether texts that the server cut are lost to the caller.
-    counts_cuts: bool = True
 
 
 Builder = Callable[Concatenate[Model, Any, Options], Ask[Any]]
@@ -133,7 +91,7 @@ def embed(
         vectors = np.concatenate([none, *(part["EMBEDDING"] for part in parts)])
         return small(vectors, dimensions=size, precision=precision, ranges=model.parameters.get(RANGES, ""))
 
-    return Ask(_text_requests(model, texts, options), ("EMBEDDING",), join)
+    return Ask(text_requests(model, texts, options), ("EMBEDDING",), join)
 
 
 def embed_noting_cuts(
@@ -163,8 +121,25 @@ def known_prompt(model: Model, prompt: str | None) -> str | None:
     return prompt
 
 
+class ClassifyOptions(TypedDict, total=False):
+    """How a text is classified, where not by the labels that a model has of its own."""
+
+    # Of a zero-shot model: the labels to choose from, and whether several may be true.
+    labels: Iterable[str] | None
+    multi_label: bool | None
+    # Of a fill-mask model: words for each label.
+    label_words: Mapping[str, str | Sequence[str]] | None
+    # Of a zero-shot model: a sentence with {} for a label. Of a fill-mask model: one with {} for the text and {mask}.
+    template: str | None
+
+
+def classify(model: Model, texts: Any, **options: Unpack[ClassifyOptions]) -> Ask[Any]:
+    asked: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    return (classify_by_words if LABEL_WORDS in asked else classify_by_head)(model, texts, **asked)
+
+
 @_asks("LABELS", given.texts_or_pairs)
-def classify(
+def classify_by_head(
     model: Model,
     texts: Sequence[Text],
     *,
@@ -190,7 +165,7 @@ def classify(
     elif labels is not None or options:
         raise UsageError(f"Model {model.name} has labels of its own.", hint="Leave out labels, template, multi_label.")
     else:
-        requests = _text_requests(model, texts)
+        requests = text_requests(model, texts)
     return Ask(requests, ("LABELS", "SCORES"), _rankings)
 
 
@@ -204,7 +179,7 @@ def entities(
     stride: int | None = None,
 ) -> Ask[list[Any]]:
     options = given_options(aggregation=aggregation, ignore=ignore, stride=stride)
-    return Ask(_text_requests(model, texts, options), ("ENTITIES",), _json_rows("ENTITIES"))
+    return Ask(text_requests(model, texts, options), ("ENTITIES",), json_rows("ENTITIES"))
 
 
 @_asks("ANSWERS", given.questions)
@@ -226,12 +201,44 @@ def answer(
         }
         for chunk in portions(pairs, model.max_batch_size)
     )
-    return Ask(requests, ("ANSWERS",), _json_rows("ANSWERS"))
+    return Ask(requests, ("ANSWERS",), json_rows("ANSWERS"))
 
 
 @_asks("FILLINGS", given.single_texts)
-def fill(model: Model, texts: Sequence[str], *, top_k: int | None = None) -> Ask[list[Any]]:
-    return Ask(_text_requests(model, texts, given_options(top_k=top_k)), ("FILLINGS",), _json_rows("FILLINGS"))
+def fill(
+    model: Model,
+    texts: Sequence[str],
+    *,
+    top_k: int | None = None,
+    targets: Iterable[str] | None = None,
+    template: str | None = None,
+) -> Ask[list[Any]]:
+    if targets is not None or template is not None:
+        require_label_words(model)
+    options = given_options(top_k=top_k, targets=targets, template=template)
+    return Ask(text_requests(model, texts, options), ("FILLINGS",), json_rows("FILLINGS"))
+
+
+@_asks("FILLINGS", given.single_texts)
+def classify_by_words(
+    model: Model, texts: Sequence[str], /, *, label_words: Any, template: str | None = None, **others: Any
+) -> Ask[list[Ranking]]:
+    if others:
+        raise UsageError("labels and multi_label are for zero-shot models.", hint="Leave them out with label_words.")
+    require_label_words(model)
+    options = given_options(label_words=label_words, template=template)
+
+    def join(parts: Sequence[Tensors]) -> list[Ranking]:
+        return [[(entry["label"], entry["score"]) for entry in row] for row in json_rows("FILLINGS")(parts)]
+
+    return Ask(text_requests(model, texts, options), ("FILLINGS",), join)
+
+
+def require_label_words(model: Model) -> None:
+    if LABEL_WORDS not in model.parameters:
+        raise UsageError(
+            f"Model {model.name} was deployed before words could be scored.", hint="Deploy it again with this version."
+        )
 
 
 def rerank(
@@ -292,17 +299,19 @@ def follows(model: Model, pairs: Sequence[tuple[str, str]]) -> Ask[list[float]]:
 
 
 @_asks("TOKEN_EMBEDDINGS", given.texts_or_pairs)
-def tokens(model: Model, texts: Sequence[Text]) -> Ask[list[TokenVectors]]:
+def tokens(model: Model, texts: Sequence[Text], *, prompt: str | None = None) -> Ask[list[TokenVectors]]:
+    options = given_options(prompt=known_prompt(model, prompt))
+
     def join(parts: Sequence[Tensors]) -> list[TokenVectors]:
         return [
-            TokenVectors(_decoded(names[: int(length)]), vectors[: int(length)])
+            TokenVectors(decoded(names[: int(length)]), vectors[: int(length)])
             for part in parts
             for names, vectors, length in zip(
                 part["TOKENS"], part["TOKEN_EMBEDDINGS"], part["LENGTH"].ravel(), strict=True
             )
         ]
 
-    return Ask(_text_requests(model, texts), ("TOKEN_EMBEDDINGS", "TOKENS", "LENGTH"), join)
+    return Ask(text_requests(model, texts, options), ("TOKEN_EMBEDDINGS", "TOKENS", "LENGTH"), join)
 
 
 @_asks("WEIGHTS", given.single_texts)
@@ -313,13 +322,13 @@ def sparse(
 
     def join(parts: Sequence[Tensors]) -> list[TokenWeights]:
         return [
-            TokenWeights(ids[kept], _decoded(names[kept]), weights[kept])
+            TokenWeights(ids[kept], decoded(names[kept]), weights[kept])
             for part in parts
             for ids, names, weights in zip(part["TOKEN_IDS"], part["TOKENS"], part["WEIGHTS"], strict=True)
             for kept in (ids >= 0,)
         ]
 
-    requests = _text_requests(model, texts, options)
+    requests = text_requests(model, texts, options)
     return Ask(requests, ("TOKEN_IDS", "TOKENS", "WEIGHTS"), join)
 
 
@@ -361,40 +370,9 @@ def _wrong_method(model: Model, wanted: str) -> UsageError:
     )
 
 
-def _text_requests(
-    model: Model, texts: Sequence[Text], options: Mapping[str, Any] | None = None
-) -> tuple[Tensors, ...]:
-    """Requests of at most one batch. A request holds single texts or pairs, never both."""
-    requests = []
-    for chunk in _runs(texts, model.max_batch_size):
-        inputs = {"TEXT": column([text if isinstance(text, str) else text[0] for text in chunk])}
-        if not isinstance(chunk[0], str):
-            inputs["TEXT_PAIR"] = column([text[1] for text in chunk])
-        requests.append({**inputs, **options_column(options or {}, chunk)})
-    return tuple(requests)
-
-
-def _runs(texts: Sequence[Text], limit: int) -> Iterator[Sequence[Text]]:
-    begin = characters = 0
-    for index, text in enumerate(texts, 1):
-        characters += len(text) if isinstance(text, str) else len(text[0]) + len(text[1])
-        full = index - begin == limit or characters > CHARACTERS_PER_REQUEST
-        if index == len(texts) or full or isinstance(texts[index], str) != isinstance(texts[begin], str):
-            yield texts[begin:index]
-            begin, characters = index, 0
-
-
 def _rankings(parts: Sequence[Tensors]) -> list[Ranking]:
     return [
-        list(zip(_decoded(labels), map(float, scores), strict=True))
+        list(zip(decoded(labels), map(float, scores), strict=True))
         for part in parts
         for labels, scores in zip(part["LABELS"], part["SCORES"], strict=True)
     ]
-
-
-def _json_rows(output: str) -> Callable[[Sequence[Tensors]], list[Any]]:
-    return lambda parts: [json.loads(row) for part in parts for row in part[output].ravel()]
-
-
-def _decoded(names: Array) -> list[str]:
-    return [name.decode("utf-8") for name in names]

@@ -1,4 +1,4 @@
-"""The columns of a request: texts as UTF-8, options as JSON."""
+"""The columns of a request, texts as UTF-8 and options as JSON, and the strings of its answer."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from trimaran.core.errors import UsageError
+from trimaran.runtime.text import Text
 from trimaran.serving.client import given
+from trimaran.serving.client.question import Array, Model, Tensors
 
-Array = npt.NDArray[Any]
 Row = TypeVar("Row")
+
+# Others wait while one request is tokenised, so long texts go in requests of few texts.
+CHARACTERS_PER_REQUEST = 1 << 18
 
 
 def portions(rows: Sequence[Row], limit: int) -> Iterator[Sequence[Row]]:
@@ -36,6 +39,8 @@ _OPTION_CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "multi_label": given.switch,
     "no_answer": given.switch,
     "ignore": given.strings,
+    "targets": given.strings,
+    "label_words": given.words_by_label,
 }
 
 
@@ -51,3 +56,32 @@ def given_options(**options: Any) -> dict[str, Any]:
 
 def options_column(options: Mapping[str, Any], rows: Sequence[Any]) -> dict[str, Array]:
     return {"OPTIONS": column([json.dumps(options)] * len(rows))} if options else {}
+
+
+def text_requests(model: Model, texts: Sequence[Text], options: Mapping[str, Any] | None = None) -> tuple[Tensors, ...]:
+    """Requests of at most one batch. A request holds single texts or pairs, never both."""
+    requests = []
+    for chunk in _runs(texts, model.max_batch_size):
+        inputs = {"TEXT": column([text if isinstance(text, str) else text[0] for text in chunk])}
+        if not isinstance(chunk[0], str):
+            inputs["TEXT_PAIR"] = column([text[1] for text in chunk])
+        requests.append({**inputs, **options_column(options or {}, chunk)})
+    return tuple(requests)
+
+
+def _runs(texts: Sequence[Text], limit: int) -> Iterator[Sequence[Text]]:
+    begin = characters = 0
+    for index, text in enumerate(texts, 1):
+        characters += len(text) if isinstance(text, str) else len(text[0]) + len(text[1])
+        full = index - begin == limit or characters > CHARACTERS_PER_REQUEST
+        if index == len(texts) or full or isinstance(texts[index], str) != isinstance(texts[begin], str):
+            yield texts[begin:index]
+            begin, characters = index, 0
+
+
+def json_rows(output: str) -> Callable[[Sequence[Tensors]], list[Any]]:
+    return lambda parts: [json.loads(row) for part in parts for row in part[output].ravel()]
+
+
+def decoded(names: Array) -> list[str]:
+    return [name.decode("utf-8") for name in names]

@@ -11,7 +11,7 @@ import copy
 import functools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, Unpack, overload
 
 import numpy as np
 
@@ -22,10 +22,11 @@ from trimaran.core.whole_texts import WholeTexts
 from trimaran.runtime.text import Text
 from trimaran.runtime.wire import READ_COUNT, TRUNCATED
 from trimaran.serving.client import calls, failures, given, late_interaction
-from trimaran.serving.client.calls import Answer, Ask, Embeddings, Model, Ranking, Tensors, TokenVectors, TokenWeights
+from trimaran.serving.client.calls import ClassifyOptions, Embeddings, Ranking, TokenVectors, TokenWeights
 from trimaran.serving.client.driver import ClientDriver, TruncatedTexts, total
 from trimaran.serving.client.endpoint import Endpoint, answering_version, ready_versions, unknown_model
 from trimaran.serving.client.given import StringOrStrings, TextOrTexts
+from trimaran.serving.client.question import Answer, Ask, Model, Tensors
 from trimaran.serving.client.replicas import Lease, Release, Replica, VersionChanged
 
 if TYPE_CHECKING:
@@ -116,39 +117,19 @@ class ClientCore:
     # The overloads overlap for mypy because a string is an iterable of strings; the first one is taken.
     @overload
     async def classify(  # type: ignore[overload-overlap]
-        self,
-        name: str,
-        texts: str,
-        *,
-        labels: Iterable[str] | None = None,
-        template: str | None = None,
-        multi_label: bool | None = None,
+        self, name: str, texts: str, **options: Unpack[ClassifyOptions]
     ) -> Ranking: ...
 
     @overload
-    async def classify(
-        self,
-        name: str,
-        texts: Iterable[Text],
-        *,
-        labels: Iterable[str] | None = None,
-        template: str | None = None,
-        multi_label: bool | None = None,
-    ) -> list[Ranking]: ...
+    async def classify(self, name: str, texts: Iterable[Text], **options: Unpack[ClassifyOptions]) -> list[Ranking]: ...
 
-    async def classify(
-        self,
-        name: str,
-        texts: TextOrTexts,
-        *,
-        labels: Iterable[str] | None = None,
-        template: str | None = None,
-        multi_label: bool | None = None,
-    ) -> Any:
-        """For each text all labels with their scores, best first. A zero-shot model needs `labels` to choose from."""
-        return await self.ask(
-            name, lambda model: calls.classify(model, texts, labels=labels, template=template, multi_label=multi_label)
-        )
+    async def classify(self, name: str, texts: TextOrTexts, **options: Unpack[ClassifyOptions]) -> Any:
+        """For each text all labels with their scores, best first. A zero-shot model needs `labels` to choose from.
+
+        A fill-mask model needs `label_words`: words for each label, scored at the mask. A `template` such as
+        `"{} It is about {mask}."` puts the mask beside each text.
+        """
+        return await self.ask(name, lambda model: calls.classify(model, texts, **options))
 
     async def entities(
         self,
@@ -180,9 +161,23 @@ class ClientCore:
             lambda model: calls.answer(model, pairs, top_k=top_k, longest=longest, stride=stride, no_answer=no_answer),
         )
 
-    async def fill(self, name: str, texts: StringOrStrings, *, top_k: int | None = None) -> list[Any]:
-        """For each text, and for each mask in it, the most probable tokens; for one string only for its masks."""
-        return await self.ask(name, lambda model: calls.fill(model, texts, top_k=top_k))
+    async def fill(
+        self,
+        name: str,
+        texts: StringOrStrings,
+        *,
+        top_k: int | None = None,
+        targets: Iterable[str] | None = None,
+        template: str | None = None,
+    ) -> list[Any]:
+        """For each text, and for each mask in it, the most probable tokens; for one string only for its masks.
+
+        With `targets`, the most probable of these words. A `template` with `{}` and `{mask}` puts the mask beside each
+        text.
+        """
+        return await self.ask(
+            name, lambda model: calls.fill(model, texts, top_k=top_k, targets=targets, template=template)
+        )
 
     async def rerank(
         self,
@@ -210,17 +205,25 @@ class ClientCore:
         return await self.ask(name, lambda model: calls.follows(model, pairs))
 
     @overload
-    async def tokens(self, name: str, texts: str) -> TokenVectors: ...  # type: ignore[overload-overlap]
+    async def tokens(  # type: ignore[overload-overlap]
+        self, name: str, texts: str, *, prompt: str | None = None
+    ) -> TokenVectors: ...
 
     @overload
-    async def tokens(self, name: str, texts: Iterable[Text]) -> list[TokenVectors]: ...
+    async def tokens(self, name: str, texts: Iterable[Text], *, prompt: str | None = None) -> list[TokenVectors]: ...
 
-    async def tokens(self, name: str, texts: TextOrTexts) -> Any:
-        """For each text its tokens, with a vector for each token."""
-        return await self.ask(name, lambda model: calls.tokens(model, texts))
+    async def tokens(self, name: str, texts: TextOrTexts, *, prompt: str | None = None) -> Any:
+        """For each text its tokens, with a vector for each token.
+
+        A late-interaction model reads texts as documents, or with `prompt="query"` as queries.
+        """
+        return await self.ask(name, lambda model: calls.tokens(model, texts, prompt=prompt))
 
     async def score(self, name: str, query: str, documents: Iterable[str]) -> list[float]:
-        """The score of each document by late interaction: the best cosine of each token of the query, added up."""
+        """The score of each document by late interaction: the best cosine of each token of the query, added up.
+
+        A late-interaction model scores as `MultiVectorEncoder.similarity` of sentence-transformers does.
+        """
         return await self.ask(name, lambda model: late_interaction.score(model, query, documents))
 
     @overload

@@ -7,8 +7,8 @@ import threading
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol, TypeVar, cast
 
-from trimaran.serving.client.calls import Tensors
 from trimaran.serving.client.endpoint import Endpoint
+from trimaran.serving.client.question import Tensors
 
 Result = TypeVar("Result")
 _log = logging.getLogger(__name__)

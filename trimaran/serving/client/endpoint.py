@@ -11,7 +11,7 @@ from typing import Any
 from trimaran.core.choices import Protocol
 from trimaran.core.errors import RequestFailed, UnavailableError, UsageError, install_hint
 from trimaran.serving.client import given
-from trimaran.serving.client.calls import Tensors
+from trimaran.serving.client.question import Tensors
 
 DEFAULT_URLS: dict[Protocol, str] = {"grpc": "127.0.0.1:8001", "http": "127.0.0.1:8000"}
 _SECURE = ("https", "grpcs")

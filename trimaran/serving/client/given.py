@@ -81,6 +81,20 @@ def strings(name: str, given: Any) -> list[str]:
     return rows
 
 
+def words_by_label(name: str, given: Any) -> dict[str, list[str]]:
+    """Words for each label. One string is one word."""
+    wanted = "a mapping of labels to words, such as {'sport': ['football', 'tennis']}"
+    if not isinstance(given, Mapping) or not given:
+        found = "an empty one" if isinstance(given, Mapping) else _kind(given)
+        raise UsageError(f"{name} wants {wanted}, found {found}.")
+    words = {}
+    for label, entry in given.items():
+        words[string("A label", label)] = [entry] if isinstance(entry, str) else strings(f"{name}[{label!r}]", entry)
+        if not words[label]:
+            raise UsageError(f"{name} has no words for the label {label!r}.", hint="Give at least one.")
+    return words
+
+
 def count(name: str, given: Any, *, least: int = 1) -> int:
     """A whole number of at least `least`, of Python's or NumPy's types."""
     try:

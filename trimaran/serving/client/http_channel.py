@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trimaran.serving.client import failures
-from trimaran.serving.client.calls import Tensors
 from trimaran.serving.client.endpoint import Endpoint, infer_arguments, library
+from trimaran.serving.client.question import Tensors
 
 
 class HttpChannel:

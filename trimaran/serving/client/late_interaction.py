@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from trimaran.core.late_interaction import maximum_similarities
+from trimaran.core.late_interaction import SIMILARITY, maximum_similarities
+from trimaran.runtime.sides import DOCUMENT, QUERY
 from trimaran.serving.client import given
-from trimaran.serving.client.calls import Ask, Model, Tensors, tokens
+from trimaran.serving.client.calls import tokens
+from trimaran.serving.client.question import Ask, Model, Tensors
 
 
 def score(model: Model, query: str, documents: Iterable[str]) -> Ask[list[float]]:
-    """One score for each document, in their order."""
-    ask = tokens(model, [given.string("query", query), *given.strings("documents", documents)])
+    """One score for each document, in their order. A late-interaction model reads the query as a query."""
+    similarity = model.parameters.get(SIMILARITY, "")
+    sides = (QUERY, DOCUMENT) if similarity else (None, None)
+    texts = given.strings("documents", documents)
+    asked = tokens(model, [given.string("query", query)], prompt=sides[0])
+    others = tokens(model, texts, prompt=sides[1])
 
     def join(parts: Sequence[Tensors]) -> list[float]:
-        asked, *others = ask.join(parts)
-        return [float(value) for value in maximum_similarities(asked.vectors, (text.vectors for text in others))]
+        (first,), rest = asked.join(parts[: len(asked.requests)]), others.join(parts[len(asked.requests) :])
+        scores = maximum_similarities(first.vectors, (text.vectors for text in rest), similarity=similarity)
+        return [float(value) for value in scores]
 
-    return Ask(ask.requests, ask.outputs, join)
+    return Ask((*asked.requests, *others.requests), asked.outputs, join)

@@ -13,11 +13,11 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from trimaran.core.choices import Protocol
-from trimaran.serving.client.calls import Answer, Ask, Model
 from trimaran.serving.client.core import ClientCore
 from trimaran.serving.client.driver import Channel, run
 from trimaran.serving.client.endpoint import Endpoint, endpoint_of
 from trimaran.serving.client.http_channel import HttpChannel
+from trimaran.serving.client.question import Answer, Ask, Model
 from trimaran.serving.client.replicas import Replica
 from trimaran.serving.client.triton_channel import TritonChannel
 from trimaran.serving.client.watching import Watch, watch_of

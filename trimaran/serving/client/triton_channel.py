@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from trimaran.serving.client.calls import Tensors
 from trimaran.serving.client.endpoint import CHANNEL_ARGUMENTS, Endpoint, infer_arguments, library
+from trimaran.serving.client.question import Tensors
 
 
 class TritonChannel:

@@ -14,9 +14,9 @@ from trimaran.core.errors import Overloaded, ServerError, TimedOut
 from trimaran.core.model_config import RELEASE
 from trimaran.core.tasks import TASKS
 from trimaran.serving.client import failures
-from trimaran.serving.client.calls import Model
 from trimaran.serving.client.canary import PRIORITY, canary
 from trimaran.serving.client.endpoint import Endpoint, is_ip_address, loaded_versions
+from trimaran.serving.client.question import Model
 from trimaran.serving.client.replicas import Release, Replica, Replicas
 
 if TYPE_CHECKING:

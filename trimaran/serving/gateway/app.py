@@ -19,6 +19,7 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from trimaran.core.errors import TrimaranError
+from trimaran.core.remote_repository import RemoteRepository
 from trimaran.serving.client import AsyncClient
 from trimaran.serving.client.hedging import Hedge
 from trimaran.serving.gateway import metrics, page, reading, swagger
@@ -58,7 +59,12 @@ class Gateway:
             concurrency=settings.in_flight,
             hedge=Hedge(),
         )
-        self.catalogue = Catalogue(self.client, settings.repository, timeout_s=max(5.0, timeouts.queue_s))
+        self.catalogue = Catalogue(
+            self.client,
+            settings.repository,
+            timeout_s=max(5.0, timeouts.queue_s),
+            remote=RemoteRepository(settings.remote, settings.repository) if settings.remote else None,
+        )
         self.admission = Admission(capacity=settings.in_flight, queue=settings.queue, patience_s=timeouts.queue_s)
         # Large requests are tokenised in threads, no more of them at a time than there are cores.
         cores = len(os.sched_getaffinity(0))

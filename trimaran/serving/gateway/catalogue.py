@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from trimaran.core.errors import Overloaded, TrimaranError
 from trimaran.core.model_config import PROOF, UNPROVEN
+from trimaran.core.remote_repository import RemoteRepository
 from trimaran.core.repository import model_folders, models_in, versions_of
 from trimaran.core.tasks import TASKS
 from trimaran.runtime.wire import COUNTS
@@ -20,6 +22,7 @@ from trimaran.serving.gateway.refusals import invalid, model_not_found, not_read
 from trimaran.serving.gateway.vocabulary import Vocabulary, tokenizer_file
 
 _REFRESH_AT_MOST_EVERY_S = 0.25
+_WAIT_FOR_STORE_S = 5.0
 log = logging.getLogger(__name__)
 
 
@@ -42,10 +45,14 @@ class ServedModel:
 class Catalogue:
     """The models that are ready in Triton and whose tokenizer is in the repository."""
 
-    def __init__(self, client: AsyncClient, repository: Path, *, timeout_s: float) -> None:
+    def __init__(
+        self, client: AsyncClient, repository: Path, *, timeout_s: float, remote: RemoteRepository | None = None
+    ) -> None:
+        """`remote` keeps the `repository` like one in an object store."""
         # A canary has priority: a busy Triton is not a dead one.
         self._client = client.using(timeout_s=timeout_s, priority=PRIORITY)
         self._repository = repository
+        self._remote = remote
         # Models that are ready or were ready before.
         self._known: dict[str, ServedModel] = {}
         # Models of the repository that are not ready now: Triton unloads a model to load it again, or has just begun.
@@ -102,6 +109,7 @@ class Catalogue:
             try:
                 versions = await self._client.versions()
                 self._client.forget()
+                await self._renew(versions)
                 ready = {name: await self._served(name, version) for name, version in versions.items()}
             except TrimaranError:
                 # A Triton that answers callers meanwhile is busy, and not away.
@@ -111,6 +119,12 @@ class Catalogue:
             loading = {name: served for name, served in self._known.items() if name in self._loading}
             self._known = {**loading, **{name: served for name, served in ready.items() if served}}
             self.reachable = True
+
+    async def _renew(self, versions: dict[str, int]) -> None:
+        """A slow object store must not hold up the canaries: it is waited for a moment only, and goes on reading."""
+        if self._remote is not None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.to_thread(self._remote.renew, versions), _WAIT_FOR_STORE_S)
 
     async def send_canaries(self) -> None:
         """Ask every model one question. A model that is busy with other requests is not silent."""

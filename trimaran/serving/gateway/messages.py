@@ -174,7 +174,17 @@ class ClassifyRequest(RequestBody):
         Field(default=None, min_length=1, max_length=256, description="For a zero-shot model: the labels to try."),
     ]
     template: Annotated[
-        str | None, Field(default=None, max_length=1000, description="For a zero-shot model: a sentence with {}.")
+        str | None,
+        Field(
+            default=None,
+            max_length=1000,
+            description="For a zero-shot model: a sentence with {} for a label. For a fill-mask model: a sentence with "
+            "{} for the text and {mask}.",
+        ),
+    ]
+    label_words: Annotated[
+        dict[str, Annotated[list[str], Field(min_length=1, max_length=256)]] | None,
+        Field(default=None, min_length=1, max_length=256, description="For a fill-mask model: words for each label."),
     ]
     multi_label: Annotated[
         bool | None, Field(default=None, description="For a zero-shot model: several labels may be true.")
@@ -239,6 +249,13 @@ class FillRequest(RequestBody):
     inputs: Annotated[Texts, Field(description="One text or several, with the model's mask token.")]
     model: ModelName
     top_k: TopK
+    targets: Annotated[
+        list[str] | None,
+        Field(default=None, min_length=1, max_length=256, description="Words to choose from; the text has one mask."),
+    ]
+    template: Annotated[
+        str | None, Field(default=None, max_length=1000, description="A sentence with {} for the text and {mask}.")
+    ]
 
 
 class Filling(BaseModel):

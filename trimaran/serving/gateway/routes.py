@@ -167,7 +167,9 @@ async def score(call: Call, body: messages.ScoreRequest) -> Reply:
     tasks=("text-classification", "zero-shot-classification"),
 )
 async def classify(call: Call, body: messages.ClassifyRequest) -> Reply:
-    """Labels with scores, best first."""
+    """Labels with scores, best first; with `label_words`, of a fill-mask model."""
+    if body.label_words:
+        call.tasks = ("fill-mask",)
     served = await call.pick(body.model)
     zero_shot = served.task == "zero-shot-classification"
     if zero_shot and not body.labels:
@@ -177,7 +179,12 @@ async def classify(call: Call, body: messages.ClassifyRequest) -> Reply:
         served,
         texts,
         lambda client: client.classify(
-            served.name, texts, labels=body.labels, template=body.template, multi_label=body.multi_label
+            served.name,
+            texts,
+            labels=body.labels,
+            template=body.template,
+            multi_label=body.multi_label,
+            label_words=body.label_words,
         ),
         times=len(body.labels or ()) if zero_shot else 1,
     )
@@ -221,7 +228,8 @@ async def fill(call: Call, body: messages.FillRequest) -> Reply:
     """The most probable words for each mask."""
     served = await call.pick(body.model)
     texts = listed(body.inputs)
-    results = await call.ask(served, texts, lambda client: client.fill(served.name, texts, top_k=body.top_k))
+    asked: dict[str, Any] = {"top_k": body.top_k, "targets": body.targets, "template": body.template}
+    results = await call.ask(served, texts, lambda client: client.fill(served.name, texts, **asked))
     return call.reply(results=results)
 
 

@@ -57,6 +57,8 @@ class RateLimit(Frozen):
 class GatewaySettings(Frozen):
     # The model repository that Triton serves; tokenizers are read from it.
     repository: Path
+    # Where it is in an object store, such as s3://bucket/models; `repository` is then a copy of its small files.
+    remote: str = ""
     # host:port of a Triton, or several with commas. A name is looked up again and again, and may have many addresses.
     triton_url: str
     triton_protocol: Literal["grpc", "http"] = "grpc"

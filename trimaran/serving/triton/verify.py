@@ -15,7 +15,7 @@ from trimaran.judging.gate_check import GateCheck, point_check
 from trimaran.judging.golden import Golden, columns_of
 from trimaran.judging.golden_checks import group_checks, whole_checks
 from trimaran.judging.wire_fidelity import wire_change, wire_fidelity
-from trimaran.serving.client.calls import Ask, Model
+from trimaran.serving.client.question import Ask, Model
 from trimaran.serving.client.synchronous import Client
 
 _SENT_ALONE = 16

@@ -1,0 +1,75 @@
+"""Judges a served version by bounds on all shipped judging texts, on the CPU that will serve it.
+
+The golden requests that travel with a version are few: they can refute a gate and prove none. A proof needs eager
+PyTorch's answers to all judging texts. The fp32 graph, which was proven equal to eager, gives them here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from trimaran.core.artifact import Artifact
+from trimaran.core.corpus import OWN_KIND, answer_context, kinds_of, readable_texts
+from trimaran.core.errors import UsageError
+from trimaran.core.serving_json import Serving
+from trimaran.core.shadow_graph import shadow_graph
+from trimaran.core.store import Store
+from trimaran.core.tail import fewest_texts
+from trimaran.core.tasks import Gate, task
+from trimaran.judging.gate_check import GateCheck
+from trimaran.judging.golden import Golden
+from trimaran.judging.probe_process import ProbeProcess
+from trimaran.judging.proof import Proof
+from trimaran.judging.quality import asked_texts, reference_answers
+from trimaran.pipeline.plan import texts_for
+from trimaran.runtime.text import Text
+
+DEADLINE_S = 900.0
+
+
+class ProofByTexts(NamedTuple):
+    checks: tuple[GateCheck, ...] = ()
+    # Judging texts that spoke.
+    n: int = 0
+    # Why the golden requests alone must do; empty where texts spoke.
+    lacks: str = ""
+
+
+def proof_by_texts(
+    version: Path, artifact: Artifact, serving: Serving, golden: Golden, *, store: Store
+) -> ProofByTexts:
+    """Hold the engine, run as it is served, against the limits of the golden bundle on the shipped texts.
+
+    A version that was judged on texts of the user's own is not judged on others: its proof speaks of those only.
+    """
+    if OWN_KIND in golden.kinds():
+        return ProofByTexts(lacks="it was proven on texts of your own")
+    texts = _texts(artifact)
+    if len(texts) < fewest_texts():
+        return ProofByTexts(lacks=f"its tokenizer reads {len(texts)} of the shipped texts")
+    try:
+        graph = shadow_graph(version, store)
+    except UsageError:
+        return ProofByTexts(
+            lacks="its fp32 graph is not on this machine (`trimaran deploy --shadow-graph` sends it along)"
+        )
+    asked = asked_texts(artifact, texts)
+    reference = reference_answers(graph, texts, threads=serving.threads, deadline_s=DEADLINE_S)
+    environment = {**artifact.execution_environment, **serving.execution_environment}
+    with ProbeProcess(artifact, threads=serving.threads, environment=environment, deadline_s=DEADLINE_S) as probe:
+        answers = probe.answers(asked, serving.rows, alone=True)
+    row, context = task(artifact.task), answer_context(artifact)
+    proof = Proof(
+        row,
+        [Gate(limit.metric, limit.comparison, limit.limit) for limit in golden.limits],
+        row.judged(context, asked, reference),
+        row.judged(context, asked, answers),
+        kinds=kinds_of(texts),
+    )
+    return ProofByTexts(proof.checks, len(texts))
+
+
+def _texts(artifact: Artifact) -> tuple[Text, ...]:
+    texts = texts_for(artifact.task, "judging", None)
+    return readable_texts(texts, artifact.directory / "tokenizer.json")
