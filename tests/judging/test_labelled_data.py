@@ -44,10 +44,13 @@ def scored_pairs(artifact: Artifact) -> Columns:
 
 
 def easily_moved(artifact: Artifact) -> Columns:
-    """Scores that are the similarities themselves, of pairs that are all nearly alike: they change places easily."""
+    """Scores that are the similarities themselves, of pairs so nearly alike that any INT8 changes their order.
+
+    Few pairs, close together: INT8 loses several points of correlation then, and the limit is a tenth of a point.
+    """
     vectors = unit(answers(artifact, list(TEXTS))["embedding"])
     pairs = sorted((float(vectors[a] @ vectors[b]), a, b) for a in range(48) for b in range(a))
-    return ("sentence1", "sentence2", "score"), [(TEXTS[a], TEXTS[b], str(score)) for score, a, b in pairs[500:600]]
+    return ("sentence1", "sentence2", "score"), [(TEXTS[a], TEXTS[b], str(score)) for score, a, b in pairs[540:565]]
 
 
 def labelled_texts(artifact: Artifact) -> Columns:
