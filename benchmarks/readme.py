@@ -49,14 +49,12 @@ def held_figures() -> set[str]:
 
 
 def short_block() -> str:
-    """What stands between the README's markers: the verdict, the machine, and the chosen candidate."""
+    """What stands between the README's markers: the machine, and the speed of the chosen candidate."""
     report = read_report(RESULTS / SHOWN)
     shapes = shapes_of(report.measurements)
     ratios = speedups_of(report, report.verdict.chosen or "")
     return "\n".join(
         [
-            f"> {report.verdict}",
-            "",
             f"Speed-up over eager PyTorch on {report.environment.cpu}, {count(report.threads, 'thread')}, "
             f"all-MiniLM-L6-v2, level `{report.level}`, {report.created[:10]}, at batch x tokens:",
             "",
