@@ -7,7 +7,7 @@ Why leaving others out changes nothing for such a text:
     Unigram                the best path is taken; it is still there, and no other became better
 
 Single characters and bytes always stay, so that every text can still be read. BERT's rules put Chinese characters and
-punctuation in words of their own. Their tokens for the inside of a word ("##中", "##!") can never occur, and do not stay.
+punctuation in words of their own. Their tokens for the inside of a word ("##中", "##!") never occur, and do not stay.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _is_character(token: str) -> bool:
 
 
 def _never_inside(tokenizer: Mapping[str, Any], characters: Iterable[str]) -> set[str]:
-    """Those of WordPiece's characters inside a word that BERT's rules never leave there, whatever stands beside them."""
+    """The tokens for a character inside a word that BERT's rules never leave there, whatever stands beside it."""
     model, rules = tokenizer["model"], tokenizer.get("pre_tokenizer") or {}
     normalizer = (tokenizer.get("normalizer") or {}).get("type", "BertNormalizer")
     if (model["type"], rules.get("type"), normalizer) != ("WordPiece", "BertPreTokenizer", "BertNormalizer"):
