@@ -28,7 +28,7 @@ from trimaran.judging.gate_check import KIND_SLACK
 from trimaran.judging.sensitivity import LayerCost, SearchStep, Sensitivity, Stopped
 
 # Raise this when the search decides otherwise on the same texts: what an older one made is then made anew.
-SEARCH_VERSION = 2
+SEARCH_VERSION = 3
 # The names of the layers in float.
 Layers = frozenset[str]
 Answer = Callable[[Layers], Answers]
@@ -46,6 +46,10 @@ FEWEST_OF_KIND = 6
 _POWERS = {
     "mean_cosine_distance": 1,
     "tail_cosine_distance": 1,
+    "mean_weight_distance": 1,
+    "tail_weight_distance": 1,
+    "mean_token_distance": 1,
+    "tail_token_distance": 1,
     "tail_similarity_change": 2,
     "mean_score_change": 1,
     "mean_probability_change": 2,

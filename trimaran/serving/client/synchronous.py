@@ -144,6 +144,7 @@ class Client:
     tokens = _blocking(ClientCore.tokens)
     score = _blocking(ClientCore.score)
     sparse = _blocking(ClientCore.sparse)
+    hybrid = _blocking(ClientCore.hybrid)
     query = _blocking(ClientCore.query)
     models = _blocking(ClientCore.models)
     versions = _blocking(ClientCore.versions)
