@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import experiment
-from experiment import RESULTS, ROOT, read_results, table
+from experiment import INSTRUCTIONS, RESULTS, ROOT, read_results, reports_by_instructions, table
 from faults import FAULTS
 from growth_results import RESULT as GROWTH
 from growth_results import Curve, ServedModels, plots, read_growth
@@ -29,7 +29,6 @@ PAGE = ROOT / "docs" / "performance.md"
 _SHOWN_SHARE = 0.01
 # Wanted speed-ups over eager PyTorch at the three shapes.
 MINILM_GOALS, BASE_GOALS, LONG_GOALS = ("4.7", "3.2", "3"), ("7", "3.5", "3"), ("", "3.2", "3")
-_INSTRUCTIONS = {"vnni": "with VNNI", "without-vnni": "without VNNI (AVX2, 7-bit weights)"}
 _EXPECTED = {
     "length": "linear layers grow with the tokens, attention with their square",
     "batch": "all grows with the rows",
@@ -54,9 +53,10 @@ def drawings() -> dict[str, str]:
 
 
 def engine_block() -> str:
-    levels = ("strict", "balanced")
     return "\n\n".join(
-        _engines(read_report(RESULTS / f"minilm-{level}"), f"MiniLM-L6 at `{level}`", MINILM_GOALS) for level in levels
+        _engines(report, f"MiniLM-L6 at `{level}`, {instructions}", MINILM_GOALS)
+        for level in ("strict", "balanced")
+        for instructions, report in reports_by_instructions(f"minilm-{level}")
     )
 
 
@@ -181,7 +181,7 @@ def public_sets_block() -> str:
 
 
 def _public_sets(result: dict[str, Any]) -> str:
-    heads = [f"`{result['candidate']}` at `{result['fidelity']}`, {_INSTRUCTIONS[result['products_by']]}", "texts"]
+    heads = [f"`{result['candidate']}` at `{result['fidelity']}`, {INSTRUCTIONS[result['products_by']]}", "texts"]
     rows = [["wanted", "", "≤ 0.0012", "≤ 0.006", "", "≥ 0.995"]]
     for name, row in result["public_sets"].items():
         values = [number(row[key]) for key in ("mean", "tail", "worst")]
