@@ -13,7 +13,7 @@ from trimaran.core.persisted import Persisted
 from trimaran.core.repository import versions_of
 from trimaran.core.spec import Frozen, Precision
 from trimaran.judging.judgement import Quality
-from trimaran.runtime.tensorrt_engine import PLAN_FOLDERS, plan_folder
+from trimaran.runtime.tensorrt_engine import PLAN_FOLDERS
 
 FINISHED_FILE = "finished.json"
 
@@ -63,12 +63,7 @@ class Finished(Persisted):
     @property
     def folder(self) -> str:
         """The name of this machine's plan folder."""
-        return folder_of(self.identity)
-
-
-def folder_of(identity: EngineIdentity) -> str:
-    capability = identity.compute_capabilities[0] if identity.compute_capabilities else None
-    return plan_folder({**identity.model_dump(), "compute_capability": capability})
+        return self.identity.folder
 
 
 def finished_in(version: Path) -> Iterator[tuple[Path, Finished]]:

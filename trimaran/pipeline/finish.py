@@ -31,7 +31,7 @@ from trimaran.core.pinning import cores_for
 from trimaran.core.progress import Progress
 from trimaran.core.repository import model_folders, versions_of
 from trimaran.core.store import Store
-from trimaran.judging.finished import Finished, FinishedCandidate, finished_versions, folder_of
+from trimaran.judging.finished import Finished, FinishedCandidate, finished_versions
 from trimaran.judging.prepared import (
     PREPARED_FILE,
     PREPARED_FOLDER,
@@ -139,7 +139,7 @@ def _known(work: _Work) -> FinishResult | None:
     """What an earlier run made of the same preparation, on a machine like this one."""
     digest = sha256_of(work.source.folder / PREPARED_FILE)
     for version, _, finished in finished_versions(work.source.model, digest):
-        if finished.folder == folder_of(work.identity):
+        if finished.folder == work.identity.folder:
             return FinishResult(work.source.model.name, version, finished, known=True)
     return None
 
@@ -202,7 +202,6 @@ def _build_and_judge(work: _Work, candidate: PreparedCandidate) -> tuple[Finishe
             runtime="tensorrt",
             # Triton's own backend runs a plan at the very shape of each call: so it is judged and timed.
             exact_shapes=work.options.separate,
-            timing_cache=work.store.root / "timing" / f"{folder_of(work.identity)}.cache",
             device=work.device,
             deadline_s=work.options.deadline_s,
             store=work.store,
