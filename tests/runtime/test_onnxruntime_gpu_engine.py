@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,7 +34,7 @@ class FakeRuntime:
         self.settings: Any = None
 
     def preload_dlls(self) -> None:
-        print("Failed to load libcublasLt.so.13")
+        sys.stdout.write("Failed to load libcublasLt.so.13\n")
 
     def get_available_providers(self) -> list[str]:
         return self._compiled

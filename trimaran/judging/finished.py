@@ -34,6 +34,8 @@ class FinishedCandidate(Frozen):
     measured_ms: dict[str, float] = {}
     # By shape: the GPU's own time by events, of a call without CUDA graphs: `copy_in`, `kernels`, `copy_out`.
     gpu_ms: dict[str, dict[str, float]] = {}
+    # What the open plan holds of the GPU's memory, beside the CUDA context of its process.
+    gpu_memory_bytes: int | None = None
 
 
 class Finished(Persisted):

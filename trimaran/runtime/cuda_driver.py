@@ -102,6 +102,18 @@ class Driver:
             "cuda": spoken_cuda(self._library) or "0",
         }
 
+    def free_bytes(self) -> int:
+        """Memory of the GPU that nobody uses."""
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        self._call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+        return free.value
+
+    def bus_id(self) -> str:
+        """The GPU's PCI address, by which NVML knows it too."""
+        address = ctypes.create_string_buffer(32)
+        self._call("cuDeviceGetPCIBusId", address, len(address), self._device)
+        return address.value.decode()
+
     def allocate(self, size_bytes: int) -> int:
         return self._address("cuMemAlloc_v2", ctypes.c_size_t(max(1, size_bytes)))
 

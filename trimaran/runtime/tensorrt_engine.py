@@ -303,7 +303,7 @@ def _opens_here(options: Mapping[str, Any]) -> bool:
 
 
 def _speaks(here: str | None, wanted: str | None) -> bool:
-    """Whether a driver speaks the CUDA of the builder's. NVIDIA's images bring a newer driver library for older ones."""
+    """Whether a driver speaks the builder's CUDA. NVIDIA's images bring a newer driver library for older drivers."""
     return bool(here and wanted) and numbers(str(here))[0] >= numbers(str(wanted))[0]
 
 

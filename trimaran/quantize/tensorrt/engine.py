@@ -53,8 +53,8 @@ def build_engine(
 
     The types are the graph's. `exact_shapes` opens the plan as Triton's own backend does: without buckets and CUDA
     graphs. `profiles` defaults to the artifact's own; see `short_and_long`. `timing_cache` defaults to one of the store
-    for each machine. Raises ToolError with the builder's words, ValidationError if fewer kernels than the graph promises
-    run in its types.
+    for each machine. Raises ToolError with the builder's words, ValidationError if fewer kernels than the graph
+    promises run in its types.
     """
     options = options or EngineOptions()
     _check_request(parent, runtime, options)
@@ -128,7 +128,7 @@ def build_engine(
 
 
 def _timing_cache(named: Path | None, store: Store, identity: EngineIdentity) -> dict[str, Any]:
-    """A cache of ours that a newer driver has spoilt is replaced; a named one is not touched. tensorrt_rtx times nothing."""
+    """A cache of ours that TensorRT refuses is replaced, a named one is not touched. tensorrt_rtx times nothing."""
     if named is not None or identity.runtime != "tensorrt":
         return {"timing_cache": str(named) if named else None}
     return {"timing_cache": str(store.root / "timing" / f"{identity.folder}.cache"), "replace_cache": True}
