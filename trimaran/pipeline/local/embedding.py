@@ -85,12 +85,7 @@ class EmbeddingModel(LocalModel):
             >>> model.encode(["one text", "another"], prompt="query", show_progress=True).shape
             (2, 384)
         """
-        self._require_device(device)
-        given.count("batch_size", batch_size)
-        if pool is not None:
-            raise UsageError(
-                "This model takes no pool of processes.", hint="Leave out pool: one call uses all threads."
-            )
+        self._require_settings(device, batch_size, pool)
         if (inputs is None) == (sentences is None):
             raise UsageError("encode wants texts, as inputs (or by its older name, sentences).")
         if output_value != "sentence_embedding":
