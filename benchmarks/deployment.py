@@ -42,13 +42,14 @@ def main() -> int:
     parser = options(__doc__)
     parser.add_argument("--size", help="a size of sized_models.py in place of MiniLM, such as 12x768")
     parser.add_argument("--quick", action="store_true", help="deploy MiniLM with --quick")
+    parser.add_argument("--folder", type=Path, help="deploy into this empty folder and keep it")
     asked = parser.parse_args()
     model, flags = MINILM, ["--quick"] if asked.quick else []
     if asked.size:
         model = str(sized_model(asked.size, default_home() / "growth" / asked.size))
         flags = ["--task", "embedding", "--fidelity", "balanced"]
     with tempfile.TemporaryDirectory(prefix="trimaran-deployment-") as scratch:
-        first, again = (deployed(model, flags, Path(scratch)) for _ in range(2))
+        first, again = (deployed(model, flags, asked.folder or Path(scratch)) for _ in range(2))
     name = asked.size or ("minilm --quick" if asked.quick else "minilm")
     result = {
         "model": name,
