@@ -117,7 +117,9 @@ def _engine_looks(subject: Subject, reader: Reader, readings: Sequence[Reading],
         outputs = [opened.answering.infer(reading.inputs) for reading in readings]
     finally:
         opened.close()
-    inner = inner_states(subject.engine, readings, threads=threads) or [None] * len(readings)
+    inner: Sequence[InnerStates | None] = inner_states(subject.engine, readings, threads=threads) or [None] * len(
+        readings
+    )
     return [
         EngineLook(
             _differences(reading, states) if states else None,
