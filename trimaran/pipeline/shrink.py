@@ -35,8 +35,8 @@ class VocabularyReport(StudentReport):
 
     tokens_before: int
     tokens_after: int
-    # Those of them that the texts use; the others stay so that every text can be read.
-    tokens_of_texts: int
+    # Those of them that the texts use; the others stay so that every text can be read. None in older files.
+    tokens_of_texts: int | None = None
     # Texts that said which tokens stay, with every prompt of the model. All of them are read as before.
     texts: int
     # Share of tokens of a text that nobody gave which would be read as before, by holding out every tenth text.
