@@ -42,7 +42,9 @@ app.add_typer(reports, name="report", rich_help_panel="Look")
 
 
 ReportArgument = Annotated[Path, typer.Argument(help="A report.json, or the folder that holds one.")]
-OutputOption = Annotated[Path | None, typer.Option("-o", "--output", help="File to write; stdout by default.")]
+OutputOption = Annotated[
+    Path | None, typer.Option("-o", "--output", dir_okay=False, help="File to write; stdout by default.")
+]
 
 
 @reports.command()
@@ -83,7 +85,7 @@ def compare(
     Reports of two models for the same task, such as a teacher and its student, stand side by side: speed, size,
     fidelity, and the metric of labelled data.
 
-    Example: `trimaran report compare benchmarks/results/minilm-strict reports/minilm`
+    Example: `trimaran report compare benchmarks/results/minilm-strict-vnni reports/minilm`
     """
     import json
 

@@ -66,7 +66,7 @@ def shrink_vocabulary(
     """
     output = free_folder(output)
     ref = locate(model, task_name=task_name)
-    if ref.task == "sparse-embedding":
+    if ref.task in ("sparse-embedding", "hybrid-embedding"):
         raise UsageError(
             f"The vectors of {model} have one number for each token: with fewer tokens they would mean something else.",
             hint="Only models whose answers do not name tokens by number can be trimmed.",
