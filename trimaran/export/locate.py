@@ -24,6 +24,7 @@ from trimaran.export.labels import activation_of, labels_of
 from trimaran.export.model_config import StatedConfig, inputs_of, sizes_of
 from trimaran.export.multi_vector import with_multi_vector
 from trimaran.export.read_json import read_json
+from trimaran.export.routes import route_folder, split_source
 from trimaran.export.sentence import (
     STATIC_TABLE,
     SentenceModule,
@@ -68,7 +69,9 @@ def locate(
     the place of a checkpoint.
     """
     require_export_libraries()
-    folder = _folder_of(source, hub=hub, revision=revision)
+    model, route = split_source(source)
+    folder = _folder_of(model, hub=hub, revision=revision)
+    folder = route_folder(folder, route) if route else folder
     modules = sentence_modules(folder)
     body = encoder_folder(folder, modules)
     if modules and modules[0].kind == STATIC_TABLE:

@@ -53,14 +53,15 @@ class PooledVectors(Complete):
     def __init__(self, model: torch.nn.Module, ref: ModelRef) -> None:
         super().__init__(model, ref)
         self.pooled = Pooled(ref)
-        self._layers = (ref.pooling or Pooling()).layers
+        # Of these layers the mean is pooled, counted from the embeddings on.
+        self.layers = (ref.pooling or Pooling()).layers
 
     def finished(self, inputs: dict[str, torch.Tensor]) -> Tensors:
-        if self._layers == (-1,):
+        if self.layers == (-1,):
             states = self.outputs(inputs).last_hidden_state
         else:
             layers = self.outputs(inputs, output_hidden_states=True).hidden_states
-            states = torch.stack([layers[layer] for layer in self._layers]).mean(dim=0)
+            states = torch.stack([layers[layer] for layer in self.layers]).mean(dim=0)
         vectors: torch.Tensor = self.pooled(states, inputs["attention_mask"])
         return vectors
 
