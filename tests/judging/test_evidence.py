@@ -36,7 +36,7 @@ def test_every_gate_of_every_task_has_its_evidence() -> None:
         "rerank": {"score": VECTORS[:, :1]},
         "sparse-embedding": {"weights": np.abs(VECTORS)},
         "hybrid-embedding": {
-            "embedding": VECTORS,
+            "embedding": VECTORS[: len(tokens)],
             "token_weights": np.abs(tokens[..., 0]),
             "token_embeddings": tokens,
         },
