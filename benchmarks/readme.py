@@ -49,7 +49,7 @@ def held_figures() -> set[str]:
 
 
 def short_block() -> str:
-    """What stands between the README's markers: the newest verdict, and the chosen candidate on each kind of CPU."""
+    """What stands between the README's markers: the speed of the chosen candidate on each kind of CPU."""
     reports = reports_by_instructions(SHOWN)
     newest = reports[0][1]
     shapes = shapes_of(newest.measurements)
@@ -61,8 +61,6 @@ def short_block() -> str:
         rows.append([machine, report.created[:10], f"`{report.verdict.chosen}`", *cells])
     return "\n".join(
         [
-            f"> {newest.verdict}",
-            "",
             f"Speed-up over eager PyTorch on {count(newest.threads, 'thread')}, all-MiniLM-L6-v2, level "
             f"`{newest.level}`, at batch x tokens:",
             "",

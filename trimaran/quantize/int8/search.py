@@ -55,6 +55,10 @@ FEWEST_OF_KIND = 6
 _POWERS = {
     "mean_cosine_distance": 1,
     "tail_cosine_distance": 1,
+    "mean_weight_distance": 1,
+    "tail_weight_distance": 1,
+    "mean_token_distance": 1,
+    "tail_token_distance": 1,
     "tail_similarity_change": 2,
     "mean_score_change": 1,
     "mean_probability_change": 2,
