@@ -198,8 +198,13 @@ def _public_sets(result: dict[str, Any]) -> str:
 
 def operation_block() -> str:
     """What starting, deploying and serving take, from every result of theirs that is there."""
-    rows = [row for name, rows_of in OPERATION.items() for result in read_results(name) for row in rows_of(result)]
-    return table(["MiniLM-L6 unless it says otherwise", "found", "wanted"], rows)
+    rows = [
+        [*row, result["environment"]["cpu"]]
+        for name, rows_of in OPERATION.items()
+        for result in read_results(name)
+        for row in rows_of(result)
+    ]
+    return table(["MiniLM-L6 unless it says otherwise", "found", "wanted", "CPU"], rows)
 
 
 def _deployment(result: dict[str, Any]) -> list[list[str]]:
@@ -278,6 +283,24 @@ def _overload(result: dict[str, Any]) -> list[list[str]]:
     ]
 
 
+def _load_tools(result: dict[str, Any]) -> list[list[str]]:
+    """Figures of a load tool, and those of our own harness in turns with it."""
+    names = {"answers_per_s": "answers a second", "p50_ms": "p50 in ms"}
+    return [
+        [
+            f"{row['tool']}, {count(row['callers'], 'caller')}: {words}, by the tool and by our harness",
+            " and ".join(_interval(row[name][side]) for side in ("tool", "ours")),
+            "intervals that meet",
+        ]
+        for row in result["rows"]
+        for name, words in names.items()
+    ]
+
+
+def _interval(figure: dict[str, Any]) -> str:
+    return f"{number(figure['median'])} ({number(figure['low'])}–{number(figure['high'])})"
+
+
 def _search(result: dict[str, Any]) -> list[list[str]]:
     rows = []
     for name, row in result["candidates"].items():
@@ -294,7 +317,9 @@ OPERATION: dict[str, Callable[[dict[str, Any]], list[list[str]]]] = {
     "cold-start": _start,
     "in-process": _in_process,
     "served": _serving,
-    "load-*": _overload,
+    "load-gateway": _overload,
+    "load-triton": _overload,
+    "load-tools": _load_tools,
     "recovery": _recovery,
     "soak": _soak,
 }

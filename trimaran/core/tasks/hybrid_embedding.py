@@ -194,8 +194,19 @@ TASK = Task(
     ),
     metrics=(
         *embedding.TASK.metrics[:-1],
-        Metric("mean_weight_distance", _weight_distances, title="1−cos, weights"),
-        Metric("tail_weight_distance", _weight_distances, kind="tail"),
+        Metric(
+            "mean_weight_distance",
+            _weight_distances,
+            title="mean 1−cos, weights",
+            meaning="mean cosine distance of a text's token weights to eager's",
+        ),
+        Metric(
+            "tail_weight_distance",
+            _weight_distances,
+            kind="tail",
+            title="1 % tail of 1−cos, weights",
+            meaning="cosine distance of the token weights that at most 1 % of texts exceed, with 95 % confidence",
+        ),
         Metric(
             "heaviest_overlap",
             _weight_overlaps,
@@ -203,8 +214,19 @@ TASK = Task(
             title="top-10 terms",
             meaning="share of each text's ten heaviest terms that stay the same",
         ),
-        Metric("mean_token_distance", _token_distances, title="1−cos, tokens"),
-        Metric("tail_token_distance", _token_distances, kind="tail"),
+        Metric(
+            "mean_token_distance",
+            _token_distances,
+            title="mean 1−cos, tokens",
+            meaning="mean cosine distance of a text's token vectors to eager's",
+        ),
+        Metric(
+            "tail_token_distance",
+            _token_distances,
+            kind="tail",
+            title="1 % tail of 1−cos, tokens",
+            meaning="cosine distance of the token vectors that at most 1 % of texts exceed, with 95 % confidence",
+        ),
         embedding.TASK.metrics[-1],
     ),
     change=RELATIVE_CHANGE,

@@ -117,7 +117,8 @@ def _engine_looks(subject: Subject, reader: Reader, readings: Sequence[Reading],
         outputs = [opened.answering.infer(reading.inputs) for reading in readings]
     finally:
         opened.close()
-    inner = inner_states(subject.engine, readings, threads=threads) or [None] * len(readings)
+    known = inner_states(subject.engine, readings, threads=threads)
+    inner: Sequence[InnerStates | None] = [None] * len(readings) if known is None else known
     return [
         EngineLook(
             _differences(reading, states) if states else None,
