@@ -4,9 +4,10 @@
 ARG TRITON=26.08
 ARG BASE=nvcr.io/nvidia/tritonserver:${TRITON}-py3
 FROM ${BASE}
-ARG TENSORRT='tensorrt==11.2.1.*'
 COPY deploy/requirements-finish.txt /src/
 RUN pip install --no-cache-dir --break-system-packages --require-hashes -r /src/requirements-finish.txt
+# PyPI has an installer of TensorRT's libraries only, which fetches them from NVIDIA: no hash of ours covers them.
+ARG TENSORRT=tensorrt==11.2.1.*
 RUN pip install --no-cache-dir --break-system-packages "${TENSORRT}"
 COPY pyproject.toml README.md LICENSE constraints.txt /src/
 COPY trimaran /src/trimaran
@@ -21,6 +22,7 @@ USER 1000:1000
 EXPOSE 8000 8001 8002
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30m \
     CMD ["python3", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:8000/v2/health/ready', timeout=3)"]
-ENTRYPOINT ["finish-and-serve"]
+# NVIDIA's own entry point first: for an older driver it puts the newer driver library of the image on the path.
+ENTRYPOINT ["/opt/nvidia/nvidia_entrypoint.sh", "finish-and-serve"]
 # The network of the container decides who reaches it: publish the gateway's port, not these.
 CMD ["trimaran", "serve", "/plans/models", "--host", "0.0.0.0", "--log", "-", "--start-timeout", "1800"]

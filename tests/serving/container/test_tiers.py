@@ -14,6 +14,7 @@ from tests.tiny import tiny_artifact
 from trimaran.core.choices import CPU_IMAGE, GPU_IMAGE
 from trimaran.model_repository.layout import lay_out
 from trimaran.model_repository.versions import pin
+from trimaran.serving.container.image import NVIDIA_ENTRYPOINT
 
 IMAGE = f"registry.example/models/m@sha256:{'0' * 64}"
 Objects = dict[tuple[str, str], dict[str, Any]]
@@ -127,7 +128,7 @@ def test_a_prepared_model_is_finished_on_a_gpu_and_served_beside_the_gateways(
     folder = "/image/models" if options == ("--model-image", IMAGE) else "/models"
     assert finish["args"] == ["finish", folder, "m", "--into=/plans/models"]
     assert triton["image"] == finish["image"] == GPU_IMAGE
-    assert triton["command"] == ["trimaran"] and triton["args"][:2] == ["serve", "/plans/models"]
+    assert triton["command"] == [NVIDIA_ENTRYPOINT, "trimaran"] and triton["args"][:2] == ["serve", "/plans/models"]
     for container in (triton, finish):
         assert container["resources"]["limits"]["nvidia.com/gpu"] == "1"
         assert {"name": "plans", "mountPath": "/plans"} in container["volumeMounts"]

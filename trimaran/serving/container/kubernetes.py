@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from trimaran.core.errors import UsageError
 from trimaran.serving.container.image import (
     EVERYWHERE,
     FINISHED_FOLDER,
     MODELS_FOLDER,
+    NVIDIA_ENTRYPOINT,
     PLANS_FOLDER,
     PORTS,
     ServedModel,
@@ -34,6 +36,7 @@ BUILD_BYTES = 6 << 30
 
 def objects(model: ServedModel, release: str, options: KubernetesOptions) -> list[Object]:
     """`release` names the version by the digest of its files."""
+    require_first_gpu(model)
     name = label_of(model.name)
     labels = {"app.kubernetes.io/name": name, "app.kubernetes.io/part-of": "trimaran"}
     chosen = {"app.kubernetes.io/name": name}
@@ -53,6 +56,14 @@ def objects(model: ServedModel, release: str, options: KubernetesOptions) -> lis
         ),
         object_of("networking.k8s.io/v1", "NetworkPolicy", meta, spec=_network(options, chosen)),
     ]
+
+
+def require_first_gpu(model: ServedModel) -> None:
+    if model.device:
+        raise UsageError(
+            f"{model.name} opens GPU {model.device}, and the only GPU of a pod is number 0.",
+            hint="Deploy or finish it with --device cuda:0.",
+        )
 
 
 def object_of(version: str, kind: str, meta: Object, **fields: Any) -> Object:
@@ -98,7 +109,7 @@ def finish(
     return {
         "name": "finish",
         **image_of(options.gpu_image),
-        "command": ["trimaran"],
+        "command": [NVIDIA_ENTRYPOINT, "trimaran"],
         "args": ["finish", folder, model.name, f"--into={FINISHED_FOLDER}"],
         # The artifacts of the store last as well, so that a build that was cut off is not repeated.
         "env": [{"name": "TRIMARAN_HOME", "value": f"{PLANS_FOLDER}/home"}],
@@ -142,7 +153,7 @@ def serving(model: ServedModel, options: KubernetesOptions, folder: str, address
     # The image's own entry point finishes models first, which the init container has done.
     return {
         **image_of(options.gpu_image),
-        "command": ["trimaran"],
+        "command": [NVIDIA_ENTRYPOINT, "trimaran"],
         "args": [*arguments, f"--start-timeout={start_s(model)}"],
     }
 

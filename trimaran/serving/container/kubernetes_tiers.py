@@ -24,6 +24,7 @@ from trimaran.serving.container.kubernetes import (
     placement,
     plans_mounts,
     plans_volumes,
+    require_first_gpu,
     resources_of,
     serving,
     start_s,
@@ -42,6 +43,7 @@ _GATEWAY_DRAIN_S = 30
 
 def tiers(model: ServedModel, release: str, options: KubernetesOptions) -> list[Object]:
     """`release` names the version by the digest of its files."""
+    require_first_gpu(model)
     name = label_of(model.name)
     return [
         object_of("v1", "ServiceAccount", _meta(name, name, options), automountServiceAccountToken=False),
