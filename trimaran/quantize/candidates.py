@@ -69,6 +69,12 @@ class Candidate(Contestant):
     # Likewise, on an RTX GPU.
     on_rtx: bool = False
 
+    @property
+    def competes_when(self) -> str:
+        """Behind its description: when it competes, if not always; empty otherwise."""
+        places = ((self.default, ""), (self.on_gpu, " (on a GPU)"), (self.on_rtx, " (on an RTX GPU)"))
+        return next((words for here, words in places if here), " (when asked for)")
+
 
 CANDIDATES: dict[str, Candidate] = {
     row.name: row
