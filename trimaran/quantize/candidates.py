@@ -177,6 +177,16 @@ CANDIDATES: dict[str, Candidate] = {
             describe="TensorRT's plan of onnx-int8-qdq, built on the GPU", default=False, on_gpu=True,
         ),
         Candidate(
+            "tensorrt-int8-attention", "tensorrt", "int8-static", "tensorrt", tensorrt_int8_attention,
+            calibrated=True, searched=True, graph="onnx-int8-qdq-attention",
+            describe="TensorRT's plan of onnx-int8-qdq-attention, built on the GPU", default=False,
+        ),
+        Candidate(
+            "tensorrt-int8-full", "tensorrt", "int8-static", "tensorrt", tensorrt_int8_full,
+            calibrated=True, searched=True, graph="onnx-int8-qdq-full",
+            describe="TensorRT's plan of onnx-int8-qdq-full, built on the GPU", default=False,
+        ),
+        Candidate(
             "tensorrt-rtx-fp16", "tensorrt_rtx", "fp16", "tensorrt", onnx_fp16, calibrated=True, graph="onnx-fp16",
             describe="TensorRT for RTX: the plan of onnx-fp16", default=False, on_rtx=True,
         ),
