@@ -54,6 +54,8 @@ class GpuMachine:
             f"{self.programs / 'entrypoint'}:{NVIDIA_ENTRYPOINT}:ro",
         ]
         return [
+            # Only its own loopback: whoever asks is executed inside.
+            *("--network", "none"),
             *(part for mount in mounts for part in ("--volume", mount)),
             *(part for item in (ours | variables).items() for part in ("--env", "=".join(item))),
         ]

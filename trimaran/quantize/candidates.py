@@ -69,6 +69,12 @@ class Candidate(Contestant):
     # Likewise, on an RTX GPU.
     on_rtx: bool = False
 
+    @property
+    def competes_when(self) -> str:
+        """Behind its description: when it competes, if not always; empty otherwise."""
+        places = ((self.default, ""), (self.on_gpu, " (on a GPU)"), (self.on_rtx, " (on an RTX GPU)"))
+        return next((words for here, words in places if here), " (when asked for)")
+
 
 CANDIDATES: dict[str, Candidate] = {
     row.name: row
@@ -169,6 +175,16 @@ CANDIDATES: dict[str, Candidate] = {
             "tensorrt-int8", "tensorrt", "int8-static", "tensorrt", tensorrt_int8,
             calibrated=True, searched=True, graph="onnx-int8-qdq",
             describe="TensorRT's plan of onnx-int8-qdq, built on the GPU", default=False, on_gpu=True,
+        ),
+        Candidate(
+            "tensorrt-int8-attention", "tensorrt", "int8-static", "tensorrt", tensorrt_int8_attention,
+            calibrated=True, searched=True, graph="onnx-int8-qdq-attention",
+            describe="TensorRT's plan of onnx-int8-qdq-attention, built on the GPU", default=False,
+        ),
+        Candidate(
+            "tensorrt-int8-full", "tensorrt", "int8-static", "tensorrt", tensorrt_int8_full,
+            calibrated=True, searched=True, graph="onnx-int8-qdq-full",
+            describe="TensorRT's plan of onnx-int8-qdq-full, built on the GPU", default=False,
         ),
         Candidate(
             "tensorrt-rtx-fp16", "tensorrt_rtx", "fp16", "tensorrt", onnx_fp16, calibrated=True, graph="onnx-fp16",
