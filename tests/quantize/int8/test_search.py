@@ -10,6 +10,7 @@ import pytest
 from trimaran.core.distances import Outputs
 from trimaran.core.tasks import Gate
 from trimaran.judging.sensitivity import Sensitivity
+from trimaran.quantize.int8 import search as search_module
 from trimaran.quantize.int8.search import Answer, SearchQuestion, search
 
 LOSSES = {"a": 0.001, "b": 0.02, "c": 0.002, "d": 0.015}
@@ -105,6 +106,13 @@ def test_the_budget_ends_the_search_and_says_so() -> None:
     _, sensitivity = found(0.0015, budget_s=3.0)
     assert sensitivity.stopped == "budget"
     assert [layer.cost for layer in sensitivity.layers].count(None) > 0
+
+
+def test_a_search_that_made_all_its_trials_does_not_blame_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search_module, "MOST_STEPS", 1)
+    _, sensitivity = found(0.0015)
+    assert sensitivity.stopped == "trials"
+    assert sensitivity.seconds < sensitivity.budget_s
 
 
 def test_no_set_of_layers_is_tried_twice() -> None:

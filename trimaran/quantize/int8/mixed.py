@@ -31,6 +31,7 @@ from trimaran.quantize.int8.integer_receipt import openvino_receipt, session_rec
 from trimaran.quantize.int8.openvino_graph import pack_saved, save_openvino
 from trimaran.quantize.int8.search import Layers, SearchQuestion, search
 from trimaran.quantize.linear_layers import attention_scores, linear_layers
+from trimaran.quantize.packed_tokens import pack_saved as pack_onnx
 from trimaran.quantize.ranges import symmetric_step
 from trimaran.quantize.settings import MadeCandidate, MakerSettings
 from trimaran.runtime.text import Row, Text, infer_rows
@@ -58,7 +59,8 @@ def openvino_mixed(parent: Artifact, folder: Path, settings: MakerSettings) -> M
 
 
 def onnxruntime_static(parent: Artifact, folder: Path, settings: MakerSettings) -> MadeCandidate:
-    return _MixedGraph(parent, settings, backend="onnxruntime", style="onnxruntime").make(folder)
+    made = _MixedGraph(parent, settings, backend="onnxruntime", style="onnxruntime").make(folder)
+    return made.model_copy(update={"details": {**made.details, "packed": pack_onnx(folder / made.entry)}})
 
 
 def split_texts(texts: Sequence[Text]) -> tuple[list[Text], list[Text]]:
