@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 # Raise this when the same graph is packed differently: artifacts from before are then made anew.
-FORM = 1
+FORM = 2
 _ATTENTIONS = ("Attention", "QAttention")
 # Inputs of `Attention`: activation, weight, bias, mask, past, bias of the scores. `QAttention` has scales between.
 _ATTENTION_MASK, _ATTENTION_PAST, _SCORES_BIAS = 3, 4, 5
@@ -51,8 +51,8 @@ _LAST_AXES = (-1, 2)
 def pack_saved(path: Path, *, tolerance: float = 0.0) -> bool:
     """Write a saved graph anew so that it skips padding; return False, and leave it, if it cannot.
 
-    It cannot if no part works token by token, or if packed answers differ by more than the tolerance: without one, in
-    any bit.
+    It cannot if no part works token by token, or if packed answers differ by more than the tolerance, a share of the
+    largest number: without one, in any bit.
     """
     import onnx_ir as ir
 

@@ -38,7 +38,10 @@ def agree_where_shown(
     *,
     tolerance: float = 0.0,
 ) -> bool:
-    """Whether both have the same outputs wherever there is no padding; without a tolerance, to the last bit."""
+    """Whether both have the same outputs wherever there is no padding; without a tolerance, to the last bit.
+
+    The tolerance is a share of the largest number of an output.
+    """
     return all(
         _agree(*(_without_padding(array, call.shown) for array in pair), tolerance=tolerance)
         for call, plain, packed in zip(calls, before, after, strict=True)
@@ -52,5 +55,6 @@ def _without_padding(array: Array, shown: Array) -> Array:
 
 def _agree(plain: Array, packed: Array, *, tolerance: float) -> bool:
     if tolerance:
-        return plain.shape == packed.shape and np.allclose(plain, packed, rtol=0, atol=tolerance, equal_nan=True)
+        room = tolerance * float(np.abs(plain).max(initial=0.0))
+        return plain.shape == packed.shape and np.allclose(plain, packed, rtol=0, atol=room, equal_nan=True)
     return np.array_equal(plain, packed)
