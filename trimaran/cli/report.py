@@ -42,7 +42,9 @@ app.add_typer(reports, name="report", rich_help_panel="Look")
 
 
 ReportArgument = Annotated[Path, typer.Argument(help="A report.json, or the folder that holds one.")]
-OutputOption = Annotated[Path | None, typer.Option("-o", "--output", help="File to write; stdout by default.")]
+OutputOption = Annotated[
+    Path | None, typer.Option("-o", "--output", dir_okay=False, help="File to write; stdout by default.")
+]
 
 
 @reports.command()
@@ -80,7 +82,7 @@ def compare(
     machine that was slower that day is not taken for a slower model. A folder of folders with a report each is one side
     of several runs: from three runs a side on, the intervals include how much runs differ from one another.
 
-    Example: `trimaran report compare benchmarks/results/minilm-strict reports/minilm`
+    Example: `trimaran report compare benchmarks/results/minilm-strict-vnni reports/minilm`
     """
     import json
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from trimaran.core.corpus import all_texts
 from trimaran.core.errors import IntegrityError, UsageError
 from trimaran.core.progress import Progress
 from trimaran.core.spec import ModelRef
 from trimaran.core.store import publish, temporary_sibling
-from trimaran.core.tables import TEXT, read_table
 from trimaran.export.load import load_model, load_tokenizer
 from trimaran.export.locate import locate
 from trimaran.pipeline.student_folder import CARD, StudentReport, common_facts, copy_rest, free_folder, weight_bytes
@@ -64,13 +64,13 @@ def shrink_vocabulary(
     """
     output = free_folder(output)
     ref = locate(model, task_name=task_name)
-    if ref.task == "sparse-embedding":
+    if ref.task in ("sparse-embedding", "hybrid-embedding"):
         raise UsageError(
             f"The vectors of {model} have one number for each token: with fewer tokens they would mean something else.",
             hint="Only models whose answers do not name tokens by number can be trimmed.",
         )
     # With a prompt before it, the first word of a text may become another token.
-    texts = [f"{prompt}{text}" for prompt in ("", *ref.prompts.values()) for text in _texts(text_files)]
+    texts = [f"{prompt}{text}" for prompt in ("", *ref.prompts.values()) for text in all_texts(text_files)]
     with progress.stage("tokens") as step:
         tokenizer = load_tokenizer(ref)
         ids = list(ids_of(tokenizer, texts))
@@ -106,15 +106,6 @@ def shrink_vocabulary(
         (folder / CARD).write_text(_card(report), encoding="utf-8")
         publish(folder, output)
     return report
-
-
-def _texts(files: Sequence[Path]) -> list[str]:
-    texts = [
-        text.strip() for path in files for text in read_table(path).column(TEXT, what="texts", place=0) if text.strip()
-    ]
-    if not texts:
-        raise UsageError(f"There is no text in {', '.join(map(str, files))}.")
-    return list(dict.fromkeys(texts))
 
 
 def _tokenizer_json(tokenizer: Any) -> dict[str, Any]:

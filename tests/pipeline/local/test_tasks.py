@@ -167,6 +167,13 @@ def test_the_other_tasks_answer_as_they_are_served(tmp_path: Path) -> None:
     sparse = model_and_folder(tmp_path / "sparse", "sparse-embedding")[0]
     weights = [weight for _, weight in sparse.sparse(TEXTS, top_k=3)[0]]
     assert weights == sorted(weights, reverse=True) and len(weights) == 3
+    hybrid = model_and_folder(tmp_path / "hybrid", "hybrid-embedding")[0]
+    answers = hybrid.hybrid(TEXTS)
+    np.testing.assert_allclose(hybrid.encode(TEXTS), [answer["dense"] for answer in answers], atol=1e-6)
+    assert set(hybrid.hybrid(TEXTS[0], outputs=["sparse"])) == {"sparse"}
+    assert hybrid.score(TEXTS[0], TEXTS)[0] == pytest.approx(1, rel=1e-5)
+    with pytest.raises(UsageError, match="single texts"):
+        hybrid.encode([(TEXTS[0], TEXTS[1])])
     choices = model_and_folder(tmp_path / "choice", "multiple-choice")[0].choose(TEXTS[0], ["one", "another"])
     assert {row["index"] for row in choices} == {0, 1}
     assert sum(row["score"] for row in choices) == pytest.approx(1, abs=1e-5)

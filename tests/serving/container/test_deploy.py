@@ -19,8 +19,17 @@ from tests.tiny import tiny_artifact
 from trimaran.core.choices import CPU_IMAGE, GPU_IMAGE
 from trimaran.core.errors import UsageError
 from trimaran.core.gpu_release import GPU_RELEASE
+from trimaran.core.serving_json import read_serving, write_serving
 from trimaran.model_repository.layout import lay_out
-from trimaran.serving.container.image import FINISHED_FOLDER, MODELS_FOLDER, PORTS, closed, served_model, served_models
+from trimaran.serving.container.image import (
+    FINISHED_FOLDER,
+    MODELS_FOLDER,
+    NVIDIA_ENTRYPOINT,
+    PORTS,
+    closed,
+    served_model,
+    served_models,
+)
 from trimaran.serving.triton.flags import EXIT_TIMEOUT_S, server_flags
 from trimaran.serving.triton.server import wanted_models
 
@@ -153,6 +162,12 @@ def test_a_model_on_a_gpu_asks_for_one(repository: Path, tmp_path: Path) -> None
     said = trimaran_json_here("serve", tmp_path / "r", "--docker", "--dry-run", home=tmp_path / "home")
     assert said["command"][said["command"].index("--gpus") + 1] == "device=0"
     assert "trimaran-plans:/plans" in said["command"]
+    version = tmp_path / "r" / "My_Model.v2" / "1"
+    write_serving(version, read_serving(version).model_copy(update={"engine_options": {"device": 1}}))
+    said = trimaran_json_here("serve", tmp_path / "r", "--docker", "--dry-run", home=tmp_path / "home")
+    assert said["command"][said["command"].index("--gpus") + 1] == '"device=0,1"', "GPUs keep their numbers"
+    refused = trimaran_here("kubernetes", "My_Model.v2", "--repository", tmp_path / "r", home=tmp_path / "home")
+    assert refused.returncode == 2 and "the only GPU of a pod is number 0" in refused.stderr
 
 
 def test_a_model_on_a_gpu_has_room_time_and_a_writable_volume_for_its_build(repository: Path, tmp_path: Path) -> None:
@@ -187,8 +202,10 @@ def test_the_gpu_image_starts_triton_over_the_finished_copy_with_the_same_flags(
     assert command == closed(server_flags(FINISHED_FOLDER, ["${MODEL:?name the model to serve}"]))
     assert service["image"] == GPU_IMAGE
     dockerfile = (DEPLOY / "gpu.Dockerfile").read_text()
-    assert f"TRITON={GPU_RELEASE.triton}" in dockerfile and f"'{GPU_RELEASE.wheel}'" in dockerfile
-    assert 'ENTRYPOINT ["finish-and-serve"]' in dockerfile
+    assert f"TRITON={GPU_RELEASE.triton}" in dockerfile and f"={GPU_RELEASE.wheel}\n" in dockerfile
+    assert f'ENTRYPOINT ["{NVIDIA_ENTRYPOINT}", "finish-and-serve"]' in dockerfile
+    (copied,) = (line for line in dockerfile.splitlines() if line.startswith("COPY pyproject.toml"))
+    assert "constraints.txt" in copied, "a file of the package is a link to it"
 
 
 @pytest.mark.parametrize("finished", [True, False])
@@ -223,6 +240,7 @@ def test_a_prepared_model_is_finished_by_an_init_container_on_a_writable_volume(
     found = rendered(tmp_path / "r")
     utils.validate(found["Deployment"], utils.latest_version(), strict=True)
     (finish,) = found["Deployment"]["spec"]["template"]["spec"]["initContainers"]
+    assert finish["command"] == [NVIDIA_ENTRYPOINT, "trimaran"]
     assert finish["args"] == ["finish", "/models", "My_Model.v2", "--into=/plans/models"]
     assert finish["resources"]["limits"]["nvidia.com/gpu"] == "1"
     assert {"name": "plans", "mountPath": "/plans"} in finish["volumeMounts"]

@@ -221,9 +221,12 @@ class EmbeddingModel(LocalModel):
         answers: list[Any] = []
         with _progress(len(texts), show) as advance:
             for begin in windows:
-                answers += self._answers(texts[begin : begin + WINDOW], prompt=name)
+                answers += self._dense(texts[begin : begin + WINDOW], name)
                 advance(len(texts[begin : begin + WINDOW]))
         return np.stack(answers).astype(np.float32, copy=False) if answers else np.zeros(0, np.float32)
+
+    def _dense(self, texts: list[Text], prompt: str | None) -> list[Any]:
+        return self._answers(texts, prompt=prompt)
 
     def _with_prompt(self, names: tuple[str, ...], options: dict[str, Any]) -> dict[str, Any]:
         if options.get("prompt_name") is not None or options.get("prompt") is not None:

@@ -13,6 +13,8 @@ from trimaran.core.late_interaction import SIMILARITY, maximum_similarities
 from trimaran.pipeline.local.embedding import EmbeddingModel
 from trimaran.pipeline.local.model import LocalModel
 from trimaran.runtime.sides import DOCUMENT, QUERY
+from trimaran.runtime.tasks.hybrid_embedding import COLBERT, DENSE, KINDS
+from trimaran.runtime.text import Text
 from trimaran.serving.client import given
 from trimaran.serving.client.columns import given_options
 from trimaran.serving.client.given import TextOrTexts
@@ -263,6 +265,47 @@ class FeatureModel(LocalModel):
         return maximum_similarities(asked, others, similarity=similarity)
 
 
+class HybridModel(EmbeddingModel):
+    """A model with three outputs, such as bge-m3. `encode` gives its vectors, as `SentenceTransformer` does."""
+
+    def hybrid(
+        self,
+        texts: TextOrTexts,
+        *,
+        outputs: Sequence[str] = KINDS,
+        top_k: int | None = None,
+        prompt_name: str | None = None,
+    ) -> Any:
+        """Of one pass over each text a dictionary with `dense`, `sparse` and `colbert`, or those that are asked for.
+
+        `sparse` has the text's own tokens with their weights, heaviest first. `colbert` has a vector for each token but
+        the first. The numbers are those of FlagEmbedding's `encode`.
+
+        Examples:
+            >>> answer = model.hybrid("A boat floats.", outputs=["dense", "sparse"])
+            >>> answer["sparse"][0]
+            {'token': 38, 'token_str': '▁boat', 'weight': 0.24}
+        """
+        rows, alone = given.single_texts(texts)
+        answers = self._answers(rows, outputs=list(outputs), top_k=top_k, prompt=prompt_name)
+        return answers[0] if alone else answers
+
+    def score(self, query: str, documents: Iterable[str]) -> npt.NDArray[np.float32]:
+        """The score of each document by token vectors: the mean over the query's tokens of their best products.
+
+        Examples:
+            >>> model.score("What floats?", ["A stone sinks.", "A boat floats."])
+            array([0.61, 0.84], dtype=float32)
+        """
+        texts = [given.string("query", query), *given.strings("documents", documents)]
+        first, *others = (answer[COLBERT]["token_embeddings"] for answer in self.hybrid(texts, outputs=[COLBERT]))
+        return maximum_similarities(first, others, similarity="meanmaxsim")
+
+    def _dense(self, texts: list[Text], prompt: str | None) -> list[Any]:
+        answers = self._answers(given.require_single(texts), outputs=[DENSE], prompt=prompt)
+        return [answer[DENSE] for answer in answers]
+
+
 class ChoiceModel(LocalModel):
     def choose(self, text: str, choices: Iterable[str]) -> list[Scored]:
         """The choices by probability, best first: `{"index", "score"}` each.
@@ -296,6 +339,7 @@ MODELS: dict[str, type[LocalModel]] = {
     "rerank": RerankModel,
     "sparse-embedding": SparseModel,
     "feature-extraction": FeatureModel,
+    "hybrid-embedding": HybridModel,
     "multiple-choice": ChoiceModel,
     "next-sentence": NextSentenceModel,
 }

@@ -13,21 +13,20 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, Unpack, overload
 
-import numpy as np
-
 from trimaran.core.choices import Overflow
 from trimaran.core.errors import NotReady, RequestFailed
 from trimaran.core.small_vectors import RANGES, VectorPrecision, small
-from trimaran.core.whole_texts import WholeTexts
 from trimaran.runtime.text import Text
 from trimaran.runtime.wire import READ_COUNT, TRUNCATED
 from trimaran.serving.client import calls, failures, given, late_interaction
-from trimaran.serving.client.calls import ClassifyOptions, Embeddings, Ranking, TokenVectors, TokenWeights
+from trimaran.serving.client.calls import ClassifyOptions, HybridOptions
 from trimaran.serving.client.driver import ClientDriver, TruncatedTexts, total
 from trimaran.serving.client.endpoint import Endpoint, answering_version, ready_versions, unknown_model
 from trimaran.serving.client.given import StringOrStrings, TextOrTexts
 from trimaran.serving.client.question import Answer, Ask, Model, Tensors
 from trimaran.serving.client.replicas import Lease, Release, Replica, VersionChanged
+from trimaran.serving.client.results import Embeddings, Ranking, TokenVectors, TokenWeights
+from trimaran.serving.client.whole import embed_whole
 
 if TYPE_CHECKING:
     from trimaran.serving.client.watching import Watch
@@ -97,22 +96,12 @@ class ClientCore:
         mean over pieces that are read whole (`"windows-max"`: the maximum).
         """
         if overflow != "cut":
-            vectors = await self._embed_whole(name, texts, prompt, overflow)
+            vectors = await embed_whole(self, name, texts, prompt=prompt, overflow=overflow)
             model = await self.model(name)
             found = small(vectors, dimensions=dimensions, precision=precision, ranges=model.parameters.get(RANGES, ""))
             return found[0] if isinstance(texts, str) else found
         small_ones: dict[str, Any] = {"dimensions": dimensions, "precision": precision}
         return await self.ask(name, lambda model: calls.embed(model, texts, prompt=prompt, **small_ones))
-
-    async def _embed_whole(self, name: str, texts: TextOrTexts, prompt: str | None, overflow: Overflow) -> Embeddings:
-        whole, vectors = WholeTexts(given.texts_or_pairs(texts).rows, overflow), []
-        while whole.pending:
-            asked = [piece.text for piece in whole.pending]
-            build = functools.partial(calls.embed_noting_cuts, texts=asked, prompt=prompt)
-            found, cut = await self.ask(name, build)
-            vectors.append(found[whole.split(cut)])
-        width = (await self.model(name)).outputs["EMBEDDING"]
-        return whole.joined(np.concatenate([np.empty((0, *width), np.float32), *vectors]))
 
     # The overloads overlap for mypy because a string is an iterable of strings; the first one is taken.
     @overload
@@ -241,6 +230,13 @@ class ClientCore:
     ) -> Any:
         """For each text its weighted tokens, heaviest first. `prompt` names one of the model's prompts."""
         return await self.ask(name, lambda model: calls.sparse(model, texts, top_k=top_k, prompt=prompt))
+
+    async def hybrid(self, name: str, texts: StringOrStrings, **options: Unpack[HybridOptions]) -> Any:
+        """For each text `HybridVectors` of one pass: its vector, its weighted tokens, and a vector for each token.
+
+        `outputs` names what is wanted: some of "dense", "sparse" and "colbert".
+        """
+        return await self.ask(name, lambda model: calls.hybrid(model, texts, **options))
 
     async def query(self, name: str, texts: Any) -> Any:
         """The question that the model is made for, with its defaults."""

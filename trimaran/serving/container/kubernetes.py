@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from trimaran.core.errors import UsageError
 from trimaran.serving.container.image import (
     EVERYWHERE,
     FINISHED_FOLDER,
     MODELS_FOLDER,
+    NVIDIA_ENTRYPOINT,
     PLANS_FOLDER,
     PORTS,
     ServedModel,
@@ -35,6 +37,11 @@ BUILD_BYTES = 6 << 30
 
 def objects(model: ServedModel, release: str, options: KubernetesOptions) -> list[Object]:
     """`release` names the version by the digest of its files."""
+    if model.device:
+        raise UsageError(
+            f"{model.name} opens GPU {model.device}, and the only GPU of a pod is number 0.",
+            hint="Deploy or finish it with --device cuda:0.",
+        )
     name = label_of(model.name)
     labels = {"app.kubernetes.io/name": name, "app.kubernetes.io/part-of": "trimaran"}
     chosen = {"app.kubernetes.io/name": name}
@@ -97,7 +104,7 @@ def _finish(model: ServedModel, options: KubernetesOptions) -> Object:
     return {
         "name": "finish",
         **image_of(options.gpu_image),
-        "command": ["trimaran"],
+        "command": [NVIDIA_ENTRYPOINT, "trimaran"],
         "args": ["finish", MODELS_FOLDER, model.name, f"--into={FINISHED_FOLDER}"],
         # The artifacts of the store last as well, so that a build that was cut off is not repeated.
         "env": [{"name": "TRIMARAN_HOME", "value": f"{PLANS_FOLDER}/home"}],
@@ -157,7 +164,7 @@ def _plain_triton(model: ServedModel, options: KubernetesOptions) -> Object:
     command, *arguments = triton_arguments(names, address="127.0.0.1", folder=folder)
     return {
         **image_of(options.gpu_image),
-        "command": [command],
+        "command": [NVIDIA_ENTRYPOINT, command],
         "args": arguments,
         "startupProbe": {**_probe("/readyz"), "periodSeconds": 5, "failureThreshold": BUILD_S // 5},
         "livenessProbe": {**_probe("/readyz"), "periodSeconds": 10, "failureThreshold": 6},

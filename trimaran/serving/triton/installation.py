@@ -18,7 +18,12 @@ from trimaran.core.errors import UnavailableError, install_hint
 from trimaran.core.store import default_home
 
 HINT = install_hint("triton")
-PYTHON_BASED = ("onnxruntime", "openvino")
+# Backends of the official container that python stands in for here, with the files of their engines.
+PYTHON_BASED = {
+    "onnxruntime": ("onnxruntime_engine.py",),
+    "openvino": ("openvino_engine.py",),
+    "tensorrt": ("tensorrt_engine.py", "cuda_driver.py"),
+}
 # Variables that Triton and its stubs inherit. Keys and tokens of this process are none of their business.
 _PASSED = {"HOME", "USER", "LANG", "TZ", "TMPDIR", "XDG_CACHE_HOME", "LD_PRELOAD", "DO_NOT_TRACK"}
 _PASSED_PREFIXES = (
@@ -67,10 +72,11 @@ class Installation:
         python.mkdir(parents=True)
         for source in (*self.python_backend.glob("*.so"), *self.python_backend.glob("*.py"), self.stub):
             shutil.copy(source, python)
-        for name in PYTHON_BASED:
+        for name, files in PYTHON_BASED.items():
             (folder / name).mkdir()
             shutil.copyfile(_RUNTIME / "triton_tensor_model.py", folder / name / "model.py")
-            shutil.copyfile(_RUNTIME / f"{name}_engine.py", folder / name / f"{name}_engine.py")
+            for file in files:
+                shutil.copyfile(_RUNTIME / file, folder / name / file)
 
 
 def executable_folder() -> Path:
