@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.export.exported import answering
 from tests.serving.gateway.conftest import Tasks
 from tests.serving.gateway.test_every_task import MANY, client, in_process
 from trimaran.core.errors import UsageError
@@ -75,4 +74,3 @@ def test_gateway_gives_single_outputs_on_the_paths_of_other_models(tasks: Tasks,
     assert [entry["index"] for entry in weights] == [entry["token"] for entry in wanted[0]["sparse"]]
     scores = tasks.gateway.ask("/score", {"model": NAME, "query": MANY[0], "documents": list(MANY[1:3])}).json
     assert len(scores["results"]) == 2
-    assert len(answering(tasks.artifacts[NAME]).encoder.encodings(["a"])) == 1
