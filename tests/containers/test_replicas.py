@@ -12,7 +12,7 @@ import pytest
 from tests.benchmarks.scripts import scripts_in
 from tests.containers.conftest import ROOT, pods
 
-pytestmark = [pytest.mark.container, pytest.mark.slow]
+pytestmark = [pytest.mark.container, pytest.mark.slow, pytest.mark.timeout(900)]
 NAMES = ("replicas", "replicas_overload", "pods", "experiment", "load", "load_calls")
 
 
