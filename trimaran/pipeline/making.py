@@ -27,6 +27,7 @@ from trimaran.pipeline.exporting import open_graph
 from trimaran.pipeline.lower_bounds import largest_weight
 from trimaran.pipeline.plan import DeployRun, texts_for
 from trimaran.quantize.candidates import Candidate, candidate
+from trimaran.quantize.int8.search import MOST_STRETCH
 from trimaran.quantize.tensorrt.engine import Runtime, build_engine
 from trimaran.quantize.tensorrt.engine_process import EngineOptions
 from trimaran.runtime.text import Text
@@ -106,7 +107,7 @@ def make_candidate(
     with isolation.Worker(environment=restriction, on_progress=step.advance) as worker:
         folder = worker.call(
             children.make_candidate,
-            MAKE_DEADLINE_S,
+            MAKE_DEADLINE_S + (MOST_STRETCH * inputs.budget_s if row.searched else 0.0),
             parent=str(parent.directory),
             name=row.name,
             store=str(store.root),

@@ -54,6 +54,8 @@ class Candidate(Contestant):
     calibrated: bool = False
     # Made by a search for the layers that must stay in float, which keeps the gates within a budget of time.
     searched: bool = False
+    # Written so that it skips padding, where its graph allows it (`packed_tokens`).
+    packed: bool = False
     # If the bound shows that a proven candidate is faster, the search is skipped (for float: the judging).
     lower_bound: LowerBound | None = None
     engine_options: tuple[tuple[str, str], ...] = ()
@@ -94,7 +96,7 @@ CANDIDATES: dict[str, Candidate] = {
         ),
         Candidate(
             "onnxruntime-int8-static", "onnxruntime", "int8-static", "onnx",
-            onnxruntime_static, fused=True, calibrated=True, searched=True,
+            onnxruntime_static, fused=True, calibrated=True, searched=True, packed=True,
             lower_bound=onnxruntime_bound,
             describe="INT8 weights and activations in integer kernels; in float what the gates ask for",
         ),
