@@ -8,6 +8,7 @@ its base is NVIDIA's. They run as root without capabilities, because user 1000 m
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import time
 import uuid
@@ -71,9 +72,12 @@ class GpuMachine:
 
 
 @pytest.fixture
-def gpu_machine(rehearsal: Rehearsal, tmp_path: Path) -> Iterator[GpuMachine]:  # noqa: F811
+def gpu_machine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[GpuMachine]:
+    if shutil.which("podman") is None:
+        pytest.skip("There is no podman here.")
     if pods.podman("image", "exists", BASE, check=False).returncode:
         pytest.skip(f"There is no image {BASE}.")
+    world: Rehearsal = request.getfixturevalue("rehearsal")
     programs = tmp_path / "programs"
     triton = installation.find()
     triton.place_backends(programs / "triton" / "backends")
@@ -82,7 +86,7 @@ def gpu_machine(rehearsal: Rehearsal, tmp_path: Path) -> Iterator[GpuMachine]:  
     (programs / "triton" / "lib").symlink_to(triton.libraries[0])
     scripts = {
         "entrypoint": 'exec "$@"',
-        "trimaran": f'exec {rehearsal.python} -m trimaran "$@"',
+        "trimaran": f'exec {world.python} -m trimaran "$@"',
         "triton/bin/tritonserver": f'exec {triton.binary} "$@"',
         "finish-and-serve": f'exec {ROOT / "deploy" / "finish-and-serve"} "$@"',
     }
@@ -92,7 +96,7 @@ def gpu_machine(rehearsal: Rehearsal, tmp_path: Path) -> Iterator[GpuMachine]:  
     volume = f"gpu-plans-{uuid.uuid4().hex[:8]}"
     pods.podman("volume", "create", volume)
     try:
-        yield GpuMachine(rehearsal, programs, volume)
+        yield GpuMachine(world, programs, volume)
     finally:
         pods.podman("volume", "rm", "-f", volume, check=False)
 
