@@ -20,12 +20,16 @@ import numpy as np
 from trimaran.benchmarks.measure.quiet import busy_words
 from trimaran.benchmarks.measure.runner import Measured
 from trimaran.benchmarks.report.markdown import markdown_line, markdown_table
+from trimaran.benchmarks.report.report import Report
+from trimaran.benchmarks.report.report_files import read_report
 from trimaran.core.environment import capture
 from trimaran.core.store import write_atomically
 from trimaran.serving.triton.processes import memory_bytes, proportional_bytes
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
+# How results are told apart that depend on what computes products of INT8 numbers (`products_by`).
+INSTRUCTIONS = {"vnni": "with VNNI", "without-vnni": "without VNNI (AVX2, 7-bit weights)"}
 # A part of a page that is made from results. Tests check that it is current.
 BLOCK = re.compile(r"(<!-- begin (?P<name>[a-z-]+): made by [^\n]+ -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -58,6 +62,13 @@ def finish(result: dict[str, Any], output: Path | None, *, hidden: Sequence[str]
 def read_results(pattern: str, folder: Path = RESULTS) -> list[dict[str, Any]]:
     """Every kept result whose file name fits."""
     return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob(f"{pattern}.json"))]
+
+
+def reports_by_instructions(name: str, folder: Path = RESULTS) -> list[tuple[str, Report]]:
+    """The committed reports of one name, each with its instruction set in words, the newest first."""
+    kept = {words: folder / f"{name}-{products}" for products, words in INSTRUCTIONS.items()}
+    reports = [(words, read_report(path)) for words, path in kept.items() if (path / "report.json").is_file()]
+    return sorted(reports, key=lambda kept: kept[1].created, reverse=True)
 
 
 def undisturbed(measured: Measured) -> Measured:

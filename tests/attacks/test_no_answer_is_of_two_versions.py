@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.serving.worlds import SLOW_CONFIG, eventually
-from trimaran.serving.client import Client
+from trimaran.serving.client import AsyncClient, Client
+from trimaran.serving.client.hedging import Hedge
 from trimaran.serving.triton import control
 from trimaran.serving.triton.server import Server, launch
 
@@ -44,23 +46,32 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 def test_no_large_answer_is_of_two_versions(server: Server) -> None:
-    answers: list[set[float]] = []
+    """Asked by both clients, by the one for asyncio as the gateway asks."""
+    answers: dict[str, list[set[float]]] = {"blocking": [], "asyncio": []}
     done = threading.Event()
 
     def ask() -> None:
         with Client(server.grpc_url) as client:
             while not done.is_set():
-                answers.append(set(client.embed("m", ["text"] * 200).ravel().tolist()))
+                answers["blocking"].append(set(client.embed("m", ["text"] * 200).ravel().tolist()))
 
-    asking = threading.Thread(target=ask)
-    asking.start()
+    async def ask_on_loop() -> None:
+        async with AsyncClient(server.grpc_url, hedge=Hedge()) as client:
+            while not done.is_set():
+                answers["asyncio"].append(set((await client.embed("m", ["text"] * 200)).ravel().tolist()))
+
+    asking = [threading.Thread(target=ask), threading.Thread(target=lambda: asyncio.run(ask_on_loop()))]
+    for thread in asking:
+        thread.start()
     for version in (2, 1, 2, 1):
         serve_version(server.repository / "m", version)
         control.load(server.control, "m")
         control.switched(server.control, "m", version)
         # On a busy machine, one large answer can take longer than all switches.
-        assert eventually(lambda version=version: {float(version)} in answers)
+        assert eventually(lambda version=version: all({float(version)} in sets for sets in answers.values()))
     done.set()
-    asking.join()
-    assert {1.0} in answers and {2.0} in answers
-    assert not [versions for versions in answers if len(versions) > 1]
+    for thread in asking:
+        thread.join()
+    for sets in answers.values():
+        assert {1.0} in sets and {2.0} in sets
+        assert not [versions for versions in sets if len(versions) > 1]

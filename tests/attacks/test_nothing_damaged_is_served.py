@@ -11,12 +11,13 @@ import pytest
 
 from tests.commands import trimaran
 from tests.homes import home_at
-from tests.serving.worlds import by_hand
+from tests.serving.worlds import TEXTS, by_hand
 from tests.tiny import tiny_artifact
 from trimaran.core.config_pbtxt import read_config
 from trimaran.core.digests import list_digests, require_undamaged
 from trimaran.core.errors import IntegrityError
 from trimaran.core.store import Store
+from trimaran.judging.golden import GOLDEN_FILE, make_golden
 from trimaran.model_repository.check import problems
 from trimaran.model_repository.layout import lay_out
 from trimaran.pipeline.api import load
@@ -28,8 +29,14 @@ from trimaran.serving.triton.server import launch
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
     """Two models, `good` and `bad`, of which nothing is damaged yet. Their weights share no copy."""
+    answers = {"EMBEDDING": by_hand(TEXTS)}
+    golden = make_golden(
+        task="embedding", model="m", reference="", numbers="embedding", rows=[{"TEXT": text} for text in TEXTS],
+        wanted=answers, proven=answers, gates=(),
+    )  # fmt: skip
     for name in ("good", "bad"):
-        lay_out(tiny_artifact(tmp_path / name), repository=tmp_path / "r", name=name, rows="padded", threads=1)
+        artifact = tiny_artifact(tmp_path / name)
+        lay_out(artifact, repository=tmp_path / "r", name=name, rows="padded", threads=1, golden=golden)
     return tmp_path / "r"
 
 
@@ -48,6 +55,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "edited settings": lambda version: (version / "serving.json").write_text("{}"),
     "an edited configuration": lambda version: (version / "config.pbtxt").write_text(""),
     "no manifest": lambda version: (version / "manifest.json").unlink(),
+    "no golden bundle": lambda version: (version / GOLDEN_FILE).unlink(),
     "no list": lambda version: (version / "digests.json").unlink(),
     "a planted file": lambda version: (version / "numpy.py").write_text("print('mine')"),
 }

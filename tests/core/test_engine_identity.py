@@ -34,6 +34,10 @@ def opened(artifact: Artifact, built: EngineIdentity, here: EngineIdentity) -> N
 def test_an_engine_opens_on_its_own_machine(artifact: Artifact) -> None:
     opened(artifact, BUILT, BUILT)
     opened(artifact, BUILT, BUILT.model_copy(update={"driver": "600.10", "cuda": "13.4"}))
+    # An image's newer driver library over an older driver.
+    opened(artifact, BUILT, BUILT.model_copy(update={"driver": "570.10", "cuda": "13.4"}))
+    # The wheel's number and the library's.
+    opened(artifact, BUILT, BUILT.model_copy(update={"version": "11.4.0.106.post1"}))
 
 
 @pytest.mark.parametrize(
@@ -45,7 +49,7 @@ def test_an_engine_opens_on_its_own_machine(artifact: Artifact) -> None:
         ),
         ({"gpu": "NVIDIA GeForce RTX 3090"}, "built on NVIDIA A10, here is NVIDIA GeForce RTX 3090"),
         ({"version": "11.3.0.99"}, r"with TensorRT 11\.4\.0\.106, here is 11\.3\.0\.99"),
-        ({"driver": "570.10"}, r"needs the driver 580\.65\.06 or newer, here is 570\.10"),
+        ({"driver": "570.10", "cuda": "12.8"}, r"needs the driver 580\.65\.06 or newer, here is 570\.10"),
         ({"compute_capabilities": (), "gpu": None, "cuda": None}, "here is no GPU"),
     ],
     ids=["gpu", "gpu model", "tensorrt", "driver", "no gpu"],

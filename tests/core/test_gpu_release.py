@@ -33,6 +33,7 @@ def test_what_does_not_fit_the_image_is_said_with_the_remedy() -> None:
     assert "TensorRT 11.4.0.106 is installed, the image 26.08 has 11.2.1" in other
     assert "pip install 'tensorrt==11.2.1.*'" in other
     (old,) = mismatches("11.2.1", "570.124.06")
+    assert mismatches("11.2.1", "570.124.06", "13.4") == (), "a newer driver library over an older driver"
     assert old == "the driver 570.124.06 is too old for CUDA 13.4.1: install 580.65.06 or newer"
 
 

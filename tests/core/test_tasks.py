@@ -73,7 +73,7 @@ def test_a_task_is_whole(name: str) -> None:
     assert row.served.name == name, f"runtime/tasks/{name.replace('-', '_')}.py serves another task"
     assert row.served.inputs and row.served.outputs
     assert {"exact", "strict", "balanced"} == set(row.gates)
-    assert row.head is not None or name == "embedding", "no head, and token vectors are pooled for embeddings only"
+    assert row.head is not None or row.pools, "no head, and token vectors are not pooled"
     assert row.describe and row.loss.title
     requests = row.requests([("first words here", "second words there")] * 3, {"mask_token": "[MASK]"})
     wanted = {item.name for item in row.served.inputs if not item.optional}

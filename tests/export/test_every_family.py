@@ -32,6 +32,8 @@ CELLS = [
     for family in zoo.ZOO
     for task, head in zoo.HEADS.items()
     if has_head(family, head) and (task in zoo.ESSENTIAL or not FAMILIES[family].after)
+    # Its heads stand behind the encoder's states, whatever the family.
+    if task != "hybrid-embedding" or family == "xlm-roberta"
 ]
 
 

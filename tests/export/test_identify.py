@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -82,6 +83,37 @@ def test_big_bird_ends_where_its_attention_becomes_sparse(tmp_path: Path) -> Non
 def test_pre_norm_flaubert_is_refused(tmp_path: Path) -> None:
     folder = zoo.saved_model(tmp_path / "model", "flaubert", "embedding", pre_norm=True)
     with pytest.raises(UsageError, match=r"pre_norm .*transformers 5 itself fails"):
+        locate(str(folder))
+
+
+@pytest.mark.parametrize(
+    "changes", [{"model_type": "qwen3_moe"}, {"moe_every_n_layers": 2, "model_type": "nomic_bert"}]
+)
+def test_a_mixture_of_experts_is_refused_with_the_reason(tmp_path: Path, changes: dict[str, Any]) -> None:
+    folder = zoo.saved_model(tmp_path / "model", "bert", "embedding")
+    edit_config(folder, **changes)
+    with pytest.raises(UsageError, match="mixture of experts, chosen for each token"):
+        locate(str(folder))
+    # Also where the family is named, as it must be for a folder with code of its own.
+    edit_config(folder, auto_map={"AutoModel": "code.Model"})
+    with pytest.raises(UsageError, match="mixture of experts"):
+        locate(str(folder), family_name=changes["model_type"])
+
+
+def test_the_text_part_of_a_model_of_images_is_not_guessed(tmp_path: Path) -> None:
+    folder = zoo.saved_model(tmp_path / "model", "bert", "embedding")
+    edit_config(folder, model_type="gemma3", text_config={"hidden_size": 8})
+    with pytest.raises(UsageError, match="reads images, too"):
+        locate(str(folder))
+
+
+@pytest.mark.parametrize("place", ["", "retrieval.query"])
+def test_adapters_are_not_left_out_silently(tmp_path: Path, place: str) -> None:
+    folder = zoo.saved_model(tmp_path / "model", "jina_embeddings_v3", "embedding")
+    assert locate(str(folder)).family == "jina_embeddings_v3"
+    (folder / place).mkdir(exist_ok=True)
+    (folder / place / "adapter_config.json").write_text("{}")
+    with pytest.raises(UsageError, match=r"has an adapter in .*merge_and_unload"):
         locate(str(folder))
 
 

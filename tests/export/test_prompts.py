@@ -123,29 +123,3 @@ def test_prompts_of_a_sparse_encoder_are_those_of_sentence_transformers(tmp_path
         found = {entry["token"]: entry["weight"] for entry in answers.sparse_vectors(served, TEXTS[:1], prompt=name)[0]}
         kept = {int(index): float(wanted[index]) for index in np.flatnonzero(np.asarray(wanted) > 0)}
         assert found == pytest.approx(kept, abs=1e-5)
-
-
-@pytest.mark.slow
-def test_a_router_is_refused_with_code_that_makes_a_model_of_each_route(tmp_path: Path) -> None:
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.models import Normalize, Pooling, Router, Transformer
-
-    for route, family in (("query", "distilbert"), ("document", "bert")):
-        zoo.saved_model(tmp_path / route, family, "embedding")
-    routes = {
-        f"{route}_modules": [Transformer(str(tmp_path / route), max_seq_length=64), Pooling(32, pooling_mode=mode)]
-        for route, mode in (("query", "cls"), ("document", "mean"))
-    }
-    modules = [Router.for_query_document(**routes), Normalize()]
-    model = SentenceTransformer(modules=modules, device="cpu", prompts={"query": "search for this: "})
-    model.save(str(tmp_path / "routed"))
-    with pytest.raises(UsageError, match="routes query and document through networks of their own") as refused:
-        locate(str(tmp_path / "routed"))
-    code = refused.value.hint.partition("In Python: ")[2]
-    for route, wanted in (("query", model.encode_query(TEXTS)), ("document", model.encode_document(TEXTS))):
-        exec(
-            code,
-            {"SentenceTransformer": SentenceTransformer, "ROUTE": route, "TARGET": str(tmp_path / f"{route}-only")},
-        )
-        served = answering(exported(locate(str(tmp_path / f"{route}-only")), tmp_path, profile=LONG))
-        np.testing.assert_allclose(np.stack(answers.embeddings(served, TEXTS)), wanted, atol=1e-5)

@@ -162,7 +162,17 @@ def saved_model(folder: Path, family: str, task: str, *, seed: int = 0, **change
                 value.mul_(1.5)
     model.eval().save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+    if task == "hybrid-embedding":
+        save_hybrid_heads(folder, config.hidden_size)
     return folder
+
+
+def save_hybrid_heads(folder: Path, hidden: int, *, width: int = 24) -> None:
+    """The heads of bge-m3, as FlagEmbedding saves them: in half precision."""
+    import torch
+
+    for name, size in (("sparse_linear.pt", 1), ("colbert_linear.pt", width)):
+        torch.save(torch.nn.Linear(hidden, size).half().state_dict(), folder / name)
 
 
 def _label_config(task: str) -> dict[str, Any]:

@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.commands import COMMAND, environment, trimaran, trimaran_json, trimaran_json_here
+from tests.homes import home_at
 from tests.serving.worlds import logits_by_hand
 from tests.tiny import LABELS, tiny_artifact
+from trimaran.core.errors import UsageError
 from trimaran.model_repository.layout import lay_out
+from trimaran.pipeline.live import live_url
 from trimaran.serving.container.image import release_of
 
 TEXTS = ["good dog", "the bad cat"]
@@ -56,6 +59,8 @@ def test_query_status_and_logs_need_no_url(tmp_path: Path) -> None:
         best = [LABELS[row.argmax()] for row in logits_by_hand(TEXTS)]
         assert [line.split("\t")[0] for line in asked.stdout.splitlines()] == TEXTS
         assert [line.split("\t")[1].split()[0] for line in asked.stdout.splitlines()] == best
+        with home_at(home), pytest.raises(UsageError, match=r"No running server has nothing\. They have: classes"):
+            live_url("nothing", "grpc")
         (server,) = trimaran_json("status", home=home)["servers"]
         assert server["answers"] and server["memory_bytes"] > 0
         (model,) = (row for row in server["models"] if row["name"] == "classes")

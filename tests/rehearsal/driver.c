@@ -61,12 +61,27 @@ static _Thread_local void *current = (void *)1;
 CUresult cuCtxSetCurrent(void *context) { current = context; return OK; }
 CUresult cuCtxGetDevice(int *device) { *device = (int)(long)current - 1; return OK; }
 
+static size_t allocated;
 CUresult cuMemAlloc_v2(void **address, size_t size) {
     if (fault("out-of-memory")) return OUT_OF_MEMORY;
-    *address = calloc(1, size);
+    size_t *memory = calloc(1, size + 16);
+    *memory = size;
+    allocated += size;
+    *address = (char *)memory + 16;
     return OK;
 }
-CUresult cuMemFree_v2(void *address) { free(address); return OK; }
+CUresult cuMemFree_v2(void *address) {
+    size_t *memory = (size_t *)((char *)address - 16);
+    allocated -= *memory;
+    free(memory);
+    return OK;
+}
+CUresult cuMemGetInfo_v2(size_t *left, size_t *total) { *total = (size_t)8 << 30; *left = *total - allocated; return OK; }
+CUresult cuDeviceGetPCIBusId(char *address, int size, int device) {
+    strncpy(address, device ? "0000:02:00.0" : "0000:01:00.0", (size_t)size - 1);
+    address[size - 1] = 0;
+    return OK;
+}
 CUresult cuMemHostAlloc(void **address, size_t size, unsigned flags) { (void)flags; *address = calloc(1, size); return OK; }
 CUresult cuMemFreeHost(void *address) { free(address); return OK; }
 

@@ -58,6 +58,8 @@ def test_a_model_is_deployed_served_verified_promoted_and_rolled_back(
     )
     report = (tmp_path / "report" / "report.md").read_text(encoding="utf-8")
     assert "Eager PyTorch was not measured on the GPU: torch" in report
+    assert report.count("by the GPU's events at") == len(candidates.split(","))
+    assert "processes open" in report and "of GPU memory, and a CUDA context each" in report
     serving, config = read_serving(world.repository / name / "1"), read_config(world.repository / name / CONFIG_FILE)
     assert serving.backend == "tensorrt" and serving.engine_options["identity"]["gpu"] == "Rehearsal GPU"
     assert config.instance_group is not None and config.instance_group.kind == "KIND_CPU"
@@ -75,6 +77,14 @@ def test_a_model_is_deployed_served_verified_promoted_and_rolled_back(
         back = world.run("rollback", name, "-r", world.repository)
         assert back.returncode == 0, back.stderr
         assert world.said("query", name, "a good cat", "--url", url)
+
+
+@pytest.mark.parametrize(("gpu", "rows"), [("NVIDIA GeForce RTX 4090", 2), ("NVIDIA A10", 0)])
+def test_plans_of_tensorrt_rtx_compete_on_rtx_gpus(machine: Rehearsal, tmp_path: Path, gpu: str, rows: int) -> None:
+    command = ["deploy", "-m", saved_model(tmp_path / "m", "bert", "embedding"), "--device", "cuda", "--dry-run"]
+    said = machine.said(*command, TRIMARAN_REHEARSAL_GPU=gpu)
+    assert sum(name.startswith("tensorrt-rtx-") for name in said["candidates"]) == rows
+    assert {"tensorrt-fp16", "tensorrt-bf16", "tensorrt-int8", "onnxruntime-cuda-fp16"} <= set(said["candidates"])
 
 
 @pytest.mark.parametrize(

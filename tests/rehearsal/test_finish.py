@@ -30,7 +30,11 @@ def finished(rehearsal: Rehearsal, tmp_path_factory: pytest.TempPathFactory) -> 
         for item in row["candidates"]:
             assert set(item["gpu_ms"]) == set(item["measured_ms"]) != set()
             assert all(set(parts) == {"copy_in", "kernels", "copy_out"} for parts in item["gpu_ms"].values())
-        assert row["notes"] == ["Eager PyTorch was not measured on the GPU: torch is not installed."]
+            assert item["gpu_memory_bytes"] > 0
+        eager, *by_events, served = row["notes"]
+        assert eager == "Eager PyTorch was not measured on the GPU: torch is not installed."
+        assert len(by_events) == 2 and all("by the GPU's events at" in note for note in by_events)
+        assert served.startswith(f"Served, 2 processes open {row['chosen']}: ")
     return world
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -32,6 +33,9 @@ class FakeRuntime:
         self.asked: Any = None
         self.settings: Any = None
 
+    def preload_dlls(self) -> None:
+        sys.stdout.write("Failed to load libcublasLt.so.13\n")
+
     def get_available_providers(self) -> list[str]:
         return self._compiled
 
@@ -60,12 +64,13 @@ class FakeRuntime:
 TENSORRT, CUDA, CPU = "TensorrtExecutionProvider", "CUDAExecutionProvider", "CPUExecutionProvider"
 
 
-def test_nodes_that_compute_shapes_may_run_on_the_cpu() -> None:
+def test_nodes_that_compute_shapes_may_run_on_the_cpu(capsys: pytest.CaptureFixture[str]) -> None:
     runtime = FakeRuntime([TENSORRT, CUDA, CPU], [CUDA, CPU])
     engine = CudaEngine("m.onnx", threads=1, options={"device_id": 1}, onnxruntime=runtime)
     assert runtime.settings.entries == {RECORD_ASSIGNMENT: "1"}
     assert runtime.asked == [(CUDA, {"device_id": "1"})]
     assert engine.infer({"x": np.float32(2)}) == {"y": 4}
+    assert capsys.readouterr() == ("", "Failed to load libcublasLt.so.13\n"), "its words are no data"
 
 
 def test_a_heavy_node_on_the_cpu_is_an_error_that_counts_it() -> None:

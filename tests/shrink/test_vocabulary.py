@@ -17,6 +17,7 @@ from trimaran.core.progress import SilentProgress
 from trimaran.export.load import load_tokenizer
 from trimaran.export.locate import locate
 from trimaran.pipeline.shrink import VocabularyReport, shrink_vocabulary
+from trimaran.shrink.tokenizer_json import kept_ids
 from trimaran.shrink.vocabulary import coverage, ids_of
 
 # One family for each kind of tokenizer.
@@ -92,3 +93,19 @@ def test_coverage_is_that_of_texts_which_were_not_given() -> None:
     ids = [[1, 2, 3, 4], *[[1, 2]] * 9]
     assert coverage(ids, always=[]) == 0.5
     assert coverage(ids, always=[3]) == 0.75
+
+
+def test_characters_that_bert_never_leaves_inside_a_word_do_not_stay_there() -> None:
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordPiece
+    from tokenizers.normalizers import BertNormalizer
+    from tokenizers.pre_tokenizers import BertPreTokenizer
+
+    tokens = ("[UNK]", "a", "##a", "é", "##é", "中", "##中", "!", "##!", "か", "##か", "word")
+    tokenizer = Tokenizer(WordPiece({token: index for index, token in enumerate(tokens)}, unk_token="[UNK]"))
+    whole = json.loads(tokenizer.to_str())
+    everything_but_the_word = list(range(len(tokens) - 1))
+    assert kept_ids(whole, (), pad_id=0) == everything_but_the_word, "without BERT's rules all of them can occur"
+    tokenizer.normalizer, tokenizer.pre_tokenizer = BertNormalizer(lowercase=True), BertPreTokenizer()
+    kept = {tokens[index] for index in kept_ids(json.loads(tokenizer.to_str()), (), pad_id=0)}
+    assert kept == {"[UNK]", "a", "##a", "é", "中", "!", "か", "##か"}

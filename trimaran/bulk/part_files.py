@@ -61,7 +61,7 @@ class PartResults:
     rows: Sequence[int]
     ids: Sequence[Identity]
     vectors: Vectors | None
-    answers: Sequence[Any]  # empty where there are vectors
+    answers: Sequence[Any]  # empty where vectors are all that a text gets
 
 
 @dataclass(frozen=True)
@@ -158,6 +158,10 @@ def _write_parquet(part: PartResults, shape: RunShape) -> Files:
         columns["vector"] = pa.FixedSizeListArray.from_arrays(pa.array(numbers.ravel()), shape.stored_width)
         if scales is not None:
             columns["scale"] = pa.array(scales)
+        if part.answers:
+            kind = answer_type(shape.task)
+            beside = pa.array([_columnar(answer) for answer in part.answers], kind)
+            columns |= dict(zip((field.name for field in kind), beside.flatten(), strict=True))
     one_value = pa.array(np.zeros(len(part.rows), np.int8))
     columns["artifact"] = pa.DictionaryArray.from_arrays(one_value, pa.array([shape.artifact]))
     metadata = {f"trimaran.{key}": str(value) for key, value in shape.model_dump().items()}
@@ -234,6 +238,8 @@ def _write_json(part: PartResults, shape: RunShape) -> Files:
             record["vector"] = numbers[index].tolist()
             if scales is not None:
                 record["scale"] = float(scales[index])
+            if part.answers:
+                record.update(part.answers[index])
     return {".jsonl": _json_lines(records, ensure_ascii=False)}
 
 
@@ -266,7 +272,7 @@ def _id_records(part: PartResults) -> list[dict[str, Any]]:
 
 
 def _json_lines(records: list[dict[str, Any]], *, ensure_ascii: bool) -> bytes:
-    lines = (json.dumps(record, ensure_ascii=ensure_ascii, default=_as_list) + "\n" for record in records)
+    lines = (json.dumps(record, ensure_ascii=ensure_ascii, default=as_list) + "\n" for record in records)
     return "".join(lines).encode("utf-8", "replace")
 
 
@@ -281,12 +287,13 @@ def _block(records: list[dict[str, Any]], vectors: Vectors) -> VectorBlock:
 
 def _columnar(answer: Any) -> Any:
     """Arrow takes lists of vectors, not matrices."""
-    if not isinstance(answer, dict):
-        return answer
-    return {key: list(value) if isinstance(value, np.ndarray) else value for key, value in answer.items()}
+    if isinstance(answer, dict):
+        return {key: _columnar(value) for key, value in answer.items()}
+    return list(answer) if isinstance(answer, np.ndarray) else answer
 
 
-def _as_list(value: Any) -> Any:
+def as_list(value: Any) -> Any:
+    """Arrays as JSON has them: the `default` of `json.dumps`."""
     if isinstance(value, (np.ndarray, np.generic)):
         return value.tolist()
     raise TypeError(f"{type(value).__name__} has no form in JSON")

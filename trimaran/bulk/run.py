@@ -28,7 +28,7 @@ from trimaran.bulk.run_folder import (
     RunTiming,
 )
 from trimaran.bulk.sources import STDIN, TextSource
-from trimaran.bulk.worker import EncodeOptions, lanes_for, require_prompt, width_of
+from trimaran.bulk.worker import EMBEDDING, EncodeOptions, lanes_for, require_prompt, width_of
 from trimaran.core.artifact import Artifact
 from trimaran.core.choices import EngineName, PartFormat, VectorDType
 from trimaran.core.environment import capture, usable_cores
@@ -36,6 +36,7 @@ from trimaran.core.errors import UsageError, ValidationError
 from trimaran.core.progress import Progress
 from trimaran.core.small_vectors import RANGES
 from trimaran.core.tasks import task
+from trimaran.runtime.tasks.hybrid_embedding import DENSE, OUTPUTS, wanted_kinds
 
 PART_ROWS = 2048
 DISK_WAIT_S = 300.0
@@ -81,12 +82,32 @@ def settings_for(
             raise UsageError(f"{artifact.task} needs {option}.", hint=f"Give --ask '{option}={example}'.")
     if format_ == "parquet" and (odd := sorted(row.jsonl_options & set(how.ask))):
         raise UsageError(f"Answers with {odd[0]} do not fit the column of {artifact.task}.", hint="Use --format jsonl.")
+    if row.pools and row.column:
+        _require_dense(artifact, how, format_)
+    if how.overflow != "cut" and artifact.task != EMBEDDING:
+        raise UsageError(f"--overflow {how.overflow} joins vectors; {artifact.task} cuts texts that are too long.")
     require_prompt(artifact, how)
     if texts == "pair" and columns.pair is None:
         raise UsageError(f"{artifact.task} reads two texts a row.", hint="Name the second one's column with --pair.")
     if texts == "single" and columns.pair is not None:
         raise UsageError(f"{artifact.task} reads one text a row.", hint="Leave out --pair.")
     return BulkSettings(shape=shape, columns=columns, how=how, part_rows=part_rows or row.bulk_part_rows or PART_ROWS)
+
+
+def _require_dense(artifact: Artifact, how: EncodeOptions, format_: PartFormat) -> None:
+    """Every row of a hybrid model's run has its vector. Formats that hold vectors only take nothing else."""
+    try:
+        kinds = wanted_kinds(how.ask.get(OUTPUTS))
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    dense_only = f"--ask '{OUTPUTS}=[\"{DENSE}\"]'"
+    if DENSE not in kinds:
+        raise UsageError(f"A row of {artifact.task} has its vector: {DENSE} is missing among the outputs.")
+    if format_ in ("npy", "faiss") and kinds != (DENSE,):
+        raise UsageError(
+            f"{format_} holds vectors, and {artifact.task} gives more.",
+            hint=f"Use --format parquet or jsonl, or {dense_only}.",
+        )
 
 
 def encode(

@@ -31,6 +31,7 @@ from trimaran.core.spec import Frozen
 from trimaran.core.tasks import task
 from trimaran.core.whole_texts import WholeTexts, pieces_by
 from trimaran.runtime.answers import Answering, Reader
+from trimaran.runtime.tasks.hybrid_embedding import DENSE
 from trimaran.runtime.text import Infer, Row, Text, TextEncoder, batch_of, groups_of
 from trimaran.runtime.wire import PROMPT
 
@@ -147,6 +148,9 @@ class EncodeWorker:
         if vectors is not None:
             vectors = job.whole.joined(vectors) if job.whole else vectors[kept]
         answers = [job.answers[index] for index in kept] if job.answers else []
+        if vectors is None and (width := width_of(self.artifact)):
+            vectors = np.asarray([answer[DENSE] for answer in answers], np.float32).reshape(-1, width)
+            answers = [{kind: part for kind, part in answer.items() if kind != DENSE} for answer in answers]
         return Encoded(kept, job.bad, vectors, answers, job.tokens_done, job.cut)
 
     def forget(self, key: str) -> None:
@@ -315,7 +319,7 @@ def lanes_for(artifact: Artifact, cores: int, memory_bytes: int) -> tuple[int, i
 
 def width_of(artifact: Artifact) -> int:
     """Numbers of one vector; 0 where the answers are no vectors."""
-    if artifact.task != EMBEDDING:
+    if not task(artifact.task).pools:
         return 0
     width = next(spec for spec in artifact.signature.outputs if spec.name == EMBEDDING).dims[-1]
     if not isinstance(width, int):

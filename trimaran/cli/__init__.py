@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 # Importing a module adds its commands to the app. The help shows them in this order.
 MODULES = (
     "deploy", "up", "export", "shrink", "quantize", "bench", "serve", "status", "query", "promote", "tune", "gateway",
-    "repository", "finish", "package", "size", "kubernetes", "encode", "index", "report", "show", "store", "doctor",
-    "init",
+    "repository", "finish", "package", "size", "kubernetes", "encode", "index", "report", "look", "show", "store",
+    "doctor", "init",
 )  # fmt: skip
 _NO_WRITE = {errno.EACCES, errno.EPERM, errno.EROFS}
 

@@ -162,7 +162,8 @@ BudgetOption = Annotated[
     typer.Option(
         "--budget",
         min=1.0,
-        help="Seconds in which a searched INT8 candidate may look for the layers that must stay in float.",
+        help="Seconds of work in which a searched INT8 candidate may look for the layers that must stay in float. "
+        "On a busy machine they last up to four times as long.",
         show_default="90",
         rich_help_panel=THE_CANDIDATES,
     ),

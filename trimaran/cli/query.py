@@ -118,11 +118,22 @@ def _print_table(text: str, answer: Any) -> None:
 
 
 def _line(answer: Any, outputs: Any) -> str:
+    if "VECTOR_TOKENS" in outputs:
+        heaviest = zip(answer.sparse.tokens[:6], answer.sparse.weights[:6], strict=True)
+        vectors = answer.colbert.vectors
+        return (
+            f"{_numbers(answer.dense)}; {_ranking(heaviest) or 'no weighted token'}; "
+            f"{len(vectors)} token vectors of {vectors.shape[1]}"
+        )
     if "EMBEDDING" in outputs:
-        return f"{len(answer)} numbers: {', '.join(f'{value:.4f}' for value in answer[:6])}, …"
+        return _numbers(answer)
     if "SCORES" in outputs or "PROBABILITIES" in outputs:
         return _ranking(answer)
     return json.dumps(_plain(answer), ensure_ascii=False)
+
+
+def _numbers(vector: Any) -> str:
+    return f"{len(vector)} numbers: {', '.join(f'{value:.4f}' for value in vector[:6])}, …"
 
 
 def _ranking(answer: Any) -> str:

@@ -12,9 +12,9 @@ from typing import Literal
 from trimaran.core.environment import driver_present
 from trimaran.core.errors import UnavailableError, UsageError
 from trimaran.core.gpu_lock import exclusive_gpu
-from trimaran.core.gpu_release import GPU_RELEASE, installed_tensorrt, mismatches, missing_module
+from trimaran.core.gpu_release import GPU_RELEASE, installed_tensorrt, missing_module
 from trimaran.core.spec import Frozen
-from trimaran.runtime.cuda_driver import CudaError, Driver, driver_version, gpu_names, numbers
+from trimaran.runtime.cuda_driver import CudaError, Driver, gpu_names, numbers
 
 # `auto`, `cpu`, `cuda` or `cuda:1`.
 ASKED = re.compile(r"auto|cpu|cuda(:\d{1,3})?")
@@ -78,7 +78,7 @@ def gpu_lacks(number: int = 0) -> str:
 
 
 def _too_old(facts: Mapping[str, str]) -> str:
-    """Why TensorRT cannot work with this driver or GPU. One of another number than the image's works here as well."""
+    """Why TensorRT cannot work with this driver or GPU. The CUDA that the driver library speaks tells its age."""
     if numbers(facts["cuda"])[0] < numbers(GPU_RELEASE.cuda)[0]:
         return (
             f"the driver is too old: it speaks CUDA {facts['cuda']}, and this TensorRT needs CUDA {GPU_RELEASE.cuda}; "
@@ -89,7 +89,7 @@ def _too_old(facts: Mapping[str, str]) -> str:
             f"{facts['gpu']} has compute capability {facts['compute_capability']}, and TensorRT {GPU_RELEASE.tensorrt} "
             f"needs {GPU_RELEASE.oldest_capability} or newer"
         )
-    return next(iter(mismatches(None, driver_version())), "")
+    return ""
 
 
 @functools.cache

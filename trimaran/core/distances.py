@@ -25,6 +25,8 @@ Answers = Mapping[str, Any]
 NEIGHBOURS = 10
 # Smaller numbers count as this large, where a difference is taken relative to them.
 _SMALLEST_SCALE = 1e-2
+# Numbers of one side that are compared at a time.
+_NUMBERS_AT_A_TIME = 1 << 24
 # A similarity that differs by less does not change what a caller finds.
 EPSILON = 0.01
 
@@ -250,24 +252,35 @@ def softmax_changes(reference: Floats, candidate: Floats) -> Floats:
 
 def largest_differences(reference: Answers, candidate: Answers) -> Column:
     """The largest |Δ| of each text over all outputs that are numbers, absent tokens apart."""
-    worst = np.zeros(len(first_of(reference)))
-    for name, before in reference.items():
-        if isinstance(before, np.ndarray) and np.issubdtype(before.dtype, np.floating):
-            worst = np.maximum(worst, _row_differences(before, candidate[name]))
-    return worst
+    return _worst_output(reference, candidate, _row_differences)
 
 
 def relative_differences(reference: Answers, candidate: Answers) -> Column:
     """The largest |Δ| of each text relative to the largest number that the text has itself, over all outputs."""
+    return _worst_output(reference, candidate, _relative_row_differences)
+
+
+def _worst_output(reference: Answers, candidate: Answers, difference: Callable[[Floats, Floats], Column]) -> Column:
+    """The largest difference of each text over all outputs that are numbers.
+
+    Vectors of every token are gigabytes, and a difference needs several copies: a few texts are compared at a time.
+    """
     worst = np.zeros(len(first_of(reference)))
     for name, before in reference.items():
         if isinstance(before, np.ndarray) and np.issubdtype(before.dtype, np.floating):
-            numbers = np.abs(before.reshape(len(before), -1))
-            sizes = np.nanmax(numbers, axis=1, initial=_SMALLEST_SCALE)
-            # A text without any number was not answered.
-            moved = np.where(np.isnan(numbers).all(axis=1), np.inf, _row_differences(before, candidate[name]) / sizes)
-            worst = np.maximum(worst, moved)
+            after = candidate[name]
+            step = max(1, _NUMBERS_AT_A_TIME // max(1, *(side[0].size for side in (before, after) if len(side))))
+            for begin in range(0, len(before), step):
+                rows = slice(begin, begin + step)
+                worst[rows] = np.maximum(worst[rows], difference(before[rows], after[rows]))
     return worst
+
+
+def _relative_row_differences(before: Floats, after: Floats) -> Column:
+    numbers = np.abs(before.reshape(len(before), -1))
+    sizes = np.nanmax(numbers, axis=1, initial=_SMALLEST_SCALE)
+    # A text without any number was not answered.
+    return np.where(np.isnan(numbers).all(axis=1), np.inf, _row_differences(before, after) / sizes)
 
 
 def _row_differences(before: Floats, after: Floats) -> Column:

@@ -10,7 +10,7 @@ from trimaran.core.errors import IntegrityError
 from trimaran.core.gpu_release import GPU_RELEASE, TENSORRT_WHEELS
 from trimaran.core.spec import Frozen
 from trimaran.runtime.cuda_driver import CudaError, Driver, machine_facts
-from trimaran.runtime.tensorrt_engine import differences
+from trimaran.runtime.tensorrt_engine import differences, plan_folder
 
 _DISTRIBUTIONS = {"tensorrt": TENSORRT_WHEELS, "tensorrt_rtx": ("tensorrt-rtx",)}
 
@@ -36,6 +36,12 @@ class EngineIdentity(Frozen):
     # The oldest driver that the builder's CUDA runs with.
     oldest_driver: str | None = None
     hardware_compatible: str = "NONE"
+
+    @property
+    def folder(self) -> str:
+        """The name of this machine's folder of plans."""
+        capability = self.compute_capabilities[0] if self.compute_capabilities else None
+        return plan_folder({**self.model_dump(), "compute_capability": capability})
 
 
 def installed_version(runtime: str) -> str | None:

@@ -24,6 +24,13 @@ class TrimaranError(Exception):
     """A sentence for the person who must act: what was wanted, what was found, what to do.
 
     A subclass declares its facts as fields. A fact that is None was not given, and is left out of the JSON.
+
+    Examples:
+        >>> try:
+        ...     trimaran.load("nothing")
+        ... except trimaran.TrimaranError as error:
+        ...     error.exit_code
+        2
     """
 
     exit_code: ClassVar[int] = 1

@@ -71,6 +71,13 @@ _RMS_NORMS = {"SkipSimplifiedLayerNormalization": (0, 2)}
 _READS_DECODER = "it reads the decoder, which is not exported"
 _GEMMA = {"FastGelu": (0, 1), **_RMS_NORMS}
 _DECODER_STACK = "causal, or bidirectional if its config says so"
+_EXPERTS = (
+    "it is a mixture of experts, chosen for each token: torch's exporters fail on the choice (aten::histc), and the form "
+    "that they can trace copies the weights of every chosen expert for every token"
+)
+_IMAGES_TOO = (
+    "it reads images, too, and the sizes of its text part are in a section of their own; save the text part by itself"
+)
 _SLOW_TOKENIZER = "needs a tokenizer.json: its own tokenizer is slow"
 
 
@@ -122,7 +129,10 @@ FAMILIES: dict[str, Family] = {
                 "AutoModelForMultipleChoice": "it reads the last position, so the answer would change with padding"
             },
         ),
-        Family("nomic_bert", _WITH_SEGMENTS, fused={"SkipLayerNormalization": (1, 2)}),
+        Family(
+            "nomic_bert", _WITH_SEGMENTS, fused={"SkipLayerNormalization": (1, 2)},
+            unsupported={"moe_every_n_layers": _EXPERTS, "num_experts": _EXPERTS},
+        ),
         Family("gte", _WITH_SEGMENTS, after="nomic_bert", fused={"Gelu": (0, 1), "SkipLayerNormalization": (1, 2)}),
         Family("jina_embeddings_v3", _WITH_SEGMENTS, after="xlm-roberta", fused=_EMBEDDED_NORMS, note="without its LoRA adapters"),
         Family("mpnet", _PLAIN, fused=_EMBEDDED_NORMS, reserved_positions=2, sdpa=False),
@@ -207,6 +217,10 @@ REFUSED: dict[str, str] = {
     "yoso": "its attention changes with padding, so a text's answer would depend on the texts beside it",
     "roc_bert": "it reads the glyph and the sound of each token, which a tokenizer.json does not give",
     "mra": "without its CUDA kernel transformers computes zeros for its attention",
+    **dict.fromkeys(("qwen3_moe", "qwen2_moe", "mixtral", "olmoe", "granitemoe", "phimoe", "gpt_oss"), _EXPERTS),
+    **dict.fromkeys(("gemma3", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "mistral3", "llava"), _IMAGES_TOO),
+    "t5gemma2": "transformers makes its masks by vmap, which torch's exporters cannot trace",
+    "qwen3_5": "its gated delta net solves triangular systems, for which ONNX has no operator",
 }
 
 

@@ -69,14 +69,20 @@ def missing_module() -> str:
     )
 
 
-def mismatches(tensorrt: str | None, driver: str | None, release: GpuRelease = GPU_RELEASE) -> tuple[str, ...]:
-    """What keeps a plan built here from serving in the image of this release. None means not present."""
+def mismatches(
+    tensorrt: str | None, driver: str | None, cuda: str | None = None, release: GpuRelease = GPU_RELEASE
+) -> tuple[str, ...]:
+    """What keeps a plan built here from serving in the image of this release. None means not present.
+
+    NVIDIA's images bring a newer driver library for older drivers: it counts which `cuda` that speaks.
+    """
     reasons = []
     if tensorrt and numbers(tensorrt)[:3] != numbers(release.tensorrt):
         reasons.append(
             f"TensorRT {tensorrt} is installed, the image {release.triton} has {release.tensorrt}: a plan of one does "
             f"not open in the other; pip install '{release.wheel}'"
         )
-    if driver and numbers(driver) < numbers(release.driver):
+    speaks_it = cuda is not None and numbers(cuda)[0] >= numbers(release.cuda)[0]
+    if driver and numbers(driver) < numbers(release.driver) and not speaks_it:
         reasons.append(f"the driver {driver} is too old for CUDA {release.cuda}: install {release.driver} or newer")
     return tuple(reasons)

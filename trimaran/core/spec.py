@@ -254,6 +254,8 @@ class ModelRef(Frozen):
     module: str | None = None
     # A generator that reranks: the token whose logit is the score, and the one whose logit is taken from it, if any.
     score_ids: tuple[int, ...] = Field(default=(), exclude_if=lambda value: not value)
+    # Only for hybrid-embedding: the length of a token's vector.
+    token_width: int = Field(default=0, exclude_if=lambda value: not value)
     # Only for feature-extraction with a late-interaction model.
     multi_vector: MultiVector | None = Field(default=None, exclude_if=lambda value: value is None)
 

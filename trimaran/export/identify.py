@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from trimaran.core.errors import UsageError
-from trimaran.core.families import FAMILIES, REFUSED, family
+from trimaran.core.families import FAMILIES, REFUSED, Family
 from trimaran.export.checkpoint import weight_names
 
+_ADAPTER = "adapter_config.json"
 _MODULE_LINE = "trimaran deploy my_package.my_model:build --module"
 
 
@@ -32,10 +33,27 @@ def family_of(config: Mapping[str, Any], body: Path, source: str) -> str:
             f"{source} has model_type {stated!r}, which is no known encoder family.",
             hint=f"Known: {', '.join(sorted(FAMILIES))}. If it is one of these under another name, pass --family.",
         )
-    for key, reason in family(stated).unsupported.items():
+    return stated
+
+
+def refuse_unsupported(row: Family, config: Mapping[str, Any], source: str) -> None:
+    """Raises UsageError if the config asks for what the family's exporter cannot do."""
+    for key, reason in row.unsupported.items():
         if config.get(key):
             raise UsageError(f"{source} has {key} in its config: {reason}.")
-    return stated
+
+
+def refuse_adapters(folder: Path, body: Path, source: str) -> None:
+    """Adapters (LoRA, such as those of jina-embeddings-v3 by task) would be left out silently."""
+    paths = [path for place in (folder, body) for path in (place / _ADAPTER, *sorted(place.glob(f"*/{_ADAPTER}")))]
+    adapter = next((path.parent for path in paths if path.is_file()), None)
+    if adapter is not None:
+        raise UsageError(
+            f"{source} has an adapter in {adapter}, which is no part of the model's own weights.",
+            hint="Merge the adapter of your task and deploy the result: "
+            f"PeftModel.from_pretrained(MODEL, {str(adapter)!r}).merge_and_unload().save_pretrained(TARGET). "
+            "For the model without adapters, copy its folder without them.",
+        )
 
 
 def _refuse_own_code(stated: str, source: str) -> None:

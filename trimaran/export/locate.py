@@ -15,13 +15,16 @@ from trimaran.core.export_libraries import require_export_libraries
 from trimaran.core.families import MODULE, STATIC, UNBOUNDED, family
 from trimaran.core.spec import ModelRef, Pooling
 from trimaran.core.tasks import task
+from trimaran.core.tasks.hybrid_embedding import HEAD_FILES
 from trimaran.export.checkpoint import weight_files, weights_of
 from trimaran.export.heads import scores_by_words, task_of
-from trimaran.export.identify import family_of
+from trimaran.export.hybrid import PLAIN, require_first_token, token_width, with_hybrid
+from trimaran.export.identify import family_of, refuse_adapters, refuse_unsupported
 from trimaran.export.labels import activation_of, labels_of
 from trimaran.export.model_config import StatedConfig, inputs_of, sizes_of
 from trimaran.export.multi_vector import with_multi_vector
 from trimaran.export.read_json import read_json
+from trimaran.export.routes import route_folder, split_source
 from trimaran.export.sentence import (
     STATIC_TABLE,
     SentenceModule,
@@ -66,7 +69,9 @@ def locate(
     the place of a checkpoint.
     """
     require_export_libraries()
-    folder = _folder_of(source, hub=hub, revision=revision)
+    model, route = split_source(source)
+    folder = _folder_of(model, hub=hub, revision=revision)
+    folder = route_folder(folder, route) if route else folder
     modules = sentence_modules(folder)
     body = encoder_folder(folder, modules)
     if modules and modules[0].kind == STATIC_TABLE:
@@ -77,14 +82,22 @@ def locate(
             raise UsageError(f"{source} is a BiLSTM student: it gives finished answers, so nothing of them can be set.")
         return _locate_bilstm(source, folder, task_name=task_name)
     stated = with_cross_encoder(stated, model_settings(folder))
-    weights = weights or weights_of(body, source)
+    graph, weights = weights, weights or weights_of(body, source)
     row = family(family_name or family_of(stated, body, source))
+    refuse_unsupported(row, stated, source)
+    refuse_adapters(folder, body, source)
     name = task_of(task_name, stated, modules=head_modules(folder, modules), model_type=row.name, source=source)
+    # A graph of another exporter has no outputs of the heads beside it.
+    name = name if graph else with_hybrid(task_name, name, folder, source)
+    hybrid = name == "hybrid-embedding"
     config = StatedConfig(stated, row.name, source)
     sizes = sizes_of(config)
     pooled = None
-    if name == "embedding":
-        pooled = _changed(pooling or pooling_of(folder, modules, plain_mode(stated)), pooling_changes, sizes.layers)
+    if task(name).pools:
+        plain = PLAIN if hybrid else plain_mode(stated)
+        pooled = _changed(pooling or pooling_of(folder, modules, plain), pooling_changes, sizes.layers)
+        if hybrid:
+            require_first_token(pooled, source)
     elif pooling_changes:
         raise UsageError(f"{name} does not pool, so {', '.join(pooling_changes)} cannot be set.")
     scored = name == "rerank" and scores_by_words(stated.get("architectures") or [], row.name)
@@ -94,7 +107,7 @@ def locate(
     ref = ModelRef(
         source=source,
         directory=str(body),
-        digest=_digest(folder, body, weights, pooled),
+        digest=_digest(folder, body, weights, pooled, HEAD_FILES if hybrid else ()),
         family=row.name,
         task=name,
         name=_name_of(source, folder),
@@ -110,6 +123,7 @@ def locate(
         activation=activation_of(stated, name, source),
         sparse=sparse_of(folder, modules) if name == "sparse-embedding" else None,
         extras=_extras(extras, name),
+        token_width=token_width(folder, sizes.hidden) if hybrid else 0,
         top_k=min(top_k, sizes.vocabulary) if name == "fill-mask" else 0,
         score_ids=score_ids_of(folder, body, modules) if scored else (),
     )
@@ -204,8 +218,8 @@ def _labels(stated: Mapping[str, Any], task_name: str, *, scored: bool) -> tuple
 def current_digest(ref: ModelRef) -> str:
     """The digest of the model's files as they are now, to compare with `ref.digest`."""
     root, body = Path(ref.root), Path(ref.directory)
-    stages = ref.multi_vector.modules if ref.multi_vector else ()
-    return _digest(root, body, weights_of(body, ref.source), ref.pooling, stages)
+    further = ref.multi_vector.modules if ref.multi_vector else HEAD_FILES if ref.token_width else ()
+    return _digest(root, body, weights_of(body, ref.source), ref.pooling, further)
 
 
 def _changed(pooling: Pooling, changes: Mapping[str, Any] | None, layers: int) -> Pooling:
@@ -274,13 +288,17 @@ def _package_folder(package: str) -> Path:
     raise UsageError(f"The package {package} carries no model: no config.json in it or in its model/ folder.")
 
 
-def _digest(folder: Path, body: Path, weights: Path, pooling: Pooling | None, token_stages: Sequence[str] = ()) -> str:
-    """Hash of every file that changes the numbers or the tokens, and of no other."""
+def _digest(folder: Path, body: Path, weights: Path, pooling: Pooling | None, further: Sequence[str] = ()) -> str:
+    """Hash of every file that changes the numbers or the tokens, and of no other.
+
+    `further` are files and folders with weights beside those of the encoder and of the pooling.
+    """
     texts = {path for pattern in ("*.txt", "*.model", "*.jinja") for path in body.glob(pattern)}
     files = {*folder.rglob("*.json"), *texts, weights, *weight_files(weights)}
-    named = (*(pooling.modules if pooling else ()), *token_stages)
+    named = (*(pooling.modules if pooling else ()), *further)
     stages = [folder / stage for stage in named if stage != "normalize"]
     files |= {path for stage in stages for path in (*stage.glob("*.safetensors"), *stage.glob("*.bin"))}
+    files |= {stage for stage in stages if stage.is_file()}
     total = hashlib.sha256()
     for path in sorted(files):
         total.update(f"{path.relative_to(folder)}\0{sha256_of(path)}\n".encode())

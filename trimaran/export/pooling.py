@@ -75,7 +75,7 @@ class Pooled(torch.nn.Module):
         super().__init__()
         pooling = ref.pooling or Pooling()
         self._pooling = pooling
-        self._mode = "last-token" if pooling.mode == "cls" and ref.family == "xlnet" else pooling.mode
+        self.mode = "last-token" if pooling.mode == "cls" and ref.family == "xlnet" else pooling.mode
         root = Path(ref.root)
         stages: list[torch.nn.Module] = [
             UnitLength() if stage == "normalize" else Dense(root / stage) for stage in pooling.modules
@@ -85,7 +85,7 @@ class Pooled(torch.nn.Module):
         self.stages = torch.nn.Sequential(*stages)
 
     def forward(self, states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        vectors: torch.Tensor = self.stages(pool(states, mask, self._mode))
+        vectors: torch.Tensor = self.stages(pool(states, mask, self.mode))
         if self._pooling.dimensions is not None:
             vectors = vectors[:, : self._pooling.dimensions]
         return torch.nn.functional.normalize(vectors, p=2.0, dim=-1) if self._pooling.normalize else vectors

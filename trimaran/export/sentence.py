@@ -10,6 +10,7 @@ from trimaran.core.errors import IntegrityError, UsageError
 from trimaran.core.families import UNBOUNDED
 from trimaran.core.spec import Pooling, PoolingMode, Sparse
 from trimaran.export.read_json import path_inside, read_json
+from trimaran.export.routes import ROUTER, SEPARATOR, routes_of
 
 _MODES: dict[str, PoolingMode] = {
     "pooling_mode_cls_token": "cls",
@@ -63,7 +64,7 @@ def sentence_modules(folder: Path) -> tuple[SentenceModule, ...]:
     modules = tuple(SentenceModule(str(row["type"]).rsplit(".", 1)[-1], str(row.get("path", ""))) for row in rows)
     for module in modules:
         path_inside(folder, module.path, stated_in=path.name)
-    _refuse_routes(folder, [module.kind for module in modules])
+    _refuse_routes(folder, modules)
     unknown = sorted({module.kind for module in modules} - _KNOWN)
     if unknown:
         raise UsageError(f"{folder} has the sentence-transformers module {unknown[0]}, which is not supported.")
@@ -98,22 +99,17 @@ def multi_vector_settings(settings: Mapping[str, Any], kinds: Sequence[str]) -> 
     return bool(kinds) and (pylate or settings.get("model_type") == MULTI_VECTOR or "MultiVectorMask" in kinds)
 
 
-def _refuse_routes(folder: Path, kinds: Sequence[str]) -> None:
+def _refuse_routes(folder: Path, modules: Sequence[SentenceModule]) -> None:
     """A Router holds one network for queries and another for documents; an artifact is one network."""
-    if "Router" not in kinds:
+    router = next((module for module in modules if module.kind == ROUTER), None)
+    if router is None:
         return
-    path = folder / "router_config.json"
-    routes = list(read_json(path, what="damaged").get("structure") or ()) if path.is_file() else []
-    place = kinds.index("Router")
-    split = (
-        f"m = SentenceTransformer({str(folder)!r}); "
-        f"SentenceTransformer(modules=[*list(m)[:{place}], *m[{place}].sub_modules[ROUTE], *list(m)[{place + 1}:]], "
-        "prompts=m.prompts, default_prompt_name=ROUTE if ROUTE in m.prompts else None).save(TARGET)"
-    )
+    routes = routes_of(folder, router.path)
+    each = " and ".join(f"-m '{folder}{SEPARATOR}{route}'" for route in routes)
     raise UsageError(
-        f"{folder} routes {' and '.join(routes) or 'texts'} through networks of their own (Router), and one deployed "
-        "model is one network.",
-        hint=f"Save each route as a folder of its own and deploy each under a name of its own. In Python: {split}",
+        f"{folder} routes {' and '.join(routes)} through networks of their own (Router), and one deployed model is one "
+        "network.",
+        hint=f"Deploy each route as a model of its own: {each}.",
     )
 
 

@@ -22,6 +22,7 @@ from trimaran.core.progress import Progress, Step
 from trimaran.core.small_vectors import RANGES, Vectors, ranges_of, ranges_to_text
 from trimaran.core.spec import ModelRef, Signature
 from trimaran.core.store import Store
+from trimaran.core.tasks import task
 from trimaran.export.reference import model_ref_of
 from trimaran.export.samples import sample_inputs
 from trimaran.export.trace import Array, trace
@@ -65,7 +66,7 @@ def export(
             "opset": opset,
             "atol": atol,
             "external_above_bytes": external_above_bytes,
-            **({RANGES: RANGE_TEXTS} if ref.task == "embedding" else {}),
+            **({RANGES: RANGE_TEXTS} if task(ref.task).pools else {}),
         },
         tools=tools("torch", "transformers", "onnx", "onnxruntime"),
     )
@@ -77,7 +78,7 @@ def export(
         gc.collect()
         noted: dict[str, str] = {}
         proofs = prove(parent, folder / ENTRY, sample, atol, step, threads=threads or usable_cores(), noted=noted)
-        if ref.task == "embedding":
+        if task(ref.task).pools:
             facts[RANGES] = ranges_to_text(calibrated_ranges(parent, folder / ENTRY, threads or usable_cores()))
         return parent.derive(
             folder,

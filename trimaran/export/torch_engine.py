@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -51,8 +52,28 @@ class TorchEngine:
 
     def infer(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         with self._torch.inference_mode():
-            tensors = [self._torch.from_numpy(np.ascontiguousarray(inputs[name])) for name in self._inputs]
-            output = self._module(*(tensor.to(self._device) for tensor in tensors))
+            return self._copied_out(self._module(*self._copied_in(inputs)))
+
+    def gpu_times_ms(self, inputs: Mapping[str, Array]) -> dict[str, float]:
+        """GPU time of one call by events: copies to the GPU, kernels, copies back."""
+        events = [self._torch.cuda.Event(enable_timing=True) for _ in range(4)]
+        with self._torch.inference_mode(), self._torch.cuda.device(self._device):
+            events[0].record()
+            tensors = self._copied_in(inputs)
+            events[1].record()
+            output = self._module(*tensors)
+            events[2].record()
+            self._copied_out(output)
+            events[3].record()
+            events[3].synchronize()
+        times = [begun.elapsed_time(ended) for begun, ended in itertools.pairwise(events)]
+        return dict(zip(("copy_in", "kernels", "copy_out"), times, strict=True))
+
+    def _copied_in(self, inputs: Mapping[str, Array]) -> list[Any]:
+        tensors = (self._torch.from_numpy(np.ascontiguousarray(inputs[name])) for name in self._inputs)
+        return [tensor.to(self._device) for tensor in tensors]
+
+    def _copied_out(self, output: Any) -> dict[str, Array]:
         values = (output,) if isinstance(output, self._torch.Tensor) else output
         # numpy has no bfloat16: such a baseline answers in float32.
         values = (value.float() if value.dtype == self._torch.bfloat16 else value for value in values)

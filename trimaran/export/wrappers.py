@@ -12,7 +12,9 @@ from trimaran.core.errors import UsageError
 from trimaran.core.families import family
 from trimaran.core.spec import ModelRef, MultiVector, Pooling
 from trimaran.core.tasks import task
+from trimaran.core.tasks.hybrid_embedding import COLBERT_FILE, SPARSE_FILE
 from trimaran.core.tasks.task import Head
+from trimaran.export.hybrid import load_head
 from trimaran.export.load import load_model
 from trimaran.export.masks import Masks, traceable_masks
 from trimaran.export.pooling import Pooled, TokenStages, pool
@@ -51,14 +53,15 @@ class PooledVectors(Complete):
     def __init__(self, model: torch.nn.Module, ref: ModelRef) -> None:
         super().__init__(model, ref)
         self.pooled = Pooled(ref)
-        self._layers = (ref.pooling or Pooling()).layers
+        # Of these layers the mean is pooled, counted from the embeddings on.
+        self.layers = (ref.pooling or Pooling()).layers
 
     def finished(self, inputs: dict[str, torch.Tensor]) -> Tensors:
-        if self._layers == (-1,):
+        if self.layers == (-1,):
             states = self.outputs(inputs).last_hidden_state
         else:
             layers = self.outputs(inputs, output_hidden_states=True).hidden_states
-            states = torch.stack([layers[layer] for layer in self._layers]).mean(dim=0)
+            states = torch.stack([layers[layer] for layer in self.layers]).mean(dim=0)
         vectors: torch.Tensor = self.pooled(states, inputs["attention_mask"])
         return vectors
 
@@ -97,6 +100,20 @@ class TokenVectors(Complete):
         positions = mask.cumsum(dim=1)
         last = (positions * mask * (ids != self._hidden_id).to(mask.dtype)).amax(dim=1, keepdim=True)
         return mask * (positions <= last).to(mask.dtype)
+
+
+class HybridVectors(Complete):
+    """The vector of a text, the weight of each token and a vector for each token, from the same token states."""
+
+    def __init__(self, model: torch.nn.Module, ref: ModelRef) -> None:
+        super().__init__(model, ref)
+        self.pooled = Pooled(ref)
+        self.sparse, self.colbert = (load_head(Path(ref.root) / name) for name in (SPARSE_FILE, COLBERT_FILE))
+
+    def finished(self, inputs: dict[str, torch.Tensor]) -> Tensors:
+        states, mask = self.outputs(inputs).last_hidden_state, inputs["attention_mask"]
+        vectors = torch.nn.functional.normalize(self.colbert(states), p=2.0, dim=-1)
+        return self.pooled(states, mask), self.sparse(states).relu().squeeze(-1), vectors
 
 
 class ScoredByWords(Complete):
@@ -163,6 +180,8 @@ def complete_module(ref: ModelRef, *, attention: str, traced: bool = False) -> t
     complete: Complete
     if ref.multi_vector:
         complete = TokenVectors(model, ref, ref.multi_vector)
+    elif ref.token_width:
+        complete = HybridVectors(model, ref)
     elif ref.score_ids:
         complete = ScoredByWords(model, ref, folded=traced)
     else:

@@ -13,7 +13,7 @@ from trimaran.core.persisted import Persisted
 from trimaran.core.repository import versions_of
 from trimaran.core.spec import Frozen, Precision
 from trimaran.judging.judgement import Quality
-from trimaran.runtime.tensorrt_engine import PLAN_FOLDERS, plan_folder
+from trimaran.runtime.tensorrt_engine import PLAN_FOLDERS
 
 FINISHED_FILE = "finished.json"
 
@@ -34,6 +34,8 @@ class FinishedCandidate(Frozen):
     measured_ms: dict[str, float] = {}
     # By shape: the GPU's own time by events, of a call without CUDA graphs: `copy_in`, `kernels`, `copy_out`.
     gpu_ms: dict[str, dict[str, float]] = {}
+    # What the open plan holds of the GPU's memory, beside the CUDA context of its process.
+    gpu_memory_bytes: int | None = None
 
 
 class Finished(Persisted):
@@ -63,12 +65,7 @@ class Finished(Persisted):
     @property
     def folder(self) -> str:
         """The name of this machine's plan folder."""
-        return folder_of(self.identity)
-
-
-def folder_of(identity: EngineIdentity) -> str:
-    capability = identity.compute_capabilities[0] if identity.compute_capabilities else None
-    return plan_folder({**identity.model_dump(), "compute_capability": capability})
+        return self.identity.folder
 
 
 def finished_in(version: Path) -> Iterator[tuple[Path, Finished]]:

@@ -55,7 +55,7 @@ _QUEUE_DELAY_US = 0
 # Two instances, although each uses every thread. Triton 24.10 does not wake the batcher of a bounded queue for a
 # request that arrives while the only instance is about to finish: that request waits half a second. The second is a
 # spare, because instances that take turns push each other's copy of the weights out of the CPU cache.
-_TEXT_STAGES = InstanceGroup(count=1, spares=1)
+TEXT_STAGES = InstanceGroup(count=1, spares=1)
 # Of a text stage that calls an engine on a GPU: one process tokenises too slowly to keep a GPU busy.
 _GPU_TEXT_STAGES = InstanceGroup(count=4)
 # A request beyond the queue, or older than the timeout, is refused rather than answered too late.
@@ -166,7 +166,7 @@ def text_stage(name: str, artifact: Artifact, *, calls: bool = False) -> ModelCo
         max_batch_size=artifact.profile.batch.maximum,
         inputs=inputs,
         outputs=outputs,
-        instance_group=_GPU_TEXT_STAGES if calls and engine_model(artifact).separate else _TEXT_STAGES,
+        instance_group=_GPU_TEXT_STAGES if calls and engine_model(artifact).separate else TEXT_STAGES,
         dynamic_batching=_batching(artifact.profile),
         warmups=() if calls else text_warmups(artifact),
         parameters=text_parameters(artifact),

@@ -12,7 +12,7 @@ from trimaran.core.errors import UnavailableError
 from trimaran.core.gpu_release import installed_tensorrt, mismatches
 from trimaran.core.instructions import Probed, probe
 from trimaran.quantize.candidates import CANDIDATES
-from trimaran.runtime.cuda_driver import driver_version
+from trimaran.runtime.cuda_driver import driver_version, spoken_cuda
 from trimaran.serving.triton import installation
 
 
@@ -59,7 +59,7 @@ def _gpu_warnings() -> tuple[str, ...]:
         return ()
     lacking = filter(None, [gpu_lacks()])
     eager = (f"eager PyTorch cannot be timed on the GPU: {reason}",) if (reason := torch_lacks_cuda()) else ()
-    return (*dict.fromkeys((*lacking, *mismatches(installed_tensorrt(), driver_version()))), *eager)
+    return (*dict.fromkeys((*lacking, *mismatches(installed_tensorrt(), driver_version(), spoken_cuda()))), *eager)
 
 
 def _triton() -> Availability:

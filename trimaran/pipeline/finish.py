@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import trimaran
-from trimaran.benchmarks.measure.gpu_times import GpuTimes, gpu_times
+from trimaran.benchmarks.measure.gpu_state import GpuFacts
+from trimaran.benchmarks.measure.gpu_times import gpu_facts
 from trimaran.benchmarks.measure.runner import Effort, Measured, RaceEntry, measure
 from trimaran.benchmarks.report.choice import broken_sentence
 from trimaran.benchmarks.report.figures import decisive, grid
@@ -31,7 +32,7 @@ from trimaran.core.pinning import cores_for
 from trimaran.core.progress import Progress
 from trimaran.core.repository import model_folders, versions_of
 from trimaran.core.store import Store
-from trimaran.judging.finished import Finished, FinishedCandidate, finished_versions, folder_of
+from trimaran.judging.finished import Finished, FinishedCandidate, finished_versions
 from trimaran.judging.prepared import (
     PREPARED_FILE,
     PREPARED_FOLDER,
@@ -45,6 +46,7 @@ from trimaran.judging.quality import assess
 from trimaran.judging.stats import median
 from trimaran.pipeline.finish_eager import Eager, eager_on_gpu
 from trimaran.pipeline.finish_publish import JudgedPlan, PreparedVersion, publish_plan
+from trimaran.pipeline.on_gpu import gpu_notes
 from trimaran.pipeline.race import QUICK
 from trimaran.quantize.tensorrt.engine import DEADLINE_S, build_engine
 from trimaran.quantize.tensorrt.engine_process import EngineOptions
@@ -139,7 +141,7 @@ def _known(work: _Work) -> FinishResult | None:
     """What an earlier run made of the same preparation, on a machine like this one."""
     digest = sha256_of(work.source.folder / PREPARED_FILE)
     for version, _, finished in finished_versions(work.source.model, digest):
-        if finished.folder == folder_of(work.identity):
+        if finished.folder == work.identity.folder:
             return FinishResult(work.source.model.name, version, finished, known=True)
     return None
 
@@ -154,9 +156,12 @@ def _finish(work: _Work, command: Sequence[str]) -> FinishResult:
             plans += [plan] if plan else []
     eager = eager_on_gpu(work.options.model, work.prepared.profile, work.device, store=work.store)
     measured = _race(work, plans, eager) if plans else None
-    by_events = _gpu_times(work, plans)
+    on_gpu = _gpu_facts(work, plans)
+    rows = [row.model_copy(update={"measured_ms": _medians(measured, row.name)}) for row in rows]
     rows = [
-        row.model_copy(update={"measured_ms": _medians(measured, row.name), "gpu_ms": by_events.get(row.name, {})})
+        row.model_copy(update={"gpu_ms": facts.times_ms, "gpu_memory_bytes": facts.memory_bytes})
+        if (facts := on_gpu.get(row.name))
+        else row
         for row in rows
     ]
     chosen, rows = _choose(work, rows)
@@ -173,7 +178,16 @@ def _finish(work: _Work, command: Sequence[str]) -> FinishResult:
         eager_ms=_medians(measured, REFERENCE),
         chosen=chosen,
         headline=_headline(work, chosen, rows),
-        notes=(*_notes(work, rows), eager.note),
+        notes=(
+            *_notes(work, rows),
+            eager.note,
+            *gpu_notes(
+                on_gpu,
+                work.prepared.profile,
+                work.prepared.objective,
+                served=None if work.options.separate else chosen,
+            ),
+        ),
     )
     if not chosen:
         raise QualityError(finished.headline, hint="The prepared version stays as it was.")
@@ -202,7 +216,6 @@ def _build_and_judge(work: _Work, candidate: PreparedCandidate) -> tuple[Finishe
             runtime="tensorrt",
             # Triton's own backend runs a plan at the very shape of each call: so it is judged and timed.
             exact_shapes=work.options.separate,
-            timing_cache=work.store.root / "timing" / f"{folder_of(work.identity)}.cache",
             device=work.device,
             deadline_s=work.options.deadline_s,
             store=work.store,
@@ -252,10 +265,10 @@ def _race(work: _Work, plans: Sequence[JudgedPlan], eager: Eager) -> Measured:
     return measured
 
 
-def _gpu_times(work: _Work, plans: Sequence[JudgedPlan]) -> dict[str, GpuTimes]:
-    shapes = grid(work.prepared.profile)
+def _gpu_facts(work: _Work, plans: Sequence[JudgedPlan]) -> dict[str, GpuFacts]:
+    shapes, threads = grid(work.prepared.profile), work.options.threads
     with exclusive_gpu(work.device):
-        return {plan.name: gpu_times(plan.artifact, shapes, threads=work.options.threads) for plan in plans}
+        return {plan.name: gpu_facts(plan.artifact, shapes, threads=threads, device=work.device) for plan in plans}
 
 
 def _medians(measured: Measured | None, name: str) -> dict[str, float]:

@@ -33,6 +33,7 @@ from trimaran.pipeline.duration import expected_stages
 from trimaran.pipeline.eager import EagerInBackground, GoldenRequests
 from trimaran.pipeline.exporting import export_planned
 from trimaran.pipeline.live import load_where_served
+from trimaran.pipeline.on_gpu import contenders_on_gpu
 from trimaran.pipeline.outcomes import CandidateOutcome, Proven
 from trimaran.pipeline.plan import DeployRun, plan_deployment, require_writable
 from trimaran.pipeline.proving import make_and_prove_candidates
@@ -46,6 +47,17 @@ _SOONER = "what the store has of it is not made again."
 
 @dataclass(frozen=True)
 class DeployResult:
+    """What `trimaran.deploy` made: the version in the repository, and the report that says why it was chosen.
+
+    Examples:
+        >>> deployed = trimaran.deploy("./my-model")
+        >>> deployed.folder
+        PosixPath('model_repository/my-model/1')
+        >>> deployed.report_paths["html"]
+        PosixPath('reports/my-model/report.html')
+    """
+
+    # Repository, name and version.
     deployment: Deployment
     report: Report
     # By file ending.
@@ -110,7 +122,8 @@ def deploy(config: DeployConfig, *, store: Store, progress: Progress, command: S
     effort = QUICK if config.quick else None
     baselines = GPU_BASELINES if plan.eager_options else ()
     measured = measure_candidates(run, reference, outcomes, effort=effort, baselines=baselines)
-    report = make_report(plan, reference, outcomes, measured, command, baselines=baselines)
+    on_gpu = contenders_on_gpu(run, reference, outcomes)
+    report = make_report(plan, reference, outcomes, measured, command, baselines=baselines, on_gpu=on_gpu)
     paths = write_reports(report, plan.report)
     winner = chosen(outcomes, report, paths)
     golden = make_golden_bundle(run, reference, winner, eager.requests())

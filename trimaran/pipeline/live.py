@@ -58,11 +58,19 @@ class ServerStatus(Frozen):
 
 
 def live_url(name: str, protocol: Protocol) -> str:
-    """host:port of the running server that has the model; "" when there is none, for the client's default.
+    """host:port of the running server that has the model; "" when no server runs, for the client's default.
 
-    Raises UsageError when several servers have it.
+    Raises UsageError when several servers have it, or when servers run and none has it.
     """
-    having = [state for state in running() if name in state.models or name in _loaded(state)]
+    states = running()
+    loaded = {state.pid: {*state.models, *_loaded(state)} for state in states}
+    having = [state for state in states if name in loaded[state.pid]]
+    if states and not having:
+        names = sorted(set().union(*loaded.values()))
+        raise UsageError(
+            f"No running server has {name}. They have: {', '.join(names) or 'no model'}.",
+            hint="Give --url to ask a Triton that `trimaran serve` did not start.",
+        )
     urls = [f"127.0.0.1:{state.grpc_port if protocol == 'grpc' else state.http_port}" for state in having]
     if len(urls) > 1:
         raise UsageError(f"{len(urls)} running servers have {name}.", hint=f"Give one as --url: {', '.join(urls)}.")

@@ -12,6 +12,7 @@ from trimaran.core import isolation
 from trimaran.core.artifact import Artifact, load_artifact
 from trimaran.core.backends import backend
 from trimaran.core.choices import BUDGET_S, Level
+from trimaran.core.engine_identity import machine_identity
 from trimaran.core.environment import usable_cores
 from trimaran.core.errors import QualityError, TrimaranError, UsageError
 from trimaran.core.progress import Progress, Step
@@ -26,7 +27,9 @@ from trimaran.pipeline.exporting import open_graph
 from trimaran.pipeline.lower_bounds import largest_weight
 from trimaran.pipeline.plan import DeployRun, texts_for
 from trimaran.quantize.candidates import Candidate, candidate
+from trimaran.quantize.int8.search import MOST_STRETCH
 from trimaran.quantize.tensorrt.engine import Runtime, build_engine
+from trimaran.quantize.tensorrt.engine_process import EngineOptions
 from trimaran.runtime.text import Text
 
 MAKE_DEADLINE_S = 1800.0
@@ -79,7 +82,15 @@ def make_candidate(
     if row.graph:
         graph = make_candidate(candidate(row.graph), parent, inputs, restriction=restriction, store=store, step=step)
         runtime: Runtime = "tensorrt" if row.backend == "tensorrt" else "tensorrt_rtx"
-        return build_engine(graph, runtime=runtime, device=inputs.device, store=store, progress=_InsideStage(step))
+        here = machine_identity(runtime, inputs.device).compute_capabilities if runtime == "tensorrt_rtx" else ()
+        return build_engine(
+            graph,
+            EngineOptions(compute_capabilities=here),
+            runtime=runtime,
+            device=inputs.device,
+            store=store,
+            progress=_InsideStage(step),
+        )
     settings: dict[str, Any] = {
         "threads": inputs.threads,
         "execution_environment": restriction,
@@ -96,7 +107,7 @@ def make_candidate(
     with isolation.Worker(environment=restriction, on_progress=step.advance) as worker:
         folder = worker.call(
             children.make_candidate,
-            MAKE_DEADLINE_S,
+            MAKE_DEADLINE_S + (MOST_STRETCH * inputs.budget_s if row.searched else 0.0),
             parent=str(parent.directory),
             name=row.name,
             store=str(store.root),

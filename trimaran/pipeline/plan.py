@@ -40,6 +40,7 @@ from trimaran.export.reference import check_profile
 from trimaran.judging.labelled import LabelledData, read_labelled
 from trimaran.pipeline.assumptions import assumptions
 from trimaran.quantize.candidates import Candidate, candidates
+from trimaran.runtime.cuda_driver import gpu_names
 from trimaran.runtime.text import Text
 
 # Candidates that are made and judged at once.
@@ -203,13 +204,18 @@ def device_and_candidates(config: DeployConfig) -> tuple[Device, tuple[Candidate
     on_gpu = [row for row in named if backend(row.backend).needs_driver]
     asked = "cpu" if config.device == "auto" and named and not on_gpu else config.device
     device = choose_device(asked)
-    rows = named or candidates((), on_gpu=device.kind == "cuda")
+    rows = named or candidates((), on_gpu=device.kind == "cuda", on_rtx=_runs_rtx_plans(device))
     if device.kind == "cuda" and (others := [row.name for row in named if row not in on_gpu]):
         raise UsageError(
             f"{', '.join(others)} would run on the CPU, and the device is {device.name}.",
             hint="Name candidates of one device, or pass --device cpu.",
         )
     return device, rows
+
+
+def _runs_rtx_plans(device: Device) -> bool:
+    """Whether this is an RTX GPU, for which tensorrt_rtx is made, and the library is here."""
+    return device.kind == "cuda" and "RTX" in gpu_names()[device.number] and not backend("tensorrt_rtx").available()
 
 
 def _device_notes(device: Device, lacking: str) -> tuple[str, ...]:

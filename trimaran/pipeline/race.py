@@ -11,6 +11,7 @@ from typing import Any
 import psutil
 
 from trimaran.benchmarks.measure.baselines import Baseline, baseline_entries, environment_for, runs_as
+from trimaran.benchmarks.measure.gpu_state import GpuFacts
 from trimaran.benchmarks.measure.quiet import busy_words, noticed, wait_until_quiet
 from trimaran.benchmarks.measure.runner import DELAY_LIMIT, Effort, Measured, RaceEntry, measure
 from trimaran.benchmarks.measure.runner import ContenderOutcome as Timing
@@ -38,6 +39,7 @@ from trimaran.judging.judgement import Quality
 from trimaran.judging.probe_process import ProbeProcess
 from trimaran.judging.quality import assess
 from trimaran.pipeline.eager import ASSESS_DEADLINE_S
+from trimaran.pipeline.on_gpu import gpu_notes
 from trimaran.pipeline.outcomes import CandidateOutcome, Failed, Judged, Proven, Rejected, Stopped
 from trimaran.pipeline.plan import DeployPlan, DeployRun
 from trimaran.pipeline.proving import assess_recipe
@@ -64,7 +66,7 @@ def judge_baselines(
             reference,
             threads=run.plan.config.threads,
             libraries=("torch", "transformers"),
-            options=dict(row.options),
+            options={**run.plan.eager_options, **dict(row.options)},
         )
         assessed = partial(_assessed, run.plan, reference, row, answers)
         with run.progress.stage(row.name) as step, contextlib.suppress(TrimaranError):
@@ -79,7 +81,7 @@ def _assessed(plan: DeployPlan, reference: Artifact, row: Baseline, answers: Map
             reference,
             threads=plan.config.threads,
             environment=environment_for(row.probe),
-            options=dict(row.options),
+            options={**plan.eager_options, **dict(row.options)},
             deadline_s=ASSESS_DEADLINE_S,
         )
 
@@ -201,13 +203,16 @@ def make_report(
     *,
     baselines: Sequence[Baseline] = (),
     baseline_qualities: Mapping[str, Quality] | None = None,
+    on_gpu: Mapping[str, GpuFacts] | None = None,
 ) -> Report:
     """The report with its verdict: which candidate is chosen, and why not each of the others."""
+    on_gpu = on_gpu or {}
     timings = {timing.candidate: timing for timing in measured.outcomes}
     base = judged_row(REFERENCE, reference, None, outcome=timings[REFERENCE])
     where = f" on {plan.eager_device}" if plan.device.kind == "cuda" else ""
-    base = base.model_copy(update={"runs_as": f"{runs_as(reference)}{where}"})
+    base = base.model_copy(update={"runs_as": f"{runs_as(reference)}{where}", "gpu": on_gpu.get(REFERENCE)})
     rows = [report_row(outcome, timings.get(outcome.candidate.name)) for outcome in outcomes]
+    rows = [row.model_copy(update={"gpu": on_gpu[row.name]}) if row.name in on_gpu else row for row in rows]
     choice = (
         choose_unmeasured(rows, level=plan.config.fidelity, others_share=measured.others_share)
         if measured.busy
@@ -240,6 +245,7 @@ def make_report(
             *_memory_notes(outcomes, set(timings)),
             *stopped_notes(measured),
             *too_few_texts_notes(plan.gates, len(plan.judging)),
+            *gpu_notes(on_gpu, plan.profile, plan.config.objective, served=choice.verdict.chosen),
         ),
         others_share=measured.others_share,
         cores=cores_for(plan.config.threads),

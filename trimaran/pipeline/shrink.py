@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from trimaran.core.corpus import all_texts
 from trimaran.core.errors import IntegrityError, UsageError
 from trimaran.core.progress import Progress
 from trimaran.core.spec import ModelRef
 from trimaran.core.store import publish, temporary_sibling
-from trimaran.core.tables import TEXT, read_table
 from trimaran.export.load import load_model, load_tokenizer
 from trimaran.export.locate import locate
 from trimaran.pipeline.student_folder import CARD, StudentReport, common_facts, copy_rest, free_folder, weight_bytes
@@ -35,6 +35,8 @@ class VocabularyReport(StudentReport):
 
     tokens_before: int
     tokens_after: int
+    # Those of them that the texts use; the others stay so that every text can be read. None in older files.
+    tokens_of_texts: int | None = None
     # Texts that said which tokens stay, with every prompt of the model. All of them are read as before.
     texts: int
     # Share of tokens of a text that nobody gave which would be read as before, by holding out every tenth text.
@@ -64,19 +66,20 @@ def shrink_vocabulary(
     """
     output = free_folder(output)
     ref = locate(model, task_name=task_name)
-    if ref.task == "sparse-embedding":
+    if ref.task in ("sparse-embedding", "hybrid-embedding"):
         raise UsageError(
             f"The vectors of {model} have one number for each token: with fewer tokens they would mean something else.",
             hint="Only models whose answers do not name tokens by number can be trimmed.",
         )
     # With a prompt before it, the first word of a text may become another token.
-    texts = [f"{prompt}{text}" for prompt in ("", *ref.prompts.values()) for text in _texts(text_files)]
+    texts = [f"{prompt}{text}" for prompt in ("", *ref.prompts.values()) for text in all_texts(text_files)]
     with progress.stage("tokens") as step:
         tokenizer = load_tokenizer(ref)
         ids = list(ids_of(tokenizer, texts))
         whole = _tokenizer_json(tokenizer)
         pad_id = int(tokenizer.pad_token_id or 0)
-        kept = kept_ids(whole, {token for row in ids for token in row}, pad_id=pad_id)
+        used = {token for row in ids for token in row}
+        kept = kept_ids(whole, used, pad_id=pad_id)
         covered = coverage(ids, kept_ids(whole, (), pad_id=pad_id))
         step.outcome(f"{len(kept):,} of {ref.vocabulary:,} stay")
     with temporary_sibling(output) as folder:
@@ -97,6 +100,7 @@ def shrink_vocabulary(
             **common_facts(ref, size),
             tokens_before=ref.vocabulary,
             tokens_after=len(kept),
+            tokens_of_texts=len(used),
             texts=len(texts),
             coverage=covered,
             compared=len(chosen),
@@ -106,15 +110,6 @@ def shrink_vocabulary(
         (folder / CARD).write_text(_card(report), encoding="utf-8")
         publish(folder, output)
     return report
-
-
-def _texts(files: Sequence[Path]) -> list[str]:
-    texts = [
-        text.strip() for path in files for text in read_table(path).column(TEXT, what="texts", place=0) if text.strip()
-    ]
-    if not texts:
-        raise UsageError(f"There is no text in {', '.join(map(str, files))}.")
-    return list(dict.fromkeys(texts))
 
 
 def _tokenizer_json(tokenizer: Any) -> dict[str, Any]:

@@ -68,6 +68,14 @@ class Candidate(Contestant):
     graph: str = ""
     # Competes on a GPU when no candidate is named.
     on_gpu: bool = False
+    # Likewise, on an RTX GPU.
+    on_rtx: bool = False
+
+    @property
+    def competes_when(self) -> str:
+        """Behind its description: when it competes, if not always; empty otherwise."""
+        places = ((self.default, ""), (self.on_gpu, " (on a GPU)"), (self.on_rtx, " (on an RTX GPU)"))
+        return next((words for here, words in places if here), " (when asked for)")
 
 
 CANDIDATES: dict[str, Candidate] = {
@@ -171,13 +179,23 @@ CANDIDATES: dict[str, Candidate] = {
             describe="TensorRT's plan of onnx-int8-qdq, built on the GPU", default=False, on_gpu=True,
         ),
         Candidate(
+            "tensorrt-int8-attention", "tensorrt", "int8-static", "tensorrt", tensorrt_int8_attention,
+            calibrated=True, searched=True, graph="onnx-int8-qdq-attention",
+            describe="TensorRT's plan of onnx-int8-qdq-attention, built on the GPU", default=False,
+        ),
+        Candidate(
+            "tensorrt-int8-full", "tensorrt", "int8-static", "tensorrt", tensorrt_int8_full,
+            calibrated=True, searched=True, graph="onnx-int8-qdq-full",
+            describe="TensorRT's plan of onnx-int8-qdq-full, built on the GPU", default=False,
+        ),
+        Candidate(
             "tensorrt-rtx-fp16", "tensorrt_rtx", "fp16", "tensorrt", onnx_fp16, calibrated=True, graph="onnx-fp16",
-            describe="TensorRT for RTX: the plan of onnx-fp16", default=False,
+            describe="TensorRT for RTX: the plan of onnx-fp16", default=False, on_rtx=True,
         ),
         Candidate(
             "tensorrt-rtx-int8", "tensorrt_rtx", "int8-static", "tensorrt", tensorrt_int8,
             calibrated=True, searched=True, graph="onnx-int8-qdq",
-            describe="TensorRT for RTX: the plan of onnx-int8-qdq", default=False,
+            describe="TensorRT for RTX: the plan of onnx-int8-qdq", default=False, on_rtx=True,
         ),
         Candidate(
             "onnxruntime-tensorrt-fp16", "onnxruntime_tensorrt", "fp16", "onnx",
@@ -200,7 +218,9 @@ def candidate(name: str) -> Candidate:
     raise UsageError(f"Unknown candidate {name!r}.", hint=f"{hint}Known: {', '.join(CANDIDATES)}.")
 
 
-def candidates(names: Sequence[str], *, on_gpu: bool = False) -> tuple[Candidate, ...]:
+def candidates(names: Sequence[str], *, on_gpu: bool = False, on_rtx: bool = False) -> tuple[Candidate, ...]:
     """The named rows in the order asked for, each once; all that compete unasked when none is named."""
-    defaults = [row.name for row in CANDIDATES.values() if (row.on_gpu if on_gpu else row.default)]
+    defaults = [
+        row.name for row in CANDIDATES.values() if ((row.on_gpu or (on_rtx and row.on_rtx)) if on_gpu else row.default)
+    ]
     return tuple(candidate(name) for name in dict.fromkeys(names or defaults))

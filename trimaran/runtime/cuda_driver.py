@@ -40,6 +40,18 @@ def load_library() -> Any:
     return ctypes.CDLL(os.environ.get(LIBRARY_VARIABLE) or LIBRARY)
 
 
+def spoken_cuda(library: Any = None) -> str | None:
+    """The CUDA that the driver library speaks, such as 13.4; None without a driver. It makes no context."""
+    version = ctypes.c_int()
+    try:
+        library = library if library is not None else load_library()
+    except OSError:
+        return None
+    if library.cuDriverGetVersion(ctypes.byref(version)) != 0:
+        return None
+    return f"{version.value // 1000}.{version.value % 1000 // 10}"
+
+
 def gpu_names(library: Any = None) -> tuple[str, ...]:
     """The visible GPUs by number; empty without a driver or a GPU. It makes no context, so it costs no memory."""
     try:
@@ -79,8 +91,6 @@ class Driver:
         """The GPU's name and compute capability, and the CUDA version that the driver speaks."""
         name = ctypes.create_string_buffer(256)
         self._call("cuDeviceGetName", name, len(name), self._device)
-        version = ctypes.c_int()
-        self._call("cuDriverGetVersion", ctypes.byref(version))
         parts = []
         for attribute in (_COMPUTE_CAPABILITY_MAJOR, _COMPUTE_CAPABILITY_MINOR):
             number = ctypes.c_int()
@@ -89,8 +99,20 @@ class Driver:
         return {
             "gpu": name.value.decode("utf-8", "replace"),
             "compute_capability": ".".join(parts),
-            "cuda": f"{version.value // 1000}.{version.value % 1000 // 10}",
+            "cuda": spoken_cuda(self._library) or "0",
         }
+
+    def free_bytes(self) -> int:
+        """Memory of the GPU that nobody uses."""
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        self._call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+        return free.value
+
+    def bus_id(self) -> str:
+        """The GPU's PCI address, by which NVML knows it too."""
+        address = ctypes.create_string_buffer(32)
+        self._call("cuDeviceGetPCIBusId", address, len(address), self._device)
+        return address.value.decode()
 
     def allocate(self, size_bytes: int) -> int:
         return self._address("cuMemAlloc_v2", ctypes.c_size_t(max(1, size_bytes)))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -32,6 +34,7 @@ class CudaEngine:
         # It reports its use to its maker otherwise, and writes into the home folder.
         os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
         onnxruntime = onnxruntime or importlib.import_module("onnxruntime")
+        _load_cuda_libraries(onnxruntime)
         given = {key: str(value) for key, value in (options or {}).items()}
         wanted = self.providers[0]
         # The list of available providers is what was compiled in, not what runs: only absence means something.
@@ -70,6 +73,15 @@ class TensorrtEngine(CudaEngine):
     """TensorRT for the subgraphs that it takes, CUDA for the rest; `trt_engine_cache_path` keeps built engines."""
 
     providers = ("TensorrtExecutionProvider", "CUDAExecutionProvider")
+
+
+def _load_cuda_libraries(onnxruntime: Any) -> None:
+    """The wheels of CUDA and cuDNN are not on the loader's path. Without this, ONNX Runtime drops the CUDA provider.
+
+    It prints what it does not find. A standard output may hold data, so that goes to the log.
+    """
+    with contextlib.redirect_stdout(sys.stderr):
+        onnxruntime.preload_dlls()
 
 
 def _heavy_on_cpu(session: Any) -> list[str]:

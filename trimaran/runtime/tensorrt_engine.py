@@ -302,11 +302,17 @@ def _opens_here(options: Mapping[str, Any]) -> bool:
     return not differences(options["identity"], here)
 
 
+def _speaks(here: str | None, wanted: str | None) -> bool:
+    """Whether a driver speaks the builder's CUDA. NVIDIA's images bring a newer driver library for older drivers."""
+    return bool(here and wanted) and numbers(str(here))[0] >= numbers(str(wanted))[0]
+
+
 def differences(built: Mapping[str, Any], here: Mapping[str, Any]) -> tuple[str, ...]:
     """Why an engine of the identity `built` must not be opened `here`; empty where it may."""
     reasons = []
     wanted, version = str(built["version"]), str(here["version"])
-    if version != wanted:
+    # A wheel may be numbered 10.14.1.48.post1 where its library says 10.14.1.48.
+    if numbers(version) != numbers(wanted):
         reasons.append(f"built with TensorRT {wanted}, here is {version}")
     for_these = list(built.get("compute_capabilities") or ())
     level, capability = built.get("hardware_compatible", "NONE"), here.get("compute_capability")
@@ -316,6 +322,6 @@ def differences(built: Mapping[str, Any], here: Mapping[str, Any]) -> tuple[str,
     if built.get("gpu") and level == "NONE" and here.get("gpu") != built["gpu"]:
         reasons.append(f"built on {built['gpu']}, here is {here.get('gpu') or 'no GPU'}")
     oldest, driver = built.get("oldest_driver"), here.get("driver")
-    if oldest and driver and numbers(driver) < numbers(oldest):
+    if oldest and driver and numbers(driver) < numbers(oldest) and not _speaks(here.get("cuda"), built.get("cuda")):
         reasons.append(f"needs the driver {oldest} or newer, here is {driver}")
     return tuple(reasons)

@@ -35,6 +35,7 @@ MOST_PAIRS = 64 * 512 * 512
 # Which axes of an output run along the tokens; outputs that are not named here have none.
 SEQUENCE_AXES: dict[str, tuple[int, ...]] = {
     "token_embeddings": (1,),
+    "token_weights": (1,),
     "token_logits": (1,),
     "token_scores": (1,),
     "token_ids": (1,),

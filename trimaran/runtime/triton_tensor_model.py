@@ -1,4 +1,4 @@
-"""A python-based Triton backend that serves an engine file as the official onnxruntime and openvino backends do.
+"""A python-based Triton backend that serves an engine file as the official backends of those names do.
 
 It is copied as `model.py` into a backend folder of that name, beside the engine's file, for the local server only.
 """
@@ -11,9 +11,12 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-DEFAULT_FILE = {"onnxruntime": "model.onnx", "openvino": "model.xml"}
+DEFAULT_FILE = {"onnxruntime": "model.onnx", "openvino": "model.xml", "tensorrt": "model.plan"}
+# The engine's files import one another as parts of a package. Their folder has the name of the engine's library.
+_PACKAGE = "trimaran_backend"
 
 
 class TritonPythonModel:
@@ -27,13 +30,18 @@ class TritonPythonModel:
         # The engine's library reads these once, when it is first imported.
         os.environ.update(settings["execution_environment"])
         backend = config["backend"]
-        # Triton imports a backend's model.py by its bare name, so its neighbours are not on the path.
-        sys.path.insert(0, str(Path(__file__).parent))
-        engine = importlib.import_module(f"{backend}_engine")
+        # Triton imports a backend's model.py by its bare name, so its neighbours are in no package.
+        package = ModuleType(_PACKAGE)
+        package.__path__ = [str(Path(__file__).parent)]
+        sys.modules[_PACKAGE] = package
+        engine = importlib.import_module(f"{_PACKAGE}.{backend}_engine")
+        options = dict(settings["engine_options"])
+        if args.get("model_instance_kind") == "GPU":
+            options["device"] = int(args["model_instance_device_id"])
         self._engine = engine.Engine(
             str(folder / (config["default_model_filename"] or DEFAULT_FILE[backend])),
             threads=min(settings["threads"], len(os.sched_getaffinity(0))),
-            options=settings["engine_options"],
+            options=options,
         )
         self._encoder = "tokenizer" in settings
         self._inputs = [tensor["name"] for tensor in config["input"]]

@@ -6,12 +6,14 @@ Why leaving others out changes nothing for such a text:
     BPE                    merges are applied in order of rank; those that the text needs are kept, in their order
     Unigram                the best path is taken; it is still there, and no other became better
 
-Single characters and bytes always stay, so that every text can still be read.
+Single characters and bytes always stay, so that every text can still be read. BERT's rules put Chinese characters and
+punctuation in words of their own. Their tokens for the inside of a word ("##中", "##!") never occur, and do not stay.
 """
 
 from __future__ import annotations
 
 import itertools
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -37,7 +39,8 @@ def kept_ids(tokenizer: Mapping[str, Any], used: Iterable[int], *, pad_id: int) 
     model = tokenizer["model"]
     tokens = _tokens(model)
     kept = set(used) | {token["id"] for token in tokenizer["added_tokens"]}
-    kept |= {token_id for token, token_id in tokens.items() if _is_character(token)}
+    characters = {token for token in tokens if _is_character(token)}
+    kept |= {tokens[token] for token in characters - _never_inside(tokenizer, characters)}
     if model.get("unk_token"):
         kept.add(tokens[model["unk_token"]])
     if pad_id < _SMALL_ID:
@@ -91,6 +94,27 @@ def _tokens(model: Mapping[str, Any]) -> dict[str, int]:
 
 def _is_character(token: str) -> bool:
     return len(_MARKS.sub("", token)) <= 1 or _BYTE.match(token) is not None
+
+
+def _never_inside(tokenizer: Mapping[str, Any], characters: Iterable[str]) -> set[str]:
+    """The tokens for a character inside a word that BERT's rules never leave there, whatever stands beside it."""
+    model, rules = tokenizer["model"], tokenizer.get("pre_tokenizer") or {}
+    normalizer = (tokenizer.get("normalizer") or {}).get("type", "BertNormalizer")
+    if (model["type"], rules.get("type"), normalizer) != ("WordPiece", "BertPreTokenizer", "BertNormalizer"):
+        return set()
+    from tokenizers import Tokenizer
+
+    reader, prefix = Tokenizer.from_str(json.dumps(tokenizer)), str(model["continuing_subword_prefix"])
+
+    def stays_inside(character: str) -> bool:
+        text = f"a{character}a"
+        words = reader.pre_tokenizer.pre_tokenize_str(
+            reader.normalizer.normalize_str(text) if reader.normalizer else text
+        )
+        return any(character in word[1:] for word, _ in words)
+
+    inside = {token: token.removeprefix(prefix) for token in characters if token.startswith(prefix)}
+    return {token for token, character in inside.items() if character and not stays_inside(character)}
 
 
 def _merges(model: Mapping[str, Any]) -> list[tuple[str, str]]:

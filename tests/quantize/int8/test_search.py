@@ -11,7 +11,7 @@ from trimaran.core.distances import Outputs
 from trimaran.core.tasks import Gate
 from trimaran.judging.sensitivity import Sensitivity
 from trimaran.quantize.int8 import search as search_module
-from trimaran.quantize.int8.search import Answer, SearchQuestion, search
+from trimaran.quantize.int8.search import MOST_STRETCH, Answer, SearchQuestion, search, working_clock
 
 LOSSES = {"a": 0.001, "b": 0.02, "c": 0.002, "d": 0.015}
 WORK = {"a": 1.0, "b": 1.0, "c": 1.0, "d": 4.0}
@@ -25,7 +25,12 @@ def answer(kept: frozenset[str]) -> Outputs:
 
 
 def found(
-    limit: float, *, budget_s: float = 1e9, tick_s: float = 1.0, answer_with: Answer = answer
+    limit: float,
+    *,
+    budget_s: float = 1e9,
+    tick_s: float = 1.0,
+    answer_with: Answer = answer,
+    suspected: dict[str, float] | None = None,
 ) -> tuple[frozenset[str], Sensitivity]:
     ticks = itertools.count()
     question = SearchQuestion(
@@ -42,7 +47,7 @@ def found(
     return search(
         question,
         budget_s=budget_s,
-        first=list(WORK),
+        suspected=suspected or LOSSES,
         advance=lambda done, total, what: None,
         clock=lambda: next(ticks) * tick_s,
     )
@@ -59,7 +64,7 @@ def test_what_layers_cost_is_not_measured_for_long_where_it_decides_nothing() ->
     kept, sensitivity = found(0.05, tick_s=11.0)
     assert (kept, sensitivity.stopped) == (frozenset(), "gates keep")
     costs = [layer.cost for layer in sensitivity.layers]
-    assert costs[0] is not None and costs[-1] is None
+    assert costs[1] is not None and costs[0] is None, "the most suspected first"
 
 
 @pytest.mark.parametrize(("limit", "expected"), [(0.02, {"b"}), (0.005, {"b", "d"}), (0.0015, {"b", "d", "c"})])
@@ -88,7 +93,11 @@ def test_the_worst_kind_decides_although_the_mean_keeps_its_gate() -> None:
             texts=200, texts_digest="0", kinds=kinds, quick_kinds=kinds,
         )  # fmt: skip
         kept, _ = search(
-            question, budget_s=1e9, first=["b", "a", "c"], advance=lambda *_: None, clock=lambda: next(ticks)
+            question,
+            budget_s=1e9,
+            suspected={"b": 0.3, "a": 0.2, "c": 0.1},
+            advance=lambda *_: None,
+            clock=lambda: next(ticks),
         )
         return kept
 
@@ -103,16 +112,41 @@ def test_an_impossible_gate_ends_with_nothing_left() -> None:
 
 
 def test_the_budget_ends_the_search_and_says_so() -> None:
-    _, sensitivity = found(0.0015, budget_s=3.0)
+    _, sensitivity = found(0.005, budget_s=3.0, suspected={"a": 1.0, "b": 0.01, "c": 0.02, "d": 0.01})
     assert sensitivity.stopped == "budget"
     assert [layer.cost for layer in sensitivity.layers].count(None) > 0
 
 
 def test_a_search_that_made_all_its_trials_does_not_blame_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two layers in float should be enough, but something else loses too."""
     monkeypatch.setattr(search_module, "MOST_STEPS", 1)
-    _, sensitivity = found(0.0015)
-    assert sensitivity.stopped == "trials"
+    kept, sensitivity = found(0.0045, answer_with=lambda kept: {"score": answer(kept)["score"] + 0.002})
+    assert (kept, sensitivity.stopped) == ({"b", "d"}, "trials")
     assert sensitivity.seconds < sensitivity.budget_s
+
+
+def test_a_budget_that_is_gone_at_once_still_tries_the_layers_that_are_suspected() -> None:
+    kept, sensitivity = found(0.005, budget_s=0.0, suspected={"a": 0.02, "b": 0.4, "c": 0.03, "d": 0.3})
+    assert kept == {"b", "d"}
+    assert sensitivity.stopped == "gates keep" and sensitivity.gates[0].holds
+    assert [layer.cost for layer in sensitivity.layers] == [None] * 4
+    # Two sets were tried: all layers in INT8, and those that are suspected in float.
+    assert [step.kept for step in sensitivity.steps] == [0, 2]
+
+
+def test_time_in_which_other_processes_hold_the_cpu_hardly_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    wall_s, cpu_s = 100.0, 7.0
+    monkeypatch.setattr("time.monotonic", lambda: wall_s)
+    monkeypatch.setattr("time.process_time", lambda: cpu_s)
+    clock = working_clock()
+    wall_s, cpu_s = 120.0, 17.0
+    assert clock() == 10.0
+    # Two threads at once use more CPU time than the wall clock shows.
+    cpu_s = 47.0
+    assert clock() == 20.0
+    # A process that gets next to nothing gives up some day.
+    wall_s, cpu_s = 500.0, 8.0
+    assert clock() == 400.0 / MOST_STRETCH
 
 
 def test_no_set_of_layers_is_tried_twice() -> None:
@@ -155,7 +189,7 @@ def test_a_layer_that_moves_a_few_texts_far_stays_in_float_for_the_tail() -> Non
             texts=200,
             texts_digest="0",
         )
-        return search(question, budget_s=1e9, first=list(WORK), advance=lambda done, total, what: None)
+        return search(question, budget_s=1e9, suspected=LOSSES, advance=lambda done, total, what: None)
 
     mean, tail = Gate("mean_probability_change", "<=", 0.006), Gate("tail_probability_change", "<=", 0.02)
     assert kept_for(mean)[0] == frozenset()

@@ -105,3 +105,18 @@ def test_the_manifest_keeps_the_counts() -> None:
     assert kernel_counts([TABLE]) == [
         {"kernels": 7, "products": {"Int8": 2, "Half": 1}, "fused_attentions": {"Half": 1}}
     ]
+
+
+# As public logs of plain TensorRT 10 write the table: with locations, and without types where shapes are dynamic.
+PLAIN = """Layers:
+Name: Reformatting CopyNode for Input Tensor 0 to /a/Cast, LayerType: Reformat, Inputs: [ { Name: input_ids, Location: Device, Dimensions: [-1,-1], Format/Datatype: Int64 }], Outputs: [ { Name: x, Location: Device, Dimensions: [-1,-1], Format/Datatype: N/A due to dynamic shapes }], ParameterType: Reformat, Origin: REFORMAT, TacticValue: 0x00000000000003e8, StreamId: 0, Metadata:
+Name: /layer.0/query/MatMul_myl0_4, LayerType: gemm, Inputs: [ { Name: a, Location: Device, Dimensions: [-1,384], Format/Datatype: Int8 }, { Name: w, Dimensions: [384,384], Format/Datatype: Int8 }], Outputs: [ { Name: b, Location: Device, Dimensions: [-1,384], Format/Datatype: Half }], TacticName: sm80_xmma_gemm, StreamId: 0, Metadata: [ONNX Layer: /layer.0/query/MatMul]
+Name: _gemm_mha_v2_myl0_9, LayerType: kgen, Inputs: [ { Name: q, Location: Device, Dimensions: [-1,12,-1,32], Format/Datatype: Half }], Outputs: [ { Name: c, Location: Device, Dimensions: [-1,12,-1,32], Format/Datatype: Half }], TacticName: _gemm_mha_v2_0x1, StreamId: 0, Metadata: [ONNX Layer: /layer.0/MatMul]
+"""  # noqa: E501
+
+
+def test_the_table_of_plain_tensorrt_is_read_as_well() -> None:
+    expected = ExpectedKernels({"Int8": ("/layer.0/query/MatMul",)}, attentions=1)
+    assert [(check.observed, check.holds) for check in receipt(expected, [PLAIN])] == [(1, True), (1, True)]
+    (counts,) = kernel_counts([PLAIN])
+    assert counts == {"kernels": 3, "products": {"Int8": 1}, "fused_attentions": {"Half": 1}}

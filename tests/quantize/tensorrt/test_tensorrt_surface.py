@@ -113,14 +113,14 @@ class Run:
         self.used: set[str] = set()
         self.lines: dict[str, set[int]] = {str(path): set() for path in SOURCES}
 
-    def build(self, module: StandIn, **options: Any) -> dict[str, Any]:
+    def build(self, module: StandIn, *, replace_cache: bool = False, **options: Any) -> dict[str, Any]:
         self._monkeypatch.setitem(sys.modules, "tensorrt", module)
         self._monkeypatch.setattr(engine_process, "driver_present", lambda: True)
+        self._monkeypatch.setattr(engine_process, "Driver", lambda device: None)
         files = {name: str(self._folder / name) for name in ("graph", "plan", "timing_cache", "progress")}
         profiles = [{"x": [[1, 1], [2, 8], [4, 16]]}]
-        return self._traced(
-            module, lambda: build_plan(**files, runtime="tensorrt", profiles=profiles, options=OPTIONS | options)
-        )
+        settings: dict[str, Any] = {**files, "options": OPTIONS | options, "replace_cache": replace_cache}
+        return self._traced(module, lambda: build_plan(**settings, runtime="tensorrt", profiles=profiles))
 
     def infer(self, module: StandIn) -> Any:
         plan = self._folder / "model.plan"
@@ -166,6 +166,20 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         run.build(tensorrt(), compute_capabilities=["8.6"])
     assert set(run.infer(tensorrt())) == {"sums"}
     return run
+
+
+def test_a_timing_cache_of_ours_that_tensorrt_refuses_is_begun_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contents: list[bytes] = []
+    module = tensorrt()
+    module.answers["IBuilderConfig.create_timing_cache"] = lambda handle, stored: (
+        contents.append(stored) or module.make("ITimingCache")
+    )
+    module.answers["IBuilderConfig.set_timing_cache"] = lambda handle, cache, ignore: contents[-1] == b""
+    (tmp_path / "timing_cache").write_bytes(b"of another driver")
+    Run(tmp_path, monkeypatch).build(module, replace_cache=True)
+    assert contents == [b"of another driver", b""]
 
 
 def null(*arguments: Any) -> Any:

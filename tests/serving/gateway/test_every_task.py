@@ -222,6 +222,7 @@ QUERIES: dict[str, tuple[tuple[str, ...], str]] = {
     "rerank": (("weather", "rain", "money"), "rain 0."),
     "sparse-embedding": (("a",), '"weights": '),
     "feature-extraction": (("a",), '"vectors": '),
+    "hybrid-embedding": (("a",), "token vectors of 24"),
     "multiple-choice": (("weather", "rain", "money"), "rain 0."),
     "next-sentence": (("It rained.", "She left."), "0."),
 }

@@ -28,6 +28,7 @@ def _texts(*texts: str) -> tuple[dict[str, Any], ...]:
 
 
 _LABELLED = {"label_words": {"one": ["the", "again"], "two": ["and"]}, "template": "{} It is {mask} ."}
+_WEIGHTS = {"outputs": ["sparse"], "top_k": 4}
 _PIECES = {"stride": 16, "aggregation": "max"}
 LABELS = ["politics", "food 🍕", "天气"]
 QUESTIONS: dict[str, tuple[Question, ...]] = {
@@ -63,6 +64,7 @@ QUESTIONS: dict[str, tuple[Question, ...]] = {
     ),
     "sparse-embedding": (Question(_texts(*WORDS)), Question(_texts(*WORDS), {"top_k": 4}, {"top_k": 4})),
     "feature-extraction": (Question(_texts(*WORDS)),),
+    "hybrid-embedding": (Question(_texts(*WORDS)), Question(_texts(*WORDS), _WEIGHTS, _WEIGHTS)),
     "multiple-choice": (
         Question(tuple({"TEXT": text, "CHOICES": list(WORDS)} for text in WORDS)),
         Question(({"TEXT": "Where?", "CHOICES": ["here", "there"]},)),

@@ -1,40 +1,67 @@
-"""GPU time of a plan by the GPU's own events, with the copies apart. It runs in a child process."""
+"""What a GPU does in a call: its own time by events with the copies apart, the memory it holds, and its state.
+
+It runs in a child process, while nothing else of trimaran uses the GPU.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 
+from trimaran.benchmarks.measure.gpu_state import GpuFacts, gpu_state
 from trimaran.core.artifact import Artifact, load_artifact
 from trimaran.core.backends import backend
 from trimaran.core.isolation import run
 from trimaran.core.samples import Shape
+from trimaran.runtime.cuda_driver import Driver
 
 CALLS, WARMUP_CALLS = 20, 3
 _DEADLINE_S = 300.0
-GpuTimes = dict[str, dict[str, float]]
 
 
-def gpu_times(artifact: Artifact, shapes: Sequence[Shape], *, threads: int) -> GpuTimes:
-    """By shape: the median milliseconds of each part of a call. `artifact` is a TensorRT plan."""
+def gpu_facts(
+    artifact: Artifact,
+    shapes: Sequence[Shape],
+    *,
+    threads: int,
+    device: int,
+    options: Mapping[str, Any] | None = None,
+) -> GpuFacts:
+    """`artifact` is a TensorRT plan or eager PyTorch; `options` are further ones of its engine."""
     pairs = [[shape.batch, shape.sequence] for shape in shapes]
-    times: GpuTimes = run(time_shapes, _DEADLINE_S, directory=str(artifact.directory), shapes=pairs, threads=threads)
-    return times
+    facts = run(
+        time_shapes,
+        _DEADLINE_S,
+        directory=str(artifact.directory),
+        shapes=pairs,
+        threads=threads,
+        device=device,
+        options=dict(options or {}),
+    )
+    return GpuFacts.model_validate(facts)
 
 
-def time_shapes(directory: str, shapes: list[list[int]], threads: int) -> GpuTimes:
+def time_shapes(
+    directory: str, shapes: list[list[int]], threads: int, device: int, options: dict[str, Any]
+) -> dict[str, Any]:
     artifact = load_artifact(Path(directory), verify=False)
+    driver = Driver(device)
+    free_bytes = driver.free_bytes()
     opened = backend(artifact.backend).engine
-    engine: Any = opened(str(artifact.entry_path), threads=threads, options=artifact.engine_options)
+    engine: Any = opened(str(artifact.entry_path), threads=threads, options={**artifact.engine_options, **options})
     asked = [Shape(batch=batch, sequence=sequence) for batch, sequence in shapes]
     try:
-        return {str(shape): _times(engine, artifact, shape) for shape in asked}
+        times = {str(shape): _times(engine, artifact, shape) for shape in asked}
+        state = gpu_state(driver.bus_id())
+        driver.make_current()
+        held = max(0, free_bytes - driver.free_bytes())
     finally:
         engine.close()
+    return GpuFacts(times_ms=times, memory_bytes=held, state=state).model_dump(mode="json")
 
 
 def _times(engine: Any, artifact: Artifact, shape: Shape) -> dict[str, float]:

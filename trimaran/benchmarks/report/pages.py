@@ -17,15 +17,20 @@ if TYPE_CHECKING:
 TEMPLATES = Path(__file__).parent / "templates"
 
 
-def render_page(template: str, *, title: str, folder: Path = TEMPLATES, **facts: Any) -> str:
-    """Fills a template that extends `page.html`; everything that is not markup is escaped."""
-    script = asset("sort.js")
+def render_page(
+    template: str, *, title: str, folder: Path = TEMPLATES, more_script: str = "", more_style: str = "", **facts: Any
+) -> str:
+    """Fills a template that extends `page.html`; everything that is not markup is escaped.
+
+    `more_script` and `more_style` are the page's own, beside those of every page.
+    """
+    script = asset("sort.js") + more_script
     return (
         _environment(folder)
         .get_template(template)
         .render(
             title=title,
-            style=Markup(asset("plots.css") + asset("page.css")),  # noqa: S704  (our own file)
+            style=Markup(asset("plots.css") + asset("page.css") + more_style),  # noqa: S704  (our own file)
             script=Markup(script),  # noqa: S704  (our own file)
             policy=policy(script),
             **facts,

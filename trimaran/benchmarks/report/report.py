@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from trimaran.benchmarks.measure.ceiling import Ceiling
+from trimaran.benchmarks.measure.gpu_state import GpuFacts
 from trimaran.benchmarks.measure.harness import HarnessCheck
 from trimaran.benchmarks.measure.measurement import Measurement
 from trimaran.benchmarks.scenarios.results import ScenarioResult, SuiteRun
@@ -50,6 +51,8 @@ class CandidateRow(Frozen):
     runs_as: str = ""
     # The search that decided which layers stay in float.
     sensitivity: Sensitivity | None = None
+    # What the GPU told of it: times by events, memory, clocks.
+    gpu: GpuFacts | None = None
 
 
 class ReportVerdict(Frozen):

@@ -48,6 +48,7 @@ TASK = Task(
     outputs=lambda ref: (tensor("embedding", ref.width or ref.hidden),),
     head=None,
     bare=True,
+    pools=True,
     library=Library(
         sentence="SentenceTransformer", ask=_ask, numbers=lambda answer: {"the vector": answer}, cause="pooling"
     ),

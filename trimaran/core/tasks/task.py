@@ -167,6 +167,8 @@ class Task:
     asks: bool = False
     # Needs no head of its own.
     bare: bool = False
+    # Token vectors are pooled: its first output is one vector a text, with the pooling of the folder.
+    pools: bool = False
     # Its logits have names, which the config tells.
     labelled: bool = False
     # Names of its logits, where they are the same for every model.

@@ -13,6 +13,8 @@ from trimaran.core.late_interaction import SIMILARITY, maximum_similarities
 from trimaran.pipeline.local.embedding import EmbeddingModel
 from trimaran.pipeline.local.model import LocalModel
 from trimaran.runtime.sides import DOCUMENT, QUERY
+from trimaran.runtime.tasks.hybrid_embedding import COLBERT, DENSE, KINDS
+from trimaran.runtime.text import Text
 from trimaran.serving.client import given
 from trimaran.serving.client.columns import given_options
 from trimaran.serving.client.given import TextOrTexts
@@ -174,24 +176,36 @@ class MaskModel(LocalModel):
 
 
 class RerankModel(LocalModel):
+    """A drop-in for sentence-transformers' `CrossEncoder` wherever pairs are scored."""
+
+    # What its evaluators ask for.
+    num_labels = 1
+
     def rerank(
         self,
         query: str,
         documents: Iterable[str],
-        *,
         top_k: int | None = None,
         return_documents: bool = False,
         prompt_name: str | None = None,
         prompt: str | None = None,
+        batch_size: int = 32,
+        show_progress_bar: bool | None = None,
+        activation_fn: None = None,
+        device: Any = None,
+        pool: None = None,
+        chunk_size: int | None = None,
     ) -> list[Scored]:
         """Documents by how well each fits the query, as `CrossEncoder.rank` of sentence-transformers gives them.
 
         `prompt_name` names one of the model's prompts. `prompt` is an instruction of your own in their place.
+        `batch_size`, `chunk_size` and `show_progress_bar` change nothing; the activation is the proven one.
 
         Examples:
             >>> model.rerank("What floats?", ["A stone sinks.", "A boat floats."], top_k=1)
             [{'corpus_id': 1, 'score': 0.97}]
         """
+        self._require_scoring(device, batch_size, pool, activation_fn)
         texts = given.strings("documents", documents)
         if not texts:
             return []
@@ -203,18 +217,49 @@ class RerankModel(LocalModel):
     rank = rerank
 
     def predict(
-        self, sentences: Sequence[Sequence[str]], *, prompt_name: str | None = None, prompt: str | None = None
-    ) -> npt.NDArray[np.float32]:
-        """The score of each (query, document) pair, as `CrossEncoder.predict` gives it.
+        self,
+        inputs: Sequence[Any] | None = None,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        batch_size: int = 32,
+        show_progress_bar: bool | None = None,
+        activation_fn: None = None,
+        apply_softmax: bool | None = False,
+        convert_to_numpy: bool = True,
+        convert_to_tensor: bool = False,
+        device: Any = None,
+        pool: None = None,
+        chunk_size: int | None = None,
+        *,
+        sentences: Sequence[Any] | None = None,
+    ) -> Any:
+        """The score of each (query, document) pair, and one number for a single pair, as `CrossEncoder.predict`.
+
+        `sentences` is the older name of `inputs`, as in sentence-transformers.
 
         Examples:
             >>> model.predict([("What floats?", "A boat floats.")])
             array([0.97], dtype=float32)
         """
-        pairs = given.questions(list(sentences)).rows
-        items = [(query, [document]) for query, document in pairs]
+        self._require_scoring(device, batch_size, pool, activation_fn)
+        pairs = inputs if sentences is None else sentences
+        # One pair may be a list of two strings, too.
+        alone = isinstance(pairs, Sequence) and len(pairs) > 0 and isinstance(pairs[0], str)
+        rows = given.questions(tuple(pairs) if alone else pairs).rows  # type: ignore[arg-type]
+        items = [(query, [document]) for query, document in rows]
         answers = self._answers(items, prompt=prompt_name, instruction=prompt)
-        return np.asarray([scores[0]["score"] for scores in answers], np.float32)
+        scores: Any = np.asarray([ranked[0]["score"] for ranked in answers], np.float32)
+        if convert_to_tensor or not convert_to_numpy:
+            import torch
+
+            scores = torch.from_numpy(scores)
+            scores = scores if convert_to_tensor else list(scores)
+        return scores[0] if alone else scores
+
+    def _require_scoring(self, device: Any, batch_size: int, pool: Any, activation_fn: Any) -> None:
+        self._require_settings(device, batch_size, pool)
+        if activation_fn is not None:
+            raise UsageError("The activation is in the model, as it was proven.", hint="Leave out activation_fn.")
 
 
 class SparseModel(LocalModel):
@@ -263,6 +308,47 @@ class FeatureModel(LocalModel):
         return maximum_similarities(asked, others, similarity=similarity)
 
 
+class HybridModel(EmbeddingModel):
+    """A model with three outputs, such as bge-m3. `encode` gives its vectors, as `SentenceTransformer` does."""
+
+    def hybrid(
+        self,
+        texts: TextOrTexts,
+        *,
+        outputs: Sequence[str] = KINDS,
+        top_k: int | None = None,
+        prompt_name: str | None = None,
+    ) -> Any:
+        """Of one pass over each text a dictionary with `dense`, `sparse` and `colbert`, or those that are asked for.
+
+        `sparse` has the text's own tokens with their weights, heaviest first. `colbert` has a vector for each token but
+        the first. The numbers are those of FlagEmbedding's `encode`.
+
+        Examples:
+            >>> answer = model.hybrid("A boat floats.", outputs=["dense", "sparse"])
+            >>> answer["sparse"][0]
+            {'token': 38, 'token_str': '▁boat', 'weight': 0.24}
+        """
+        rows, alone = given.single_texts(texts)
+        answers = self._answers(rows, outputs=list(outputs), top_k=top_k, prompt=prompt_name)
+        return answers[0] if alone else answers
+
+    def score(self, query: str, documents: Iterable[str]) -> npt.NDArray[np.float32]:
+        """The score of each document by token vectors: the mean over the query's tokens of their best products.
+
+        Examples:
+            >>> model.score("What floats?", ["A stone sinks.", "A boat floats."])
+            array([0.61, 0.84], dtype=float32)
+        """
+        texts = [given.string("query", query), *given.strings("documents", documents)]
+        first, *others = (answer[COLBERT]["token_embeddings"] for answer in self.hybrid(texts, outputs=[COLBERT]))
+        return maximum_similarities(first, others, similarity="meanmaxsim")
+
+    def _dense(self, texts: list[Text], prompt: str | None) -> list[Any]:
+        answers = self._answers(given.require_single(texts), outputs=[DENSE], prompt=prompt)
+        return [answer[DENSE] for answer in answers]
+
+
 class ChoiceModel(LocalModel):
     def choose(self, text: str, choices: Iterable[str]) -> list[Scored]:
         """The choices by probability, best first: `{"index", "score"}` each.
@@ -296,6 +382,7 @@ MODELS: dict[str, type[LocalModel]] = {
     "rerank": RerankModel,
     "sparse-embedding": SparseModel,
     "feature-extraction": FeatureModel,
+    "hybrid-embedding": HybridModel,
     "multiple-choice": ChoiceModel,
     "next-sentence": NextSentenceModel,
 }

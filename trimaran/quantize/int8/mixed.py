@@ -10,6 +10,7 @@ import gc
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from trimaran.core.artifact import Artifact, Check
@@ -25,6 +26,7 @@ from trimaran.core.scratch import ScratchFolder
 from trimaran.core.tasks import task
 from trimaran.judging.sensitivity import KEY, Sensitivity
 from trimaran.quantize.activations import Samples, calibration_facts, calibration_inputs, sampled_rows
+from trimaran.quantize.int8.embedding_tables import encoded_table, large_tables, write_tables
 from trimaran.quantize.int8.encodings import choose_encodings
 from trimaran.quantize.int8.integer_graph import Style, integer_graph, name_nodes
 from trimaran.quantize.int8.integer_receipt import openvino_receipt, session_receipt
@@ -46,6 +48,7 @@ MOST_SAMPLED_BYTES = 1 << 28
 MOST_CALIBRATING, MOST_HELD_OUT = 280, 280
 QUICK_TEXTS, QUICK_TOKENS = 64, 64
 LENGTHS = (4, 8, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 160, 192, 256)
+MOST_ROWS = 16
 _SYMMETRIC_LEVELS = 127
 # How far a packed graph with layers in float may answer from the plain one, as a share of the largest number. A graph
 # that reads padding is far beyond. Its truth is judged, and its certificate taken, as of every candidate.
@@ -127,6 +130,7 @@ class _MixedGraph:
         self._scores = attention_scores(self._model) if style == "qdq" else []
         if not self._layers:
             raise ToolError(f"{parent.name} has no linear layer that can run on whole numbers.", hint="Use fp32.")
+        self._tables = {name: encoded_table(self._model.graph.initializers[name]) for name in large_tables(self._model)}
         report_progress(0, 1, "calibration")
         samples = self._samples()
         weights = self._model.graph.initializers
@@ -152,6 +156,7 @@ class _MixedGraph:
                 "calibration": calibration_facts(self._calibrating),
                 "encodings": {name: chosen.facts() for name, chosen in self._encodings.items() if name not in kept},
                 "kept_in_float": sorted(kept),
+                **({"int8_tables": int8_tables} if (int8_tables := sorted(set(self._tables) - kept)) else {}),
                 KEY: sensitivity.model_dump(mode="json"),
             },
         )
@@ -185,7 +190,7 @@ class _MixedGraph:
                 quick_kinds=[kinds[index] for index in quick],
             ),
             budget_s=self._settings.budget_s,
-            first=sorted(work, key=lambda name: lost.get(name, 0.0), reverse=True),
+            suspected={name: lost.get(name, 0.0) for name in work},
             advance=report_progress,
         )
 
@@ -203,7 +208,9 @@ class _MixedGraph:
         sequence = self._parent.profile.sequence.typical
         width = max(layer.inputs for layer in self._layers)
         work = {layer.name: float(layer.multiplications) for layer in self._layers}
-        return work | {scores.name: float(sequence * min(width, 1024)) for scores in self._scores}
+        work |= {scores.name: float(sequence * min(width, 1024)) for scores in self._scores}
+        # A table in float costs memory, not time. It counts as a layer of middle size.
+        return work | dict.fromkeys(self._tables, float(median(work.values())))
 
     def _trial(self, kept: Layers, rows: Sequence[Row]) -> Outputs:
         with ScratchFolder("mixed") as folder:
@@ -218,10 +225,15 @@ class _MixedGraph:
             return self._answers(path, "onnxruntime", rows, options=UNFUSED_PAIRS)
 
     def _graph(self, kept: Layers) -> ir.Model:
+        from onnx_ir.passes.common import RemoveUnusedNodesPass
+
         steps = {
             name: step for scores, sides in self._steps.items() if scores not in kept for name, step in sides.items()
         }
-        return integer_graph(self._model, self._layers, self._encodings, kept=kept, style=self._style, steps=steps)
+        graph = integer_graph(self._model, self._layers, self._encodings, kept=kept, style=self._style, steps=steps)
+        write_tables(graph, {name: table for name, table in self._tables.items() if name not in kept})
+        RemoveUnusedNodesPass()(graph)
+        return graph
 
     def _write(self, kept: Layers, folder: Path, *, final: bool) -> str:
         write_model(self._graph(kept), folder / "model.onnx")
@@ -239,7 +251,8 @@ class _MixedGraph:
     ) -> Outputs:
         engine: Any = engine_class(backend)(str(path), threads=self._settings.threads, options=options or {})
         try:
-            return infer_rows(engine.infer, self._encoder, rows, policy="alone", maximum_batch=1)
+            # Ranges are fixed, so rows of one length answer in a batch as they do alone, and sooner.
+            return infer_rows(engine.infer, self._encoder, rows, policy="equal-length", maximum_batch=MOST_ROWS)
         finally:
             engine.close()
 

@@ -5,6 +5,9 @@ runs in INT8, which shows what it costs. Then the layers that save most loss for
 every gate is kept (`_grow`). At last those that save least are given back to INT8 while every gate is still kept
 (`_shrink`).
 
+The budget is time in which this process worked. If it ends while layers are measured, the others count with the cost
+that is suspected by their encodings. One set of layers is tried even then: an untried result would be a guess.
+
 Every kind of text must keep the mean gates, not only the mean over all texts. So the worst kind decides whether a gate
 is kept, and a layer's cost counts most on the kinds that lose most.
 
@@ -28,7 +31,7 @@ from trimaran.judging.gate_check import KIND_SLACK
 from trimaran.judging.sensitivity import LayerCost, SearchStep, Sensitivity, Stopped
 
 # Raise this when the search decides otherwise on the same texts: what an older one made is then made anew.
-SEARCH_VERSION = 2
+SEARCH_VERSION = 3
 # The names of the layers in float.
 Layers = frozenset[str]
 Answer = Callable[[Layers], Answers]
@@ -37,6 +40,12 @@ Clock = Callable[[], float]
 # After the layers were measured, more trials than this gain nothing that is worth waiting for.
 MOST_STEPS = 12
 MOST_REFUSALS = 2
+# Of the budget: measuring single layers ends here, so that sets of layers can still be tried.
+MEASURING_SHARE = 0.6
+# If only one set can still be tried, it may cost this share of what the gates allow.
+LAST_CHANCE = 0.7
+# On a busy machine the budget lasts longer, but at most this many times as long by the wall clock.
+MOST_STRETCH = 4.0
 # If every gate is kept with all layers in INT8, their costs are only reported, and measured for at most this long.
 REPORTING_S = 25.0
 # The mean of a kind with fewer held-out texts than this says too little of the kind.
@@ -46,6 +55,10 @@ FEWEST_OF_KIND = 6
 _POWERS = {
     "mean_cosine_distance": 1,
     "tail_cosine_distance": 1,
+    "mean_weight_distance": 1,
+    "tail_weight_distance": 1,
+    "mean_token_distance": 1,
+    "tail_token_distance": 1,
     "tail_similarity_change": 2,
     "mean_score_change": 1,
     "mean_probability_change": 2,
@@ -79,6 +92,8 @@ class SearchQuestion:
 class _Search:
     question: SearchQuestion
     deadline_s: float
+    # By layer: how much it may cost, by its encoding alone. Only the proportions count.
+    suspected: Mapping[str, float]
     advance: Advance
     clock: Clock
     # With all layers in INT8: the mean loss of all texts, and by kind.
@@ -111,16 +126,17 @@ class _Search:
             self.mean, self.kind_means = value, kind_means(losses, self.question.kinds)
         return evidence
 
-    def measure(self, names: Sequence[str]) -> None:
-        """Measure what each layer costs if it alone is in INT8, until the budget ends.
+    def measure(self, deadline_s: float) -> None:
+        """Measure what each layer costs if it alone is in INT8, the most suspected first, until the deadline.
 
         Putting each layer alone into float instead would be hidden by the noise of all others.
         """
+        names = sorted(self.suspected, key=self.suspected.__getitem__, reverse=True)
         everything = frozenset(self.question.work)
         base = self._quick_losses(everything)
         losses: dict[str, Column] = {}
         for done, name in enumerate(names):
-            if self.late:
+            if self.clock() >= deadline_s:
                 break
             self.advance(done, len(names), f"{name} alone in INT8")
             losses[name] = self._quick_losses(everything - {name}) - base
@@ -138,13 +154,20 @@ class _Search:
             return losses
         return losses * [self.kind_means.get(kind, self.mean) / self.mean for kind in question.quick_kinds]
 
+    def expected_costs(self) -> dict[str, float]:
+        """Return the cost of every layer: measured, or suspected and scaled to those that were measured."""
+        costs = {name: max(0.0, cost) for name, (cost, _, _) in self.costs.items()}
+        measured, suspected = sum(costs.values()), sum(self.suspected[name] for name in costs)
+        scale = measured / suspected if measured > 0 and suspected > 0 else 1.0
+        return {name: scale * weight for name, weight in self.suspected.items()} | costs
+
     def gain(self, name: str) -> float:
         """Return the loss that a layer in float saves, for its work."""
-        return self.costs[name][0] / self.question.work[name]
+        return self.expected_costs()[name] / self.question.work[name]
 
     def share_left(self, kept: Layers) -> float:
         """Return the share of all costs that remains when these layers are in float."""
-        costs = {name: max(0.0, cost) for name, (cost, _, _) in self.costs.items()}
+        costs = self.expected_costs()
         total = sum(costs.values())
         return sum(cost for name, cost in costs.items() if name not in kept) / total if total > 0 else 1.0
 
@@ -153,22 +176,21 @@ def search(
     question: SearchQuestion,
     *,
     budget_s: float,
-    first: Sequence[str],
+    suspected: Mapping[str, float],
     advance: Advance,
-    clock: Clock = time.monotonic,
+    clock: Clock | None = None,
 ) -> tuple[Layers, Sensitivity]:
     """Return the layers to keep in float, and how that was found.
 
-    `first` orders the layers by how much each is suspected to cost, so that a short budget is spent on the worst.
+    `suspected` has how much each layer may cost, by its encoding alone: a short budget is spent on the worst.
     """
+    clock = clock or working_clock()
     begun_s = clock()
-    state = _Search(question, begun_s + budget_s, advance, clock)
+    state = _Search(question, begun_s + budget_s, suspected, advance, clock)
     kept: Layers = frozenset()
     evidence = state.attempt(kept)
     all_int8 = _all_hold(evidence)
-    if all_int8:
-        state.deadline_s = min(state.deadline_s, clock() + REPORTING_S)
-    state.measure(first)
+    state.measure(clock() + REPORTING_S if all_int8 else begun_s + MEASURING_SHARE * budget_s)
     stopped: Stopped = "gates keep"
     if not all_int8:
         kept, evidence, stopped = _grow(state, evidence)
@@ -187,19 +209,32 @@ def search(
     )
 
 
+def working_clock() -> Clock:
+    """Return a clock of the seconds in which this process worked.
+
+    While other processes hold the CPU, only its own CPU time counts, so that a busy machine does not end a search
+    before it has tried anything. On an idle machine at least one thread always works, and the wall clock counts.
+    """
+    begun_s, begun_cpu_s = time.monotonic(), time.process_time()
+
+    def worked_s() -> float:
+        wall_s, cpu_s = time.monotonic() - begun_s, time.process_time() - begun_cpu_s
+        return min(wall_s, max(cpu_s, wall_s / MOST_STRETCH))
+
+    return worked_s
+
+
 def _grow(state: _Search, evidence: tuple[Evidence, ...]) -> tuple[Layers, tuple[Evidence, ...], Stopped]:
     """Put layers into float until every gate is kept, those first that save most loss for their work.
 
     Costs nearly add up, so each attempt takes as many layers as should be enough. At least one layer stays in INT8:
     without any, this would be no INT8 candidate.
     """
-    costly = [name for name, (cost, _, _) in state.costs.items() if cost > 0]
+    costly = [name for name, cost in state.expected_costs().items() if cost > 0]
     order = sorted(costly, key=state.gain, reverse=True)[: len(state.question.work) - 1]
-    if not order:
-        return frozenset(), evidence, "budget" if state.late else "nothing left"
     size, kept = 0, frozenset[str]()
-    while size < len(order) and not state.exhausted:
-        target = state.share_left(kept) * _affordable_share(evidence)
+    while size < len(order) and (size == 0 or not state.exhausted):
+        target = state.share_left(kept) * _affordable_share(evidence) * (LAST_CHANCE if state.late else 1.0)
         sizes = range(len(order))
         enough = next((size for size in sizes if state.share_left(frozenset(order[:size])) <= target), len(order))
         size = min(len(order), max(size + 1, enough))

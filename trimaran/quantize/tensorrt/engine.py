@@ -52,8 +52,9 @@ def build_engine(
     """Build the plan of an ONNX artifact, for the GPU `device` (tensorrt) or for named ones (tensorrt_rtx).
 
     The types are the graph's. `exact_shapes` opens the plan as Triton's own backend does: without buckets and CUDA
-    graphs. `profiles` defaults to the artifact's own; see `short_and_long`. Raises ToolError with
-    the builder's words, ValidationError if fewer kernels than the graph promises run in its types.
+    graphs. `profiles` defaults to the artifact's own; see `short_and_long`. `timing_cache` defaults to one of the store
+    for each machine. Raises ToolError with the builder's words, ValidationError if fewer kernels than the graph
+    promises run in its types.
     """
     options = options or EngineOptions()
     _check_request(parent, runtime, options)
@@ -84,7 +85,7 @@ def build_engine(
             "plan": str(folder / ENTRY),
             "runtime": runtime,
             "profiles": [profile_shapes(parent.signature, row) for row in ranges],
-            "timing_cache": str(timing_cache) if timing_cache else None,
+            **_timing_cache(timing_cache, store, identity),
             "device": device,
             "options": options.model_dump(mode="json"),
         }
@@ -124,6 +125,13 @@ def build_engine(
         artifact = store.produce(recipe, make)
         step.outcome(f"{'; '.join(map(str, artifact.checks))}, {artifact.size_bytes / 1e6:.0f} MB")
     return artifact
+
+
+def _timing_cache(named: Path | None, store: Store, identity: EngineIdentity) -> dict[str, Any]:
+    """A cache of ours that TensorRT refuses is replaced, a named one is not touched. tensorrt_rtx times nothing."""
+    if named is not None or identity.runtime != "tensorrt":
+        return {"timing_cache": str(named) if named else None}
+    return {"timing_cache": str(store.root / "timing" / f"{identity.folder}.cache"), "replace_cache": True}
 
 
 def short_and_long(profile: ShapeProfile, *, split: int) -> tuple[ShapeProfile, ShapeProfile]:

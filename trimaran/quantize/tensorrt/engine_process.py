@@ -50,15 +50,19 @@ def build_plan(
     profiles: list[dict[str, list[list[int]]]],
     options: dict[str, Any],
     timing_cache: str | None = None,
+    replace_cache: bool = False,
     progress: str | None = None,
     device: int = 0,
 ) -> dict[str, Any]:
     """Write the plan. Each of the `profiles` holds the minimum, typical and maximum shape of every input.
 
-    `options` are those of `EngineOptions`. Raises ToolError with the parser's or the builder's own words.
+    `options` are those of `EngineOptions`. A timing cache that TensorRT refuses is an error, or with `replace_cache` is
+    begun anew. Raises ToolError with the parser's or the builder's own words.
     """
-    # TensorRT builds for the GPU whose context is current.
-    driver = Driver(device) if device else None
+    # TensorRT builds for the GPU whose context is current. It stays so until this process ends: TensorRT frees its
+    # memory on that GPU later than here.
+    if runtime == "tensorrt":
+        Driver(device)
     trt = importlib.import_module(runtime)
     begun_s = time.monotonic()
     logger = _logger(trt)
@@ -74,7 +78,7 @@ def build_plan(
     config = _made("builder config", builder.create_builder_config, runtime, logger)
     config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
     _set_options(trt, config, EngineOptions.model_validate(options))
-    cache = _set_timing_cache(config, timing_cache)
+    cache = _set_timing_cache(config, timing_cache, replace=replace_cache)
     if progress:
         config.progress_monitor = _monitor(trt, Path(progress))
     for shapes in profiles:
@@ -85,8 +89,6 @@ def build_plan(
     Path(plan).write_bytes(memoryview(built))
     if cache is not None and timing_cache:
         _save(Path(timing_cache), memoryview(cache.serialize()))
-    if driver:
-        driver.close()
     return {
         "version": str(trt.__version__),
         "layers": logger.layers or _inspected(trt, logger, built),
@@ -143,15 +145,16 @@ def _add_profile(builder: Any, config: Any, network: Any, shapes: dict[str, list
     config.add_optimization_profile(profile)
 
 
-def _set_timing_cache(config: Any, path: str | None) -> Any:
+def _set_timing_cache(config: Any, path: str | None, *, replace: bool) -> Any:
     """Read what was timed before, so that it is not timed again. TensorRT refuses a cache of another version or GPU."""
     if path is None:
         return None
     stored = Path(path).read_bytes() if Path(path).is_file() else b""
-    cache = config.create_timing_cache(stored)
-    if not config.set_timing_cache(cache, False):
-        raise UsageError(f"The timing cache {path} is of another TensorRT or GPU.", hint="Name another file.")
-    return cache
+    for content in (stored, b"") if replace else (stored,):
+        cache = config.create_timing_cache(content)
+        if cache is not None and config.set_timing_cache(cache, False):
+            return cache
+    raise UsageError(f"The timing cache {path} is of another TensorRT or GPU.", hint="Name another file.")
 
 
 def _save(path: Path, data: memoryview) -> None:

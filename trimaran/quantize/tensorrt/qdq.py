@@ -158,7 +158,7 @@ class _QdqGraph:
                 quick_kinds=[kinds[index] for index in quick],
             ),
             budget_s=self._settings.budget_s,
-            first=sorted(lost, key=lost.__getitem__, reverse=True),
+            suspected=lost,
             advance=report_progress,
         )
 

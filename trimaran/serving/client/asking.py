@@ -73,6 +73,8 @@ def ask(
 
 
 def _ask_texts(client: Client, model: Model, rows: list[Any], *, prompt: str | None, top_k: int | None) -> Any:
+    if "VECTOR_TOKENS" in model.outputs:
+        return client.hybrid(model.name, rows, prompt=prompt, top_k=top_k)
     if "WEIGHTS" in model.outputs:
         return client.sparse(model.name, rows, prompt=prompt, top_k=top_k)
     if prompt is not None:

@@ -85,6 +85,11 @@ class AsyncClient(ClientCore):
     A list of texts gets a list of answers, one string gets one answer. A pair of texts stands in a list.
     With a `hedge`, a request that waits unusually long is sent a second time.
     Raises NotReady, Overloaded, TimedOut, RequestFailed, or UsageError for an impossible question.
+
+    Examples:
+        >>> async with trimaran.AsyncClient("127.0.0.1:8001") as client:
+        ...     (await client.embed("minilm", "some text")).shape
+        (384,)
     """
 
     def __init__(

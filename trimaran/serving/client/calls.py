@@ -5,22 +5,23 @@ Nothing here touches a connection. The names are those of `docs/serving.md`, "Th
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
-from typing import Any, Concatenate, NamedTuple, ParamSpec, TypedDict, Unpack
+from typing import Any, Concatenate, ParamSpec, TypedDict, Unpack
 
 import numpy as np
-import numpy.typing as npt
 
 from trimaran.core.errors import UsageError
 from trimaran.core.small_vectors import RANGES, VectorPrecision, small
 from trimaran.runtime.label_words import LABEL_WORDS
+from trimaran.runtime.tasks.hybrid_embedding import COLBERT, DENSE, KINDS, SPARSE, wanted_kinds
 from trimaran.runtime.text import Text
 from trimaran.runtime.wire import COUNTS, MOST_ENTRIES, TRUNCATED
-from trimaran.serving.client import given
+from trimaran.serving.client import given, results
 from trimaran.serving.client.columns import (
     column,
-    decoded,
     given_options,
     json_rows,
     options_column,
@@ -28,9 +29,16 @@ from trimaran.serving.client.columns import (
     text_requests,
 )
 from trimaran.serving.client.question import Array, Ask, Model, Tensors
+from trimaran.serving.client.results import (
+    HYBRID_TENSORS,
+    HybridVectors,
+    Ranking,
+    TokenVectors,
+    TokenWeights,
+    token_vectors,
+    token_weights,
+)
 
-Embeddings = npt.NDArray[np.float32]
-Ranking = list[tuple[str, float]]
 Options = ParamSpec("Options")
 
 # The contract allows 1,024 documents or labels in a request. With fewer, several requests share the work.
@@ -38,21 +46,6 @@ ENTRIES_PER_REQUEST = 256
 
 
 Builder = Callable[Concatenate[Model, Any, Options], Ask[Any]]
-
-
-class TokenVectors(NamedTuple):
-    """The tokens of one text, special ones included, and a vector for each."""
-
-    tokens: list[str]
-    vectors: Embeddings
-
-
-class TokenWeights(NamedTuple):
-    """The tokens of a vocabulary that a text weighs, heaviest first."""
-
-    ids: npt.NDArray[np.int64]
-    tokens: list[str]
-    weights: Embeddings
 
 
 def _asks(output: str, read: Callable[[Any], given.Rows]) -> Callable[[Builder[Options]], Builder[Options]]:
@@ -83,12 +76,11 @@ def embed(
     dimensions: int | None = None,
     precision: VectorPrecision = "float32",
 ) -> Ask[Array]:
-    options = given_options(prompt=known_prompt(model, prompt))
+    options = given_options(prompt=known_prompt(model, prompt), outputs=_only(model, DENSE))
     size = None if dimensions is None else given.count("dimensions", dimensions)
 
     def join(parts: Sequence[Tensors]) -> Array:
-        none = np.empty((0, *model.outputs["EMBEDDING"]), np.float32)
-        vectors = np.concatenate([none, *(part["EMBEDDING"] for part in parts)])
+        vectors = results.embeddings(model, parts)
         return small(vectors, dimensions=size, precision=precision, ranges=model.parameters.get(RANGES, ""))
 
     return Ask(text_requests(model, texts, options), ("EMBEDDING",), join)
@@ -166,7 +158,7 @@ def classify_by_head(
         raise UsageError(f"Model {model.name} has labels of its own.", hint="Leave out labels, template, multi_label.")
     else:
         requests = text_requests(model, texts)
-    return Ask(requests, ("LABELS", "SCORES"), _rankings)
+    return Ask(requests, ("LABELS", "SCORES"), results.rankings)
 
 
 @_asks("ENTITIES", given.single_texts)
@@ -300,40 +292,71 @@ def follows(model: Model, pairs: Sequence[tuple[str, str]]) -> Ask[list[float]]:
 
 @_asks("TOKEN_EMBEDDINGS", given.texts_or_pairs)
 def tokens(model: Model, texts: Sequence[Text], *, prompt: str | None = None) -> Ask[list[TokenVectors]]:
-    options = given_options(prompt=known_prompt(model, prompt))
-
-    def join(parts: Sequence[Tensors]) -> list[TokenVectors]:
-        return [
-            TokenVectors(decoded(names[: int(length)]), vectors[: int(length)])
-            for part in parts
-            for names, vectors, length in zip(
-                part["TOKENS"], part["TOKEN_EMBEDDINGS"], part["LENGTH"].ravel(), strict=True
-            )
-        ]
-
-    return Ask(text_requests(model, texts, options), ("TOKEN_EMBEDDINGS", "TOKENS", "LENGTH"), join)
+    options = given_options(prompt=known_prompt(model, prompt), outputs=_only(model, COLBERT))
+    return Ask(text_requests(model, texts, options), _tensors(model, COLBERT), lambda parts: [*token_vectors(parts)])
 
 
 @_asks("WEIGHTS", given.single_texts)
 def sparse(
     model: Model, texts: Sequence[str], *, top_k: int | None = None, prompt: str | None = None
 ) -> Ask[list[TokenWeights]]:
-    options = given_options(top_k=top_k, prompt=known_prompt(model, prompt))
+    options = given_options(top_k=top_k, prompt=known_prompt(model, prompt), outputs=_only(model, SPARSE))
+    return Ask(text_requests(model, texts, options), _tensors(model, SPARSE), lambda parts: [*token_weights(parts)])
 
-    def join(parts: Sequence[Tensors]) -> list[TokenWeights]:
-        return [
-            TokenWeights(ids[kept], decoded(names[kept]), weights[kept])
-            for part in parts
-            for ids, names, weights in zip(part["TOKEN_IDS"], part["TOKENS"], part["WEIGHTS"], strict=True)
-            for kept in (ids >= 0,)
+
+class HybridOptions(TypedDict, total=False):
+    """What is asked of a hybrid model, and how."""
+
+    # Some of "dense", "sparse" and "colbert"; all by default.
+    outputs: Iterable[str] | None
+    # The most weighted tokens of a text.
+    top_k: int | None
+    prompt: str | None
+
+
+@_asks("VECTOR_TOKENS", given.single_texts)
+def hybrid(
+    model: Model,
+    texts: Sequence[str],
+    *,
+    outputs: Iterable[str] | None = None,
+    top_k: int | None = None,
+    prompt: str | None = None,
+) -> Ask[list[HybridVectors]]:
+    try:
+        kinds = wanted_kinds(None if outputs is None else given.strings("outputs", outputs))
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    options = given_options(top_k=top_k, prompt=known_prompt(model, prompt), outputs=kinds)
+    names = tuple(name for kind in kinds for name in _tensors(model, kind))
+
+    def join(parts: Sequence[Tensors]) -> list[HybridVectors]:
+        read: dict[str, Callable[[Sequence[Tensors]], Iterable[Any]]] = {
+            DENSE: functools.partial(results.embeddings, model),
+            SPARSE: token_weights,
+            COLBERT: token_vectors,
+        }
+        columns: list[Iterable[Any]] = [
+            read[kind](parts) if kind in kinds else itertools.repeat(None) for kind in KINDS
         ]
+        return [HybridVectors(*row) for row in zip(*columns, strict=False)]
 
-    requests = text_requests(model, texts, options)
-    return Ask(requests, ("TOKEN_IDS", "TOKENS", "WEIGHTS"), join)
+    return Ask(text_requests(model, texts, options), names, join)
+
+
+def _only(model: Model, kind: str) -> list[str] | None:
+    """The option with which a hybrid model gives one of its outputs; other models have no such option."""
+    return [kind] if "VECTOR_TOKENS" in model.outputs else None
+
+
+def _tensors(model: Model, kind: str) -> tuple[str, ...]:
+    names = HYBRID_TENSORS[kind]
+    return names if "VECTOR_TOKENS" in model.outputs else tuple(name.removeprefix("VECTOR_") for name in names)
 
 
 # The method for each kind of model, by the output that marks it.
 METHODS: dict[str, Callable[..., Ask[Any]]] = {
+    "VECTOR_TOKENS": hybrid,
     "EMBEDDING": embed,
     "LABELS": classify,
     "ENTITIES": entities,
@@ -368,11 +391,3 @@ def _wrong_method(model: Model, wanted: str) -> UsageError:
         f"Model {model.name} gives {', '.join(given_outputs)}, not {wanted}.",
         hint=f"Use {' or '.join(fitting)}." if fitting else "Ask it with tritonclient.",
     )
-
-
-def _rankings(parts: Sequence[Tensors]) -> list[Ranking]:
-    return [
-        list(zip(decoded(labels), map(float, scores), strict=True))
-        for part in parts
-        for labels, scores in zip(part["LABELS"], part["SCORES"], strict=True)
-    ]

@@ -39,6 +39,7 @@ _OPTION_CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "multi_label": given.switch,
     "no_answer": given.switch,
     "ignore": given.strings,
+    "outputs": given.strings,
     "targets": given.strings,
     "label_words": given.words_by_label,
 }
@@ -61,6 +62,8 @@ def options_column(options: Mapping[str, Any], rows: Sequence[Any]) -> dict[str,
 def text_requests(model: Model, texts: Sequence[Text], options: Mapping[str, Any] | None = None) -> tuple[Tensors, ...]:
     """Requests of at most one batch. A request holds single texts or pairs, never both."""
     requests = []
+    if "TEXT_PAIR" not in model.inputs:
+        texts = given.require_single(texts)
     for chunk in _runs(texts, model.max_batch_size):
         inputs = {"TEXT": column([text if isinstance(text, str) else text[0] for text in chunk])}
         if not isinstance(chunk[0], str):

@@ -7,27 +7,27 @@ result at once.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, Unpack, overload
 
-import numpy as np
-
 from trimaran.core.choices import Overflow
 from trimaran.core.errors import NotReady, RequestFailed
 from trimaran.core.small_vectors import RANGES, VectorPrecision, small
-from trimaran.core.whole_texts import WholeTexts
 from trimaran.runtime.text import Text
 from trimaran.runtime.wire import READ_COUNT, TRUNCATED
 from trimaran.serving.client import calls, failures, given, late_interaction
-from trimaran.serving.client.calls import ClassifyOptions, Embeddings, Ranking, TokenVectors, TokenWeights
+from trimaran.serving.client.calls import ClassifyOptions, HybridOptions
 from trimaran.serving.client.driver import ClientDriver, TruncatedTexts, total
 from trimaran.serving.client.endpoint import Endpoint, answering_version, ready_versions, unknown_model
 from trimaran.serving.client.given import StringOrStrings, TextOrTexts
 from trimaran.serving.client.question import Answer, Ask, Model, Tensors
 from trimaran.serving.client.replicas import Lease, Release, Replica, VersionChanged
+from trimaran.serving.client.results import Embeddings, Ranking, TokenVectors, TokenWeights
+from trimaran.serving.client.whole import embed_whole
 
 if TYPE_CHECKING:
     from trimaran.serving.client.watching import Watch
@@ -97,22 +97,12 @@ class ClientCore:
         mean over pieces that are read whole (`"windows-max"`: the maximum).
         """
         if overflow != "cut":
-            vectors = await self._embed_whole(name, texts, prompt, overflow)
+            vectors = await embed_whole(self, name, texts, prompt=prompt, overflow=overflow)
             model = await self.model(name)
             found = small(vectors, dimensions=dimensions, precision=precision, ranges=model.parameters.get(RANGES, ""))
             return found[0] if isinstance(texts, str) else found
         small_ones: dict[str, Any] = {"dimensions": dimensions, "precision": precision}
         return await self.ask(name, lambda model: calls.embed(model, texts, prompt=prompt, **small_ones))
-
-    async def _embed_whole(self, name: str, texts: TextOrTexts, prompt: str | None, overflow: Overflow) -> Embeddings:
-        whole, vectors = WholeTexts(given.texts_or_pairs(texts).rows, overflow), []
-        while whole.pending:
-            asked = [piece.text for piece in whole.pending]
-            build = functools.partial(calls.embed_noting_cuts, texts=asked, prompt=prompt)
-            found, cut = await self.ask(name, build)
-            vectors.append(found[whole.split(cut)])
-        width = (await self.model(name)).outputs["EMBEDDING"]
-        return whole.joined(np.concatenate([np.empty((0, *width), np.float32), *vectors]))
 
     # The overloads overlap for mypy because a string is an iterable of strings; the first one is taken.
     @overload
@@ -242,6 +232,13 @@ class ClientCore:
         """For each text its weighted tokens, heaviest first. `prompt` names one of the model's prompts."""
         return await self.ask(name, lambda model: calls.sparse(model, texts, top_k=top_k, prompt=prompt))
 
+    async def hybrid(self, name: str, texts: StringOrStrings, **options: Unpack[HybridOptions]) -> Any:
+        """For each text `HybridVectors` of one pass: its vector, its weighted tokens, and a vector for each token.
+
+        `outputs` names what is wanted: some of "dense", "sparse" and "colbert".
+        """
+        return await self.ask(name, lambda model: calls.hybrid(model, texts, **options))
+
     async def query(self, name: str, texts: Any) -> Any:
         """The question that the model is made for, with its defaults."""
         return await self.ask(name, lambda model: calls.query(model, texts))
@@ -255,10 +252,10 @@ class ClientCore:
         outputs = (*ask.outputs, *(count for count in self._counts if count in model.outputs))
         # A promotion may come between the requests of a call, whose parts are then of two versions.
         for _ in range(_ATTEMPTS_AT_ONE_VERSION):
-            release = self._watch.replicas.in_use(name) if self._watch else None
+            release = self.release_in_use(name)
             work = [functools.partial(self._infer, name, inputs, outputs, deadline, release) for inputs in ask.requests]
             try:
-                # A single request needs no thread or task: to start one would be most of a fast model's latency.
+                # A single request starts no thread or task: that would be most of a fast model's latency.
                 if len(work) <= 1:
                     return self._joined(name, ask, [await infer() for infer in work])
                 parts = await self._driver.together(work, within_s=max(0.0, deadline - time.monotonic()))
@@ -276,8 +273,7 @@ class ClientCore:
 
     def _joined(self, name: str, ask: Ask[Answer], parts: Sequence[_Part]) -> Answer:
         tensors = [part.tensors for part in parts]
-        if parts:
-            self.answered_by = parts[0].version
+        self.answered_by = parts[0].version if parts else self.answered_by
         self.tokens_read, self.texts_cut = (total(tensors, count) for count in (READ_COUNT, TRUNCATED))
         if ask.counts_cuts and self.texts_cut > 0:
             self._truncated.note(name, self.texts_cut)
@@ -295,8 +291,7 @@ class ClientCore:
         if self._watch is not None:
             await self._watch.close()
             return
-        closing = self._channel.close()
-        if closing is not None:
+        if (closing := self._channel.close()) is not None:
             await closing
 
     async def model(self, name: str) -> Model:
@@ -310,11 +305,7 @@ class ClientCore:
     async def _described(self, name: str, deadline: float) -> Model:
         if given.string("name", name) not in self._models:
             try:
-                release = None
-                if self._watch is not None:
-                    await self._look(self._watch)
-                    release = self._watch.replicas.in_use(name)
-                config = await self._sent(deadline, "config", name, model=name, release=release)
+                config = await self._config(name, deadline)
             except RequestFailed as error:
                 known = tuple(await self._ready(deadline))
                 if name in known:
@@ -325,6 +316,14 @@ class ClientCore:
             if self._watch is not None:
                 self._watch.models.add(name)
         return self._models[name]
+
+    async def _config(self, name: str, deadline: float) -> Any:
+        while True:
+            if self._watch is not None:
+                await self._look(self._watch)
+            # Another release may be in use when the answer comes.
+            with contextlib.suppress(VersionChanged):
+                return await self._sent(deadline, "config", name, model=name, release=self.release_in_use(name))
 
     async def _ready(self, deadline: float) -> dict[str, int]:
         if self._watch is None:
@@ -364,8 +363,7 @@ class ClientCore:
         tried: list[Replica] = []
         attempt = 0
         while True:
-            within_s = deadline - time.monotonic()
-            if within_s <= 0:
+            if (within_s := deadline - time.monotonic()) <= 0:
                 raise self._timed_out()
             lease = Lease(self._watch.replicas, model, release, tried) if self._watch else None
             sender = functools.partial(lease.send, method) if lease else getattr(self._channel, method)
@@ -378,6 +376,7 @@ class ClientCore:
                     raise
                 if lease and lease.may_repeat(failure):
                     continue
+                failure = lease.for_the_caller(failure) if lease else failure
                 pause_s = failures.pause_before_retry(failure, attempt, retries=self._endpoint.retries)
                 if pause_s is None and failure is error:
                     raise

@@ -14,7 +14,7 @@ from trimaran.serving.client.question import Ask, Model, Tensors
 def score(model: Model, query: str, documents: Iterable[str]) -> Ask[list[float]]:
     """One score for each document, in their order. A late-interaction model reads the query as a query."""
     similarity = model.parameters.get(SIMILARITY, "")
-    sides = (QUERY, DOCUMENT) if similarity else (None, None)
+    sides = (QUERY, DOCUMENT) if QUERY in model.prompts else (None, None)
     texts = given.strings("documents", documents)
     asked = tokens(model, [given.string("query", query)], prompt=sides[0])
     others = tokens(model, texts, prompt=sides[1])

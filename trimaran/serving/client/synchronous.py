@@ -85,6 +85,11 @@ class Client:
     `timeout_s` bounds a whole call with all its requests and retries, `concurrency` the requests in flight at a time.
     A list of texts gets a list of answers, one string gets one answer. A pair of texts stands in a list.
     Raises NotReady, Overloaded, TimedOut, RequestFailed, or UsageError for an impossible question.
+
+    Examples:
+        >>> with trimaran.Client("127.0.0.1:8001") as client:
+        ...     client.embed("minilm", ["one text", "another"]).shape
+        (2, 384)
     """
 
     def __init__(
@@ -139,6 +144,7 @@ class Client:
     tokens = _blocking(ClientCore.tokens)
     score = _blocking(ClientCore.score)
     sparse = _blocking(ClientCore.sparse)
+    hybrid = _blocking(ClientCore.hybrid)
     query = _blocking(ClientCore.query)
     models = _blocking(ClientCore.models)
     versions = _blocking(ClientCore.versions)

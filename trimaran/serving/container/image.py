@@ -20,6 +20,8 @@ MODELS_FOLDER = "/models"
 PLANS_FOLDER, PLANS_VOLUME = "/plans", "trimaran-plans"
 # Where `trimaran finish --into` puts the repository that is served.
 FINISHED_FOLDER = f"{PLANS_FOLDER}/models"
+# Of NVIDIA's images. For an older driver it puts the newer driver library of the image on the path.
+NVIDIA_ENTRYPOINT = "/opt/nvidia/nvidia_entrypoint.sh"
 EVERYWHERE = "0.0.0.0"  # noqa: S104  (inside a container or pod, which decides what is published)
 
 
@@ -31,6 +33,8 @@ class ServedModel:
     # The models to load: this one, and the stages that it calls by name.
     loaded: tuple[str, ...]
     gpu: bool
+    # The highest number of a GPU that it opens.
+    device: int
     threads: int
     # Environment variables that its engine was proven with.
     variables: dict[str, str]
@@ -57,11 +61,13 @@ def served_model(repository: Path, name: str) -> ServedModel:
     serving = read_serving(version)
     stages = stages_of(repository, name)
     parts = [*(model for model in models_in(repository) if model.name == name), *stages]
+    groups = [part.config.instance_group for part in parts if part.config and part.config.instance_group]
     return ServedModel(
         name=name,
         # Triton itself loads the steps of an ensemble, which are "on demand".
         loaded=(*(stage.name for stage in stages if not stage.on_demand), name),
         gpu=_opens_gpu(serving) or any(part.config is not None and part.config.on_gpu for part in parts),
+        device=max(int(serving.engine_options.get("device", 0)), *(gpu for group in groups for gpu in group.gpus), 0),
         threads=serving.threads,
         variables=serving.execution_environment,
         prepared=(version / PREPARED_FILE).is_file(),
@@ -107,6 +113,12 @@ def closed(flags: list[str]) -> list[str]:
     return ["sh", "-c", script, "tritonserver", *flags]
 
 
+def _devices(models: list[ServedModel]) -> str:
+    """Up to the one that a model opens, so that GPUs keep their numbers. Docker reads a list as one quoted field."""
+    numbers = ",".join(map(str, range(1 + max(model.device for model in models))))
+    return f'"device={numbers}"' if "," in numbers else f"device={numbers}"
+
+
 def docker_command(
     repository: Path, models: list[ServedModel], *, ports: dict[str, int], image: str, gpu: bool
 ) -> list[str]:
@@ -121,8 +133,7 @@ def docker_command(
                 )
     return [
         *("docker", "run", "--rm", "--init", "--name", f"trimaran-{ports['http']}"),
-        # One GPU: with all of them, Triton would load the model on each.
-        *(("--gpus", "device=0", "--volume", f"{PLANS_VOLUME}:{PLANS_FOLDER}") if gpu else ()),
+        *(("--gpus", _devices(models), "--volume", f"{PLANS_VOLUME}:{PLANS_FOLDER}") if gpu else ()),
         *("--user", f"{os.getuid()}:{os.getgid()}" if os.getuid() else "1000:1000"),
         *("--cpus", str(min(sum(model.threads for model in models), os.cpu_count() or 1))),
         *("--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--read-only"),

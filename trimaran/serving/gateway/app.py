@@ -40,6 +40,8 @@ from trimaran.serving.gateway.tracing import Tracer
 _JSON = "application/json"
 _OPEN_PAGES = ("/", "/openapi.json")
 _PUBLISH_EVERY_S = 1.0
+# A gateway that begins accepts connections when it knows the models, or after this time.
+_FIRST_LOOK_S = 3.0
 log = logging.getLogger(__name__)
 
 
@@ -81,7 +83,11 @@ class Gateway:
 
     @contextlib.asynccontextmanager
     async def lifespan(self, app: object) -> AsyncIterator[None]:
-        tasks = [asyncio.create_task(self._watch_models()), asyncio.create_task(self._publish_metrics())]
+        has_looked = asyncio.Event()
+        tasks = [asyncio.create_task(self._watch_models(has_looked)), asyncio.create_task(self._publish_metrics())]
+        # Callers wait meanwhile: the socket listens already. Without this, a new worker would answer them with 503.
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(has_looked.wait(), _FIRST_LOOK_S)
         yield
         for task in tasks:
             task.cancel()
@@ -103,10 +109,13 @@ class Gateway:
             self._shared.metrics.write(self.metrics.exposition())
             await asyncio.sleep(_PUBLISH_EVERY_S)
 
-    async def _watch_models(self) -> None:
+    async def _watch_models(self, has_looked: asyncio.Event) -> None:
         while True:
             try:
-                await self.catalogue.refresh()
+                try:
+                    await self.catalogue.refresh()
+                finally:
+                    has_looked.set()
                 answering = sum(replica.reachable for replica in self.client.replicas)
                 self.admission.resize(self.settings.in_flight * max(1, answering))
                 await self.catalogue.send_canaries()

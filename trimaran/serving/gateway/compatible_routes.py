@@ -15,7 +15,7 @@ from trimaran.serving.gateway import compatible_messages as messages
 from trimaran.serving.gateway.call import Call, Reply
 from trimaran.serving.gateway.catalogue import ServedModel
 from trimaran.serving.gateway.refusals import invalid, not_ready
-from trimaran.serving.gateway.routes import embedded, embedding_texts, known_prompt, listed, route
+from trimaran.serving.gateway.routes import EMBEDDERS, embedded, embedding_texts, known_prompt, listed, route
 
 # What TEI calls the kind of a model.
 _KINDS = {
@@ -26,7 +26,7 @@ _KINDS = {
 }
 
 
-@route("/embed", messages.EmbedRequest, messages.EmbedResponse, tasks=("embedding",))
+@route("/embed", messages.EmbedRequest, messages.EmbedResponse, tasks=EMBEDDERS)
 async def embed(call: Call, body: messages.EmbedRequest) -> Any:
     """Vectors of texts, as in TEI."""
     served = await call.pick(body.model)
@@ -36,7 +36,12 @@ async def embed(call: Call, body: messages.EmbedRequest) -> Any:
     return _unit(vectors) if body.normalize else vectors
 
 
-@route("/embed_sparse", messages.EmbedSparseRequest, messages.EmbedSparseResponse, tasks=("sparse-embedding",))
+@route(
+    "/embed_sparse",
+    messages.EmbedSparseRequest,
+    messages.EmbedSparseResponse,
+    tasks=("sparse-embedding", "hybrid-embedding"),
+)
 async def embed_sparse(call: Call, body: messages.EmbedSparseRequest) -> list[list[Reply]]:
     """Weights over the vocabulary, as in TEI."""
     served = await call.pick(body.model)
@@ -49,7 +54,7 @@ async def embed_sparse(call: Call, body: messages.EmbedSparseRequest) -> list[li
     ]
 
 
-@route("/similarity", messages.SimilarityRequest, messages.SimilarityResponse, tasks=("embedding",))
+@route("/similarity", messages.SimilarityRequest, messages.SimilarityResponse, tasks=EMBEDDERS)
 async def similarity(call: Call, body: messages.SimilarityRequest) -> list[float]:
     """The cosine of sentences with one, as in TEI."""
     served = await call.pick(body.model)
@@ -140,9 +145,9 @@ async def info(call: Call, body: None) -> Reply:
 async def _any_model(call: Call, name: str | None, *, first: bool = False) -> ServedModel:
     """The named model, or the only one; of several, the embedding model, or with `first` whichever is listed first."""
     models = call.gateway.catalogue.models
-    embedders = [served for served in models if served.task == "embedding"]
+    embedders = [served for served in models if served.task in EMBEDDERS]
     if name is None and len(models) > 1 and (embedders or first):
-        call.tasks = ("embedding",) if embedders else (models[0].task,)
+        call.tasks = EMBEDDERS if embedders else (models[0].task,)
         if first or len(embedders) == 1:
             return (embedders or list(models))[0]
     if name is None and not models:

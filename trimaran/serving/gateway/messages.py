@@ -164,6 +164,43 @@ class ScoreResponse(Answered):
     results: Annotated[list[float], Field(description="One score for each document, in their order.")]
 
 
+class HybridRequest(RequestBody):
+    example = {"inputs": ["The harbour was quiet."], "outputs": ["dense", "sparse"]}
+    inputs: Texts
+    model: ModelName
+    outputs: Annotated[
+        list[Literal["dense", "sparse", "colbert"]] | None,
+        Field(default=None, min_length=1, max_length=3, description="What is wanted of one pass; all by default."),
+    ]
+    top_k: Annotated[TopK, Field(description="The most weighted tokens of a text.")]
+    prompt_name: PromptName
+
+
+class WeightedToken(BaseModel):
+    token: int
+    token_str: str
+    weight: float
+
+
+class VectorsOfTokens(BaseModel):
+    tokens: list[str]
+    vectors: list[list[float]]
+
+
+class HybridResult(BaseModel):
+    dense: Annotated[list[float] | None, Field(default=None, description="One vector for the text.")]
+    sparse: Annotated[
+        list[WeightedToken] | None, Field(default=None, description="The tokens that it weighs, heaviest first.")
+    ]
+    colbert: Annotated[
+        VectorsOfTokens | None, Field(default=None, description="A vector for each token but the first.")
+    ]
+
+
+class HybridResponse(Answered):
+    results: list[HybridResult]
+
+
 class ClassifyRequest(RequestBody):
     example = {"inputs": ["A fine day on the water."]}
     inputs: Inputs

@@ -17,7 +17,7 @@ from trimaran.core.model_config import UNPROVEN
 from trimaran.core.small_vectors import VectorPrecision
 from trimaran.core.tasks import TASKS
 from trimaran.runtime.text import Text
-from trimaran.serving.client import Embeddings
+from trimaran.serving.client import Embeddings, HybridVectors
 from trimaran.serving.gateway import compatible_messages, messages
 from trimaran.serving.gateway.call import Call, Reply
 from trimaran.serving.gateway.catalogue import ServedModel
@@ -47,6 +47,8 @@ class GatewayRoute:
 
 
 ROUTES: dict[str, GatewayRoute] = {}
+# Models that give one vector a text.
+EMBEDDERS = tuple(row.name for row in TASKS.values() if row.pools)
 
 
 def route(
@@ -72,7 +74,7 @@ def route_of_task(task: str) -> GatewayRoute | None:
     return next((route for route in ROUTES.values() if task in route.tasks and len(route.tasks) < len(TASKS)), None)
 
 
-@route("/v1/embeddings", messages.EmbeddingsRequest, messages.EmbeddingsResponse, tasks=("embedding",))
+@route("/v1/embeddings", messages.EmbeddingsRequest, messages.EmbeddingsResponse, tasks=EMBEDDERS)
 async def embeddings(call: Call, body: messages.EmbeddingsRequest) -> Reply:
     """Vectors of texts, as in OpenAI's API."""
     served = await call.pick(body.model)
@@ -151,13 +153,28 @@ async def follows(call: Call, body: messages.FollowsRequest) -> Reply:
     return call.reply(results=await call.ask(served, pairs, lambda client: client.follows(served.name, pairs)))
 
 
-@route("/score", messages.ScoreRequest, messages.ScoreResponse, tasks=("feature-extraction",))
+@route("/score", messages.ScoreRequest, messages.ScoreResponse, tasks=("feature-extraction", "hybrid-embedding"))
 async def score(call: Call, body: messages.ScoreRequest) -> Reply:
     """Scores of documents for a query by late interaction: the best cosine of each token of the query, added up."""
     served = await call.pick(body.model)
     texts = [body.query, *body.documents]
     results = await call.ask(served, texts, lambda client: client.score(served.name, body.query, body.documents))
     return call.reply(results=results)
+
+
+@route("/hybrid", messages.HybridRequest, messages.HybridResponse, tasks=("hybrid-embedding",))
+async def hybrid(call: Call, body: messages.HybridRequest) -> Reply:
+    """A vector, weighted tokens and a vector for each token, of one pass over each text."""
+    served = await call.pick(body.model)
+    prompt = known_prompt(served, body.prompt_name)
+    texts = listed(body.inputs)
+    rows = await call.ask(
+        served,
+        texts,
+        lambda client: client.hybrid(served.name, texts, outputs=body.outputs, top_k=body.top_k, prompt=prompt),
+        prompt=prompt,
+    )
+    return call.reply(results=[_hybrid_result(row) for row in rows])
 
 
 @route(
@@ -233,7 +250,7 @@ async def fill(call: Call, body: messages.FillRequest) -> Reply:
     return call.reply(results=results)
 
 
-@route("/encode", messages.EncodeRequest, messages.EncodeResponse, tasks=("embedding",))
+@route("/encode", messages.EncodeRequest, messages.EncodeResponse, tasks=EMBEDDERS)
 async def encode(call: Call, body: messages.EncodeRequest) -> Reply:
     """Vectors of texts, as in bert-as-service."""
     served = await call.pick(None)
@@ -318,6 +335,20 @@ async def embedded(
     if overflow != "cut":
         call.truncated = 0
     return vectors
+
+
+def _hybrid_result(row: HybridVectors) -> Reply:
+    result: Reply = {}
+    if row.dense is not None:
+        result["dense"] = row.dense
+    if row.sparse is not None:
+        entries = zip(row.sparse.ids, row.sparse.tokens, row.sparse.weights, strict=True)
+        result["sparse"] = [
+            {"token": int(token), "token_str": name, "weight": float(weight)} for token, name, weight in entries
+        ]
+    if row.colbert is not None:
+        result["colbert"] = {"tokens": row.colbert.tokens, "vectors": row.colbert.vectors}
+    return result
 
 
 def _base64(row: Embeddings) -> str:

@@ -41,7 +41,13 @@ log = logging.getLogger(__name__)
 
 
 class Server:
-    """Made by `launch`. Use it as a context manager: closing answers the requests in flight first."""
+    """A running Triton, made by `trimaran.serve`. As a context manager it answers the requests in flight, then ends.
+
+    Examples:
+        >>> with trimaran.serve("model_repository") as server:
+        ...     server.models, server.grpc_url
+        (('minilm',), '127.0.0.1:45123')
+    """
 
     def __init__(
         self,

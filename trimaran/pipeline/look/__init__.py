@@ -1,0 +1,1 @@
+"""`trimaran look`: what a model makes of a text, as one page."""
