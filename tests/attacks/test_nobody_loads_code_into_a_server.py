@@ -6,7 +6,7 @@ import base64
 import http.client
 import json
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -27,6 +27,8 @@ CLOSED = (
     "/v2/repository/models/m/load",
     "/v2/repository/models/m/unload",
     "/v2/systemsharedmemory/region/x/register",
+    "/v2/cudasharedmemory/region/x/register",
+    "/v2/models/m/trace/setting",
     "/v2/trace/setting",
     "/v2/logging",
 )
@@ -76,11 +78,22 @@ def test_code_is_not_taken_over_grpc(running: daemon.Running, tmp_path: Path) ->
     from tritonclient.utils import InferenceServerException
 
     client = InferenceServerClient(f"127.0.0.1:{running.grpc_port}")
-    with pytest.raises(InferenceServerException, match="restricted"):
-        client.load_model("m")
-    with pytest.raises(InferenceServerException, match="restricted"):
-        client.get_system_shared_memory_status()
+    files = {"file:1/model.py": f"open({str(tmp_path / 'mark')!r}, 'w')".encode()}
+    closed: tuple[Callable[[], object], ...] = (
+        lambda: client.load_model("m"),
+        lambda: client.load_model("evil", config='{"backend": "python"}', files=files),
+        lambda: client.unload_model("m"),
+        client.get_model_repository_index,
+        client.get_system_shared_memory_status,
+        client.get_cuda_shared_memory_status,
+        client.get_trace_settings,
+        client.get_log_settings,
+    )
+    for call in closed:
+        with pytest.raises(InferenceServerException, match="restricted"):
+            call()
     client.close()
+    assert not (tmp_path / "mark").exists()
 
 
 @pytest.mark.parametrize("path", CLOSED)
