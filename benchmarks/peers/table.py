@@ -56,6 +56,8 @@ PEERS: tuple[Peer, ...] = (
          "OpenVINO, static INT8 with SmoothQuant, in process"),
     Peer("fastembed", "peer_fastembed", "fastembed", "fastembed", "ONNX Runtime fp32 with the same weights, in process",
          {"exported": "sentence-transformers-onnx"}),
+    Peer("ctranslate2 int8", "peer_ctranslate2", "ctranslate2", "ctranslate2",
+         "CTranslate2, INT8 with scales by token, padding left out, in process", {"compute": "int8"}),
     Peer("infinity torch", "peer_infinity", "infinity", "infinity-emb", "PyTorch fp32, its own server over HTTP",
          {"engine": "torch"}, served=True),
     Peer("transformers pipeline", "peer_web_pipeline", "infinity", "transformers",
