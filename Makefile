@@ -46,8 +46,8 @@ check: $(VENV)/.tested ## Format, lint, types, architecture and the fast tests
 
 # BUILD_ARGS for a mirror of packages, such as `--build-arg PIP_INDEX_URL=…`, or `--build-arg BASE=…` for another base.
 containers: $(VENV)/.tested .envs/containers/.tested ## Build the images of deploy/ with podman and run the tests that need them
-	podman build $(BUILD_ARGS) -t localhost/trimaran-cpu -f deploy/cpu.Dockerfile .
-	podman build $(BUILD_ARGS) -t localhost/trimaran-gateway -f deploy/gateway.Dockerfile .
+	podman build --format docker $(BUILD_ARGS) -t localhost/trimaran-cpu -f deploy/cpu.Dockerfile .
+	podman build --format docker $(BUILD_ARGS) -t localhost/trimaran-gateway -f deploy/gateway.Dockerfile .
 	$(BIN)/python -m pytest -m container -rs tests/containers
 
 bench: $(VENV)/.installed ## Measure MiniLM at every level and keep the results; RESUME=1 takes up a cut run

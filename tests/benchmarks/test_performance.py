@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.benchmarks.fakes import measurement, usual_report
-from tests.benchmarks.report_worlds import ceiling_at
+from tests.benchmarks.report_worlds import ceiling_at, whole_report
 from tests.benchmarks.scripts import scripts_in
 from trimaran.benchmarks.report.figures import shapes_of
 from trimaran.benchmarks.report.report_files import write_reports
@@ -32,6 +32,7 @@ MODULES = (
     "growth",
     "base_size",
     "long_texts",
+    "without_vnni",
 )
 
 
@@ -161,6 +162,13 @@ def test_only_a_suite_that_is_through_is_kept(scripts: SimpleNamespace, tmp_path
     assert {path.name for path in results.iterdir()} == {"report.json", "report.md"}
 
 
+def test_mixed_lengths_stand_beside_eager(scripts: SimpleNamespace) -> None:
+    shown = scripts.performance._mixed_lengths(whole_report())
+    assert "| eager PyTorch | " in shown
+    assert shown.splitlines()[-1].endswith("× |")
+    assert "not measured" in scripts.performance._mixed_lengths(whole_report().model_copy(update={"scenarios": ()}))
+
+
 @pytest.mark.parametrize(
     ("script", "arguments"),
     [
@@ -169,6 +177,7 @@ def test_only_a_suite_that_is_through_is_kept(scripts: SimpleNamespace, tmp_path
         ("growth", ["--sizes", "6x384"]),
         ("base_size", ["--size", "6x384"]),
         ("long_texts", ["--candidates", "openvino-fp32"]),
+        ("without_vnni", ["--candidates", "openvino-fp32"]),
     ],
 )
 def test_a_trial_never_replaces_a_committed_result(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -12,7 +13,8 @@ import pytest
 from tests.bulk.worlds import run, written
 from tests.export.exported import answering, exported_family
 from trimaran.bulk.faiss_index import build
-from trimaran.bulk.search import SavedIndex, vectors_by_artifact
+from trimaran.bulk.hybrid_search import WEIGHTS, rescored
+from trimaran.bulk.search import SavedIndex, encoded_by_artifact
 from trimaran.bulk.worker import EncodeOptions
 from trimaran.core.artifact import Artifact
 from trimaran.core.errors import UsageError
@@ -45,9 +47,23 @@ def test_one_parquet_holds_all_three_and_its_vectors_are_indexed(artifact: Artif
         np.testing.assert_allclose(colbert["token_embeddings"], answer["colbert"]["token_embeddings"], atol=1e-5)
         assert "colbert" not in json.loads(lines[index])
     build(tmp_path / "table", tmp_path / "index", kind="flat", memory_bytes=1 << 30, progress=SilentProgress())
-    vectors = vectors_by_artifact(artifact, EncodeOptions(rows="padded"), TEXTS)
-    hits = SavedIndex(tmp_path / "index").search(vectors, 1)
+    asked = encoded_by_artifact(artifact, EncodeOptions(rows="padded"), TEXTS, hybrid=True)
+    hits = SavedIndex(tmp_path / "index").search(asked.vectors, 3)
     assert [row[0].id for row in hits] == [0, 1, 2]
+    for number, row in enumerate(rescored(tmp_path / "table", asked.answers, hits)):
+        for hit in row:
+            assert hit.score == pytest.approx(_by_hand(wanted[number], wanted[int(hit.id)]), abs=1e-4)
+        assert [hit.score for hit in row] == sorted((hit.score for hit in row), reverse=True)
+    with pytest.raises(UsageError, match="does not hold token weights and token vectors"):
+        rescored(tmp_path / "lines", asked.answers, hits)
+
+
+def _by_hand(query: dict[str, Any], text: dict[str, Any]) -> float:
+    """The score of a text as FlagEmbedding's compute_score adds it up."""
+    weights = {entry["token"]: entry["weight"] for entry in text["sparse"]}
+    sparse = sum(entry["weight"] * weights.get(entry["token"], 0) for entry in query["sparse"])
+    products = query["colbert"]["token_embeddings"] @ text["colbert"]["token_embeddings"].T
+    return float(np.dot(list(WEIGHTS.values()), [query["dense"] @ text["dense"], sparse, products.max(1).mean()]))
 
 
 def test_formats_and_options_that_do_not_fit_are_refused(artifact: Artifact, tmp_path: Path) -> None:

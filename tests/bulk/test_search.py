@@ -8,7 +8,7 @@ import pytest
 from tests.bulk.worlds import sentences
 from tests.tiny import HIDDEN
 from trimaran.bulk.faiss_index import build, facts_path, ids_path
-from trimaran.bulk.search import SavedIndex, vectors_by_artifact
+from trimaran.bulk.search import SavedIndex, encoded_by_artifact
 from trimaran.bulk.worker import EncodeOptions
 from trimaran.core.artifact import Artifact
 from trimaran.core.errors import IntegrityError, UsageError
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("faiss_on_one_thread")
 def test_search_finds_the_text_itself_by_its_id(artifact: Artifact, finished: Path, tmp_path: Path) -> None:
     build(finished, tmp_path / "i.faiss", memory_bytes=GIB, progress=QUIET)
     texts = sentences(150, seed=2)
-    queries = vectors_by_artifact(artifact, EncodeOptions(rows="padded"), [texts[7], texts[140]])
+    queries = encoded_by_artifact(artifact, EncodeOptions(rows="padded"), [texts[7], texts[140]]).vectors
     hits = SavedIndex(tmp_path / "i.faiss").search(queries, 3)
     assert [len(nearest) for nearest in hits] == [3, 3]
     for position, nearest in zip((7, 140), hits, strict=True):

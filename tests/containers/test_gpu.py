@@ -1,7 +1,7 @@
 """The GPU image's entry point, the init container and their volumes in real containers: a rehearsal, without a GPU.
 
 The containers have what deploy/gpu.Dockerfile installs at the paths of this machine: the Python of the tests with its
-packages, the stand-ins of driver and TensorRT, and a `tritonserver` on the path. The image itself is not built here:
+packages, the stand-ins of driver and TensorRT, and a folder like /opt/tritonserver. The image itself is not built here:
 its base is NVIDIA's. They run as root without capabilities, because user 1000 may not read the Python of this machine.
 """
 
@@ -43,6 +43,7 @@ class GpuMachine:
         ours = {
             "PATH": f"{self.programs}:/usr/bin:/bin",
             "TRIMARAN_CUDA_DRIVER": str(self.world.driver),
+            "TRIMARAN_TRITON": str(self.programs / "triton"),
             "TRIMARAN_HOME": "/plans/home",
             "COLUMNS": "200",
         }
@@ -53,6 +54,8 @@ class GpuMachine:
             f"{self.programs / 'entrypoint'}:{NVIDIA_ENTRYPOINT}:ro",
         ]
         return [
+            # Only its own loopback: whoever asks is executed inside.
+            *("--network", "none"),
             *(part for mount in mounts for part in ("--volume", mount)),
             *(part for item in (ours | variables).items() for part in ("--env", "=".join(item))),
         ]
@@ -73,13 +76,14 @@ def gpu_machine(rehearsal: Rehearsal, tmp_path: Path) -> Iterator[GpuMachine]:  
         pytest.skip(f"There is no image {BASE}.")
     programs = tmp_path / "programs"
     triton = installation.find()
-    triton.place_backends(programs / "backends")
-    libraries = triton.environment()["LD_LIBRARY_PATH"]
+    triton.place_backends(programs / "triton" / "backends")
+    (programs / "triton" / "bin").mkdir()
+    (programs / "triton" / "caches").symlink_to(triton.caches)
+    (programs / "triton" / "lib").symlink_to(triton.libraries[0])
     scripts = {
         "entrypoint": 'exec "$@"',
         "trimaran": f'exec {rehearsal.python} -m trimaran "$@"',
-        "tritonserver": f"export PATH={rehearsal.python.parent}:$PATH LD_LIBRARY_PATH={libraries}\n"
-        f'exec {triton.binary} --backend-directory={programs / "backends"} "$@"',
+        "triton/bin/tritonserver": f'exec {triton.binary} "$@"',
         "finish-and-serve": f'exec {ROOT / "deploy" / "finish-and-serve"} "$@"',
     }
     for name, script in scripts.items():

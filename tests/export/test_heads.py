@@ -50,4 +50,4 @@ def test_a_family_has_the_heads_of_transformers_that_read_the_encoder() -> None:
     assert tasks["bert"] >= {"embedding", "text-classification", "question-answering", "fill-mask"}
     assert "question-answering" not in tasks["nomic_bert"]
     assert not tasks["xlnet"] & {"fill-mask", "sparse-embedding"}
-    assert tasks["t5"] == {"embedding", "feature-extraction", "token-classification"}
+    assert tasks["t5"] == {"embedding", "hybrid-embedding", "feature-extraction", "token-classification"}

@@ -35,6 +35,11 @@ def test_every_gate_of_every_task_has_its_evidence() -> None:
         "fill-mask": {"token_scores": tokens, "token_ids": np.argsort(-tokens, axis=-1)},
         "rerank": {"score": VECTORS[:, :1]},
         "sparse-embedding": {"weights": np.abs(VECTORS)},
+        "hybrid-embedding": {
+            "embedding": VECTORS[: len(tokens)],
+            "token_weights": np.abs(tokens[..., 0]),
+            "token_embeddings": tokens,
+        },
         "multiple-choice": {"score": VECTORS[:, :1]},
         "next-sentence": {"label_probabilities": 1 / (1 + np.exp(-VECTORS[:, :1]))},
     }

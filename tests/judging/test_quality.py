@@ -160,6 +160,7 @@ def test_every_kind_is_told_and_one_that_breaks_a_gate_breaks_the_whole(artifact
         ("chat", 2, ("mean_cosine_distance",)),
     ]
     assert [(check.kind, check.verdict) for check in quality.broken] == [("chat", "broken"), ("", "not proven")]
+    assert [check.limit for check in quality.broken] == pytest.approx([1.25 * 1.2e-3, 1.2e-3]), "as a kind has it"
     assert len(quality.losses["mean_cosine_distance"]) == len(TEXTS)
     assert quality.alpha == 0.05 / 4
     assert quality.metrics_version == METRICS_VERSION

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from trimaran.bulk.chunks import Identity
-from trimaran.bulk.part_files import RunShape, files_of
+from trimaran.bulk.part_files import RunShape, as_list, files_of
 from trimaran.bulk.run_folder import write_temporary
 from trimaran.bulk.worker import EncodeOptions, EncodeWorker
 from trimaran.core.store import NO_SPACE
@@ -46,7 +47,8 @@ class EncodeChild:
             "cut": encoded.cut,
         }
 
-    def vectors(self, texts: list[str]) -> list[list[float]]:
-        """The vectors of a few texts, for a search."""
-        vectors = self._worker.encoded(texts).vectors
-        return [] if vectors is None else vectors.tolist()
+    def encoded(self, texts: list[str]) -> tuple[list[list[float]], list[Any]]:
+        """The vectors of a few texts, and what a hybrid model gives beside them, for a search."""
+        encoded = self._worker.encoded(texts)
+        answers = json.loads(json.dumps(encoded.answers, default=as_list))
+        return [] if encoded.vectors is None else encoded.vectors.tolist(), answers

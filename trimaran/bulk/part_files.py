@@ -272,7 +272,7 @@ def _id_records(part: PartResults) -> list[dict[str, Any]]:
 
 
 def _json_lines(records: list[dict[str, Any]], *, ensure_ascii: bool) -> bytes:
-    lines = (json.dumps(record, ensure_ascii=ensure_ascii, default=_as_list) + "\n" for record in records)
+    lines = (json.dumps(record, ensure_ascii=ensure_ascii, default=as_list) + "\n" for record in records)
     return "".join(lines).encode("utf-8", "replace")
 
 
@@ -292,7 +292,8 @@ def _columnar(answer: Any) -> Any:
     return list(answer) if isinstance(answer, np.ndarray) else answer
 
 
-def _as_list(value: Any) -> Any:
+def as_list(value: Any) -> Any:
+    """Arrays as JSON has them: the `default` of `json.dumps`."""
     if isinstance(value, (np.ndarray, np.generic)):
         return value.tolist()
     raise TypeError(f"{type(value).__name__} has no form in JSON")

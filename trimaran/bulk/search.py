@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from pydantic import ValidationError as SchemaError
@@ -81,13 +82,24 @@ class SavedIndex:
         return shown, reason
 
 
-def vectors_by_artifact(artifact: Artifact, how: EncodeOptions, texts: Sequence[str]) -> Vectors:
-    """Encodes a few texts in a child process, so that an engine that crashes does not end this one."""
+class EncodedTexts(NamedTuple):
+    vectors: Vectors
+    # The outputs beside the vectors, one dictionary a text; empty unless they were asked for.
+    answers: list[dict[str, Any]]
+
+
+def encoded_by_artifact(
+    artifact: Artifact, how: EncodeOptions, texts: Sequence[str], *, hybrid: bool = False
+) -> EncodedTexts:
+    """Encodes a few texts in a child process, so that an engine that crashes does not end this one.
+
+    `hybrid` asks for all outputs of a hybrid model.
+    """
     width = width_of(artifact)
     if not width:
         raise UsageError(f"{artifact.directory.name} answers {artifact.task}, not vectors.")
     require_prompt(artifact, how)
-    if task(artifact.task).column:
+    if task(artifact.task).column and not hybrid:
         how = how.model_copy(update={"ask": {**how.ask, OUTPUTS: [DENSE]}})
     with Worker(environment=artifact.execution_environment) as worker:
         child = worker.hold(
@@ -98,5 +110,5 @@ def vectors_by_artifact(artifact: Artifact, how: EncodeOptions, texts: Sequence[
             threads=usable_cores(),
             how=how.model_dump(mode="json"),
         )
-        vectors = child.call(EncodeChild.vectors, _DEADLINE_S, texts=list(texts))
-    return np.asarray(vectors, np.float32).reshape(len(texts), width)
+        vectors, answers = child.call(EncodeChild.encoded, _DEADLINE_S, texts=list(texts))
+    return EncodedTexts(np.asarray(vectors, np.float32).reshape(len(texts), width), answers if hybrid else [])

@@ -54,8 +54,7 @@ def _print(examination: Examination) -> None:
         console.print(f"  {row.name:21} {state}  [dim]{row.what}[/dim]")
     console.print("\n[bold]Candidates[/bold]")
     for candidate in CANDIDATES.values():
-        note = "" if candidate.default else " [dim](when asked for)[/dim]"
-        console.print(f"  {candidate.name:26} {candidate.describe}{note}")
+        console.print(f"  {candidate.name:26} {candidate.describe}[dim]{candidate.competes_when}[/dim]")
     console.print("\n[bold]Libraries[/bold]")
     console.print("  " + ", ".join(f"{name} {version}" for name, version in environment.libraries.items()))
 

@@ -80,6 +80,10 @@ def search_command(
         bool,
         typer.Option("--texts/--no-texts", help="Read the texts that were found from the files that were encoded."),
     ] = True,
+    hybrid: Annotated[
+        bool,
+        typer.Option("--hybrid", help="Score the nearest again by all outputs of a hybrid model such as bge-m3."),
+    ] = False,
     url: Annotated[
         str | None,
         typer.Option("--url", help="Ask the served model NAME at host:port instead of opening the artifact."),
@@ -94,20 +98,25 @@ def search_command(
 
     Example: `trimaran index search titles.faiss minilm "boats with three hulls" -k 5`
     """
+    from trimaran.bulk.hybrid_search import CANDIDATES, rescored
     from trimaran.bulk.search import SavedIndex
     from trimaran.pipeline.index_search import vectors_by_name, vectors_from_server
 
     opened = SavedIndex(index)
     if url is not None:
-        asked = vectors_from_server(url, model, texts, protocol=protocol, prompt=prompt)
+        asked = vectors_from_server(url, model, texts, protocol=protocol, prompt=prompt, hybrid=hybrid)
     else:
-        asked = vectors_by_name(model, texts, prompt=prompt, store=open_store(store), repository=repository)
+        asked = vectors_by_name(
+            model, texts, prompt=prompt, store=open_store(store), repository=repository, hybrid=hybrid
+        )
     if asked.artifact != opened.facts.artifact:
         progress_on_stderr().note(
             f"The index was made with {opened.facts.model} {opened.facts.artifact[:12]}, and {model} is "
             f"{asked.artifact[:12] or 'not one of ours'}: scores may not mean the same."
         )
-    answers = opened.search(asked.vectors, k)
+    answers = opened.search(asked.vectors, k * CANDIDATES if hybrid else k)
+    if hybrid:
+        answers = [hits[:k] for hits in rescored(Path(opened.facts.vectors), asked.answers, answers)]
     if texts_too:
         answers, reason = opened.with_texts(answers)
         if reason:

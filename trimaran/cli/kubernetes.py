@@ -98,8 +98,6 @@ def kubernetes(
     if model_image and not two_tiers:
         raise UsageError("--model-image wants --two-tiers.", hint="One pod reads the repository from --claim.")
     model = served_model(repository, name)
-    if two_tiers and model.gpu:
-        raise UsageError(f"{name} wants a GPU, and two tiers are for CPUs.", hint="Leave out --two-tiers.")
     if kserve:
         made = kserve_objects(model, options)
     else:

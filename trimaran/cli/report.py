@@ -82,6 +82,9 @@ def compare(
     machine that was slower that day is not taken for a slower model. A folder of folders with a report each is one side
     of several runs: from three runs a side on, the intervals include how much runs differ from one another.
 
+    Reports of two models for the same task, such as a teacher and its student, stand side by side: speed, size,
+    fidelity, and the metric of labelled data.
+
     Example: `trimaran report compare benchmarks/results/minilm-strict-vnni reports/minilm`
     """
     import json
@@ -99,7 +102,7 @@ def compare(
     from trimaran.benchmarks.report.step_summary import add_to_step_summary
 
     before = read_runs(old)
-    comparisons = [compare_two(before, read_runs(path), allow_unlike=unlike) for path in new]
+    comparisons = [compare_two(before, read_runs(path), allow_unlike=unlike, two_models=True) for path in new]
     markdown = comparison_markdown(comparisons, everything=everything)
     add_to_step_summary(markdown)
     match format_:

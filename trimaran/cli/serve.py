@@ -49,6 +49,9 @@ def serve(
         float,
         typer.Option("--hang-timeout", min=1, help="Seconds without a finished request before a model is reloaded."),
     ] = 30.0,
+    start_timeout_s: Annotated[
+        float, typer.Option("--start-timeout", min=1, help="Seconds until every model answers; builds take minutes.")
+    ] = 120.0,
     trust_key: Annotated[
         Path | None,
         typer.Option("--trust-key", help="Load only what is signed with this Ed25519 key (public, PEM)."),
@@ -104,6 +107,7 @@ def serve(
         "log_file": log,
         "everything": tensors,
         "cpus": cpus,
+        "deadline_s": start_timeout_s,
         "otlp": otlp,
         "trust_key": trust_key,
         "shadow": shadow,

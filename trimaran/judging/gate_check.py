@@ -99,6 +99,12 @@ def gate_check(metric: Metric, gate: Gate, rows: Column, *, alpha: float | None)
     return check.model_copy(update={"bound": bound.value, "verdict": verdict, "needs": needs})
 
 
+def kind_limit(metric: Metric, gate: Gate, *, slack: float = KIND_SLACK) -> float:
+    """The limit of one kind of text: of a mean, `slack` times as far from a perfect value."""
+    perfect = 1.0 if metric.at_least else 0.0
+    return perfect + slack * (gate.limit - perfect) if metric.kind in ("mean", "pooled") else gate.limit
+
+
 def kind_breaks(metric: Metric, gate: Gate, rows: Column, alpha: float, *, slack: float = KIND_SLACK) -> bool:
     """Whether one kind of text breaks the gate.
 
@@ -113,7 +119,8 @@ def kind_breaks(metric: Metric, gate: Gate, rows: Column, alpha: float, *, slack
     if metric.kind in ("mean", "pooled"):
         perfect = 1.0 if metric.at_least else 0.0
         # A correlation within one kind may not exist: all its texts may have the same similarities.
-        return len(rows) > 0 and abs(metric.statistic(rows) - perfect) > slack * abs(gate.limit - perfect)
+        limit = kind_limit(metric, gate, slack=slack)
+        return len(rows) > 0 and abs(metric.statistic(rows) - perfect) > abs(limit - perfect)
     misses, share = _misses(metric, gate, rows)
     return bool(misses) and float(binom.sf(misses - 1, len(rows), share)) <= alpha
 

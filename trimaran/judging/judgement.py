@@ -12,7 +12,7 @@ from trimaran.core.spec import Frozen
 from trimaran.judging.gate_check import GateCheck
 
 # Row policies, from the one that lets most rows share a call to the one that lets none.
-WIDEST_FIRST: tuple[Rows, ...] = ("padded", "packed", "rounded", "equal-length", "alone")
+WIDEST_FIRST: tuple[Rows, ...] = ("packed", "padded", "rounded", "equal-length", "alone")
 # In an artifact's details: why its rows are never padded, in a sentence. Absent for every model that reads a mask.
 UNPADDED = "unpadded"
 

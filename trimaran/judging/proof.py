@@ -11,7 +11,7 @@ from trimaran.core.distances import Answers, Column
 from trimaran.core.metrics import Metric
 from trimaran.core.tasks import Gate, Task
 from trimaran.judging.bounds import ALPHA
-from trimaran.judging.gate_check import GateCheck, gate_check, kind_breaks, point_check
+from trimaran.judging.gate_check import GateCheck, gate_check, kind_breaks, kind_limit, point_check
 from trimaran.judging.judgement import KindQuality
 
 # Of the largest number: a candidate that differs by less computes the same, but for the rounding of floats.
@@ -48,10 +48,10 @@ class Proof:
         whole = [gate_check(metric, gate, self._rows(metric), alpha=self.alpha) for metric, gate in self._gated]
         broken = [
             point_check(gate, kind.metrics[gate.metric]).model_copy(
-                update={"verdict": "broken", "kind": kind.kind, "n": kind.n}
+                update={"limit": kind_limit(metric, gate), "verdict": "broken", "kind": kind.kind, "n": kind.n}
             )
             for kind in self.kinds
-            for (_, gate), check in zip(self._gated, whole, strict=True)
+            for (metric, gate), check in zip(self._gated, whole, strict=True)
             if gate.metric in kind.broken and check.verdict != "broken"
         ]
         return (*whole, *broken)

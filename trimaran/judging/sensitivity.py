@@ -8,7 +8,8 @@ from trimaran.core.spec import Frozen
 from trimaran.judging.evidence import Evidence
 
 KEY = "sensitivity"
-Stopped = Literal["gates keep", "budget", "nothing left"]
+# Why a search ended; `trials`: after as many as it makes at most.
+Stopped = Literal["gates keep", "budget", "trials", "nothing left"]
 
 
 class LayerCost(Frozen):

@@ -35,6 +35,8 @@ class VocabularyReport(StudentReport):
 
     tokens_before: int
     tokens_after: int
+    # Those of them that the texts use; the others stay so that every text can be read. None in older files.
+    tokens_of_texts: int | None = None
     # Texts that said which tokens stay, with every prompt of the model. All of them are read as before.
     texts: int
     # Share of tokens of a text that nobody gave which would be read as before, by holding out every tenth text.
@@ -76,7 +78,8 @@ def shrink_vocabulary(
         ids = list(ids_of(tokenizer, texts))
         whole = _tokenizer_json(tokenizer)
         pad_id = int(tokenizer.pad_token_id or 0)
-        kept = kept_ids(whole, {token for row in ids for token in row}, pad_id=pad_id)
+        used = {token for row in ids for token in row}
+        kept = kept_ids(whole, used, pad_id=pad_id)
         covered = coverage(ids, kept_ids(whole, (), pad_id=pad_id))
         step.outcome(f"{len(kept):,} of {ref.vocabulary:,} stay")
     with temporary_sibling(output) as folder:
@@ -97,6 +100,7 @@ def shrink_vocabulary(
             **common_facts(ref, size),
             tokens_before=ref.vocabulary,
             tokens_after=len(kept),
+            tokens_of_texts=len(used),
             texts=len(texts),
             coverage=covered,
             compared=len(chosen),

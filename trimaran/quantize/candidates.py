@@ -54,6 +54,8 @@ class Candidate(Contestant):
     calibrated: bool = False
     # Made by a search for the layers that must stay in float, which keeps the gates within a budget of time.
     searched: bool = False
+    # Written so that it skips padding, where its graph allows it (`packed_tokens`).
+    packed: bool = False
     # If the bound shows that a proven candidate is faster, the search is skipped (for float: the judging).
     lower_bound: LowerBound | None = None
     engine_options: tuple[tuple[str, str], ...] = ()
@@ -68,6 +70,12 @@ class Candidate(Contestant):
     on_gpu: bool = False
     # Likewise, on an RTX GPU.
     on_rtx: bool = False
+
+    @property
+    def competes_when(self) -> str:
+        """Behind its description: when it competes, if not always; empty otherwise."""
+        places = ((self.default, ""), (self.on_gpu, " (on a GPU)"), (self.on_rtx, " (on an RTX GPU)"))
+        return next((words for here, words in places if here), " (when asked for)")
 
 
 CANDIDATES: dict[str, Candidate] = {
@@ -88,7 +96,7 @@ CANDIDATES: dict[str, Candidate] = {
         ),
         Candidate(
             "onnxruntime-int8-static", "onnxruntime", "int8-static", "onnx",
-            onnxruntime_static, fused=True, calibrated=True, searched=True,
+            onnxruntime_static, fused=True, calibrated=True, searched=True, packed=True,
             lower_bound=onnxruntime_bound,
             describe="INT8 weights and activations in integer kernels; in float what the gates ask for",
         ),
@@ -169,6 +177,16 @@ CANDIDATES: dict[str, Candidate] = {
             "tensorrt-int8", "tensorrt", "int8-static", "tensorrt", tensorrt_int8,
             calibrated=True, searched=True, graph="onnx-int8-qdq",
             describe="TensorRT's plan of onnx-int8-qdq, built on the GPU", default=False, on_gpu=True,
+        ),
+        Candidate(
+            "tensorrt-int8-attention", "tensorrt", "int8-static", "tensorrt", tensorrt_int8_attention,
+            calibrated=True, searched=True, graph="onnx-int8-qdq-attention",
+            describe="TensorRT's plan of onnx-int8-qdq-attention, built on the GPU", default=False,
+        ),
+        Candidate(
+            "tensorrt-int8-full", "tensorrt", "int8-static", "tensorrt", tensorrt_int8_full,
+            calibrated=True, searched=True, graph="onnx-int8-qdq-full",
+            describe="TensorRT's plan of onnx-int8-qdq-full, built on the GPU", default=False,
         ),
         Candidate(
             "tensorrt-rtx-fp16", "tensorrt_rtx", "fp16", "tensorrt", onnx_fp16, calibrated=True, graph="onnx-fp16",

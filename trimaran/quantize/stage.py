@@ -18,6 +18,7 @@ from trimaran.quantize.candidates import Candidate
 from trimaran.quantize.int8.openvino_graph import FORM
 from trimaran.quantize.int8.search import SEARCH_VERSION
 from trimaran.quantize.optimize import ATOL
+from trimaran.quantize.packed_tokens import FORM as PACKED_FORM
 from trimaran.quantize.proof import prove_against_parent
 from trimaran.quantize.settings import MakerSettings
 
@@ -80,6 +81,7 @@ def recipe_of(parent: Artifact, row: Candidate, settings: MakerSettings) -> Reci
             **({"device": settings.device} if settings.device else {}),
             **({"half_outputs": True} if settings.half_outputs else {}),
             **({"openvino_graph": FORM} if row.backend == "openvino" else {}),
+            **({"packed_tokens": PACKED_FORM} if row.packed else {}),
             **(settings.model_dump(mode="json", include=_SEARCHED) if row.searched else {}),
             # A search decides by the metrics, so its result is made anew when one of them changes.
             **({"metrics": METRICS_VERSION, "search": SEARCH_VERSION} if row.searched else {}),

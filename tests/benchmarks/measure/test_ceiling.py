@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import time
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from onnx import TensorProto, helper, save
 
+from trimaran.benchmarks.measure import ceiling as ceiling_module
 from trimaran.benchmarks.measure.ceiling import BareProduct, Ceiling, measure_ceiling
 from trimaran.benchmarks.measure.products import MatrixProduct, products_of
 from trimaran.core.samples import Shape
@@ -50,6 +54,25 @@ def test_a_product_is_timed_in_both_arithmetics_where_there_are_kernels(graph: P
     floats = {(weights, kind) for weights in (True, False) for kind in ("float32", "bfloat16")}
     assert timed == {*floats, (True, "int8")}
     assert all(bare.operations_per_s > 0 for bare in ceiling.bare)
+
+
+def test_a_kernel_that_is_far_slower_than_another_is_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without VNNI one call of torch's takes seconds, and would be repeated in every turn."""
+    calls: Counter[str] = Counter()
+
+    def kernel(name: str, pause_s: float) -> Callable[..., Callable[[], None]]:
+        def call() -> None:
+            calls[name] += 1
+            time.sleep(pause_s)
+
+        return lambda product, threads: call
+
+    kernels = (("int8", "quick", kernel("quick", 0.0)), ("int8", "slow", kernel("slow", 0.3)))
+    monkeypatch.setattr(ceiling_module, "KERNELS", kernels)
+    product = MatrixProduct(count=1, batch=1, rows=4, inner=8, columns=8, weights=True)
+    (bare,) = ceiling_module.time_products([product.model_dump()], threads=1)
+    assert bare["library"] == "quick"
+    assert calls["slow"] == 2, "to warm up, and once more"
 
 
 def test_the_ceiling_takes_the_faster_arithmetic_of_each_product() -> None:

@@ -161,3 +161,41 @@ def test_the_command_compares_several_and_refuses_unlike(tmp_path: Path) -> None
     assert refused.returncode == 2 and "threads: 2 and 7" in refused.stderr
     asked = trimaran_here("report", "compare", "old.json", "unlike.json", "--unlike", home=home, cwd=tmp_path)
     assert asked.returncode == 0 and "Unlike: threads: 2 and 7" in asked.stdout
+
+
+def test_a_teacher_and_its_student_stand_side_by_side() -> None:
+    teacher, student = (measured_again(usual_report(), {}, seed=seed) for seed in (1, 2))
+    halved = {"eager": 5.0, "quick": 10 / 6, "slow": 10 / 3, "wrong": 1.0}
+    student = measured_again(student, halved, seed=2).model_copy(update={"model": "student"})
+    figures = {"teacher_mean_cosine_distance": 0.06, "data_spearman": 0.86, "data_spearman_eager": 0.861}
+    rows = [
+        one.model_copy(
+            update={"quality": one.quality.model_copy(update={"metrics": {**one.quality.metrics, **figures}})}
+        )
+        if one.name == "quick" and one.quality
+        else one
+        for one in student.candidates
+    ]
+    before = [
+        one.model_copy(
+            update={
+                "quality": one.quality.model_copy(update={"metrics": {**one.quality.metrics, "data_spearman": 0.9}})
+            }
+        )
+        if one.name == "quick" and one.quality
+        else one
+        for one in teacher.candidates
+    ]
+    teacher = teacher.model_copy(update={"candidates": tuple(before)})
+    student = student.model_copy(update={"candidates": tuple(rows)})
+    with pytest.raises(UsageError, match="model"):
+        compare(teacher, student)
+    found = compare(teacher, student, two_models=True)
+    assert set(outcomes(found, "speed").values()) == {"better"}, (
+        "eager is another model, and says nothing of the machine"
+    )
+    assert outcomes(found, "quality")["quick", "data_spearman"] == "worse"
+    shown = comparison_markdown([found])
+    assert "teacher" in shown and "0.06" in shown
+    assert any(remark.startswith("Two models: ") for remark in remarks(found))
+    assert any(remark.startswith("Unlike: model: ") for remark in remarks(found))

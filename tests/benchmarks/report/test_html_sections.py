@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks.fakes import usual_report
+from tests.benchmarks.fakes import row, usual_report
 from tests.benchmarks.report_worlds import SENSITIVITY, large_report, whole_report
 from tests.benchmarks.scenario_worlds import scenario_results
 from tests.tiny import tiny_artifact
@@ -100,6 +100,14 @@ def test_a_search_recorded_in_a_manifest_reaches_the_report(tmp_path: Path) -> N
     artifact = tiny_artifact(tmp_path).model_copy(update={"details": {KEY: SENSITIVITY.model_dump(mode="json")}})
     assert judged_row("mixed", artifact, None).sensitivity == SENSITIVITY
     assert judged_row("plain", tiny_artifact(tmp_path), None).sensitivity is None
+
+
+@pytest.mark.parametrize(("stopped", "hinted"), [("budget", True), ("trials", False), ("nothing left", False)])
+def test_a_rejection_after_a_cut_search_hints_at_more_time(tmp_path: Path, stopped: str, hinted: bool) -> None:
+    search = {**SENSITIVITY.model_dump(mode="json"), "stopped": stopped, "budget_s": 90.0}
+    artifact = tiny_artifact(tmp_path).model_copy(update={"details": {KEY: search}})
+    reason = judged_row("mixed", artifact, row("wrong", neighbour_overlap=0.1).quality).reason
+    assert ("Its search was cut after 90 s; --budget gives it more time." in reason) is hinted
 
 
 def test_nothing_on_the_front_is_beaten_in_both() -> None:

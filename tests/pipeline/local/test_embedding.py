@@ -149,8 +149,18 @@ def test_utilities_of_sentence_transformers_take_it(both: tuple[Any, Any]) -> No
     assert [hit["corpus_id"] for hit in found[1][0]] == [hit["corpus_id"] for hit in found[0][0]]
 
 
+def test_texts_may_have_the_name_that_older_code_gives_them(both: tuple[Any, Any]) -> None:
+    for method in ("encode", "encode_query", "encode_document"):
+        by_name, plain = (getattr(both[1], method)(**{name: TEXTS}) for name in ("sentences", "inputs"))
+        np.testing.assert_array_equal(by_name, plain)
+    with pytest.raises(UsageError, match="wants texts"):
+        both[1].encode()
+
+
 def test_what_it_cannot_do_is_refused(both: tuple[Any, Any]) -> None:
     ours = both[1]
+    with pytest.raises(UsageError, match="Leave out pool"):
+        ours.encode(TEXTS, pool={"processes": []})
     with pytest.raises(UsageError, match="not on cuda"):
         ours.encode(TEXTS, device="cuda:0")
     with pytest.raises(UsageError, match="feature-extraction"):

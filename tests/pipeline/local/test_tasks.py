@@ -138,7 +138,24 @@ def test_rerank_is_the_cross_encoder(tmp_path: Path) -> None:
     assert_same(model.rerank("pizza", documents, **options), theirs.rank("pizza", documents, **options))
     pairs = [("pizza", text) for text in documents]
     np.testing.assert_allclose(model.predict(pairs), theirs.predict(pairs), atol=1e-5)
+    options = {"batch_size": 2, "show_progress_bar": False, "convert_to_tensor": True}
+    np.testing.assert_allclose(model.predict(sentences=pairs, **options), theirs.predict(pairs, **options), atol=1e-5)
+    for pair in (pairs[0], list(pairs[0])):
+        assert model.predict(pair) == pytest.approx(float(theirs.predict(pair)), abs=1e-5)
     assert model.rerank("pizza", []) == []
+    with pytest.raises(UsageError, match="activation"):
+        model.predict(pairs, activation_fn=abs)
+
+
+def test_the_evaluator_of_cross_encoders_takes_it(tmp_path: Path) -> None:
+    from sentence_transformers import CrossEncoder
+    from sentence_transformers.cross_encoder.evaluation import CrossEncoderRerankingEvaluator
+
+    model, folder = model_and_folder(tmp_path, "rerank")
+    theirs = CrossEncoder(str(folder), device="cpu", max_length=64)
+    samples = [{"query": "pizza", "positive": [TEXTS[1]], "negative": [TEXTS[0], "Another one."]}]
+    evaluator = CrossEncoderRerankingEvaluator(samples, write_csv=False)
+    assert evaluator(model) == pytest.approx(evaluator(theirs), abs=1e-5)
 
 
 def test_vectors_of_tokens_are_the_hidden_states(tmp_path: Path) -> None:

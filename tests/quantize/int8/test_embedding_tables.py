@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -24,7 +25,7 @@ from trimaran.quantize.settings import MadeCandidate, MakerSettings
 Maker = Callable[[Artifact, Path, MakerSettings], MadeCandidate]
 
 
-def looked_up(table: np.ndarray) -> ir.Model:
+def looked_up(table: Any) -> ir.Model:
     graph = ir.Graph([ir.val("ids", ir.DataType.INT64, (None, None))], [], nodes=[], opset_imports={"": 17})
     weight = add_weight(graph, "table", table)
     node = new_node("Gather", [weight, graph.inputs[0]], "vectors", axis=0)

@@ -10,6 +10,7 @@ import pytest
 from trimaran.core.distances import Outputs
 from trimaran.core.tasks import Gate
 from trimaran.judging.sensitivity import Sensitivity
+from trimaran.quantize.int8 import search as search_module
 from trimaran.quantize.int8.search import MOST_STRETCH, Answer, SearchQuestion, search, working_clock
 
 LOSSES = {"a": 0.001, "b": 0.02, "c": 0.002, "d": 0.015}
@@ -138,6 +139,13 @@ def test_time_in_which_other_processes_hold_the_cpu_hardly_counts(monkeypatch: p
     # A process that gets next to nothing gives up some day.
     wall_s, cpu_s = 500.0, 8.0
     assert clock() == 400.0 / MOST_STRETCH
+
+
+def test_a_search_that_made_all_its_trials_does_not_blame_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search_module, "MOST_STEPS", 1)
+    _, sensitivity = found(0.0015)
+    assert sensitivity.stopped == "trials"
+    assert sensitivity.seconds < sensitivity.budget_s
 
 
 def test_no_set_of_layers_is_tried_twice() -> None:

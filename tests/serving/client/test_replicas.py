@@ -71,6 +71,8 @@ class FakeServer:
     def config(self, endpoint: Any, name: str, *, within_s: float) -> Any:
         if self.is_away:
             raise NotReady("away", sent=False)
+        if endpoint.version and int(endpoint.version) not in self.versions:
+            raise RequestFailed("unknown model: m, version is not found", status="NOT_FOUND")
         release = {"release": {"string_value": f"{endpoint.version}:{self.digest}"}} if self.digest else {}
         return {**CONFIG, "parameters": {**CONFIG["parameters"], **release}}  # type: ignore[dict-item]
 
@@ -236,6 +238,63 @@ def test_a_version_on_busy_servers_is_not_given_up_for_the_one_before(lists: boo
         server.late, server.is_away = False, True
     run(watch.look())
     assert watch.replicas.in_use("m") == Release(1), "they are gone"
+
+
+def test_a_rollback_is_not_undone_while_the_server_that_began_it_restarts() -> None:
+    servers = [FakeServer(1, 2), FakeServer(1, 2), FakeServer(1, 2)]
+    _, watch = world(*servers)
+    assert watch.replicas.in_use("m") == Release(2)
+    servers[0].versions = (1,)
+    run(watch.look())
+    assert watch.replicas.in_use("m") == Release(1)
+    servers[0].is_away = True
+    run(watch.look())
+    assert watch.replicas.in_use("m") == Release(1), "the two that are left have both, and the first did not"
+    (gone, *_) = watch.replicas.members
+    gone.had["m"] = gone.had["m"][0], gone.had["m"][1] - 120.0
+    run(watch.look())
+    assert watch.replicas.in_use("m") == Release(2), "a server that is away for good holds up no release"
+
+
+def test_the_next_version_waits_for_a_server_that_restarts_with_it() -> None:
+    servers = [FakeServer(1, 2), FakeServer(1, 2), FakeServer(1)]
+    core, watch = world(*servers)
+    servers[2].is_away = True
+    run(watch.look())
+    assert version(core) == {1}
+    servers[2].is_away, servers[2].versions = False, (1, 2)
+    run(watch.look())
+    assert version(core) == {2}
+
+
+def test_a_server_known_to_lack_the_version_in_use_is_not_asked_for_it() -> None:
+    """The only server that has it lets calls wait: they fail as a busy server's do, and not as a wrong request."""
+    servers = [FakeServer(2), FakeServer(1), FakeServer(1)]
+    core, watch = world(*servers)
+    servers[1].is_away, servers[2].late = True, True
+    run(watch.look())
+    assert watch.replicas.in_use("m") == Release(1)
+    with pytest.raises((TimedOut, NotReady)):
+        version(core)
+    assert servers[0].calls == 0
+
+
+@pytest.mark.parametrize("method", ["infer", "config"])
+def test_a_version_that_is_gone_before_anybody_looked_is_no_fault_of_the_request(method: str) -> None:
+    servers = [FakeServer(1), FakeServer(1)]
+    core, watch = world(*servers)
+    core.forget() if method == "config" else None
+    for server in servers:
+        server.versions = (2,)
+    pause = Driver.pause
+
+    class Looking(Driver):
+        async def pause(self, seconds: float) -> None:
+            await watch.look()
+            await pause(self, seconds)
+
+    core._driver = Looking()
+    assert version(core) == {2}
 
 
 def test_a_version_whose_servers_stay_silent_is_given_up() -> None:

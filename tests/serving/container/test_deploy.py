@@ -26,11 +26,10 @@ from trimaran.serving.container.image import (
     MODELS_FOLDER,
     NVIDIA_ENTRYPOINT,
     PORTS,
-    closed,
     served_model,
     served_models,
 )
-from trimaran.serving.triton.flags import EXIT_TIMEOUT_S, server_flags
+from trimaran.serving.triton.flags import EXIT_TIMEOUT_S
 from trimaran.serving.triton.server import wanted_models
 
 ROOT = Path(__file__).parents[3]
@@ -151,14 +150,11 @@ def test_a_model_on_a_gpu_asks_for_one(repository: Path, tmp_path: Path) -> None
     assert served_model(tmp_path / "r", "My_Model.v2").gpu
     triton = containers(rendered(tmp_path / "r"))["triton"]
     assert triton["resources"]["limits"]["nvidia.com/gpu"] == "1"
-    assert {"--http-address=127.0.0.1", "--grpc-address=127.0.0.1"} <= set(triton["args"])
-    assert {"--model-control-mode=explicit", "--load-model=My_Model.v2"} <= set(triton["args"])
-    # NVIDIA's image has no watchdog: the canary decides.
-    assert triton["livenessProbe"]["httpGet"] == {"path": "/readyz", "port": 8080}
-    refused = trimaran_here(
-        "kubernetes", "My_Model.v2", "--repository", tmp_path / "r", "--two-tiers", home=tmp_path / "home"
+    assert triton["command"] == [NVIDIA_ENTRYPOINT, "trimaran"], (
+        "the watchdog is inside, and HTTP and gRPC stay on the loopback"
     )
-    assert refused.returncode == 2 and "Leave out --two-tiers" in refused.stderr
+    assert triton["args"][:4] == ["serve", "/models", "--model=My_Model.v2", "--metrics-host=0.0.0.0"]
+    assert triton["livenessProbe"]["httpGet"] == {"path": "/metrics", "port": 8002}
     said = trimaran_json_here("serve", tmp_path / "r", "--docker", "--dry-run", home=tmp_path / "home")
     assert said["command"][said["command"].index("--gpus") + 1] == "device=0"
     assert "trimaran-plans:/plans" in said["command"]
@@ -196,16 +192,19 @@ def test_compose_reserves_one_gpu_and_a_volume_that_triton_may_write_to() -> Non
     assert "install -d -m 1777 /plans" in (DEPLOY / "Dockerfile").read_text()
 
 
-def test_the_gpu_image_starts_triton_over_the_finished_copy_with_the_same_flags() -> None:
+def test_the_gpu_image_serves_the_finished_copy_under_the_watchdog() -> None:
     service = yaml.safe_load((DEPLOY / "compose.gpu.yaml").read_text())["services"]["triton"]
-    command = [argument.replace("$$", "$") for argument in service["command"]]
-    assert command == closed(server_flags(FINISHED_FOLDER, ["${MODEL:?name the model to serve}"]))
+    assert service["command"][:3] == ["trimaran", "serve", FINISHED_FOLDER]
+    assert "--model=${MODEL:?name the model to serve}" in service["command"]
     assert service["image"] == GPU_IMAGE
     dockerfile = (DEPLOY / "gpu.Dockerfile").read_text()
+    copied = {word for line in dockerfile.splitlines() if line.startswith("COPY") for word in line.split()[1:-1]}
+    kept = (DEPLOY.parent / ".dockerignore").read_text()
+    assert "!deploy/finish-and-serve" in kept and "deploy/finish-and-serve" in copied, "a build sees only what is kept"
+    assert "constraints.txt" in copied, "a file of the package is a link to it"
+    assert "--require-hashes" in dockerfile and "HEALTHCHECK" in dockerfile and "TRIMARAN_TRITON" in dockerfile
     assert f"TRITON={GPU_RELEASE.triton}" in dockerfile and f"={GPU_RELEASE.wheel}\n" in dockerfile
     assert f'ENTRYPOINT ["{NVIDIA_ENTRYPOINT}", "finish-and-serve"]' in dockerfile
-    (copied,) = (line for line in dockerfile.splitlines() if line.startswith("COPY pyproject.toml"))
-    assert "constraints.txt" in copied, "a file of the package is a link to it"
 
 
 @pytest.mark.parametrize("finished", [True, False])
@@ -245,7 +244,7 @@ def test_a_prepared_model_is_finished_by_an_init_container_on_a_writable_volume(
     assert finish["resources"]["limits"]["nvidia.com/gpu"] == "1"
     assert {"name": "plans", "mountPath": "/plans"} in finish["volumeMounts"]
     assert finish["image"] == containers(found)["triton"]["image"] == GPU_IMAGE
-    assert "--model-repository=/plans/models" in containers(found)["triton"]["args"]
+    assert containers(found)["triton"]["args"][:2] == ["serve", "/plans/models"]
 
 
 def test_stages_that_a_model_calls_are_loaded_with_it(tmp_path: Path) -> None:

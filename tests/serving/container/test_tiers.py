@@ -11,9 +11,10 @@ import yaml
 
 from tests.commands import trimaran_here
 from tests.tiny import tiny_artifact
-from trimaran.core.choices import CPU_IMAGE
+from trimaran.core.choices import CPU_IMAGE, GPU_IMAGE
 from trimaran.model_repository.layout import lay_out
 from trimaran.model_repository.versions import pin
+from trimaran.serving.container.image import NVIDIA_ENTRYPOINT
 
 IMAGE = f"registry.example/models/m@sha256:{'0' * 64}"
 Objects = dict[tuple[str, str], dict[str, Any]]
@@ -106,3 +107,33 @@ def test_a_model_image_is_mounted_or_pulled_and_read_where_it_is(repository: Pat
     assert init["args"] == ["pull", IMAGE, "--repository=/models"]
     assert pulled["containers"][0]["args"][1] == "/models"
     assert "persistentVolumeClaim" not in json.dumps(mounted) + json.dumps(pulled)
+
+
+@pytest.mark.parametrize("options", [(), ("--model-image", IMAGE), ("--model-image", IMAGE, "--by-init")], ids=len)
+def test_a_prepared_model_is_finished_on_a_gpu_and_served_beside_the_gateways(
+    repository: Path, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    import shutil
+
+    from kubernetes_validate import utils
+
+    shutil.copytree(repository, tmp_path / "r")
+    (tmp_path / "r" / "m" / "1" / "prepared.json").write_text("{}")
+    found = rendered(tmp_path / "r", *options)
+    for item in found.values():
+        utils.validate(item, utils.latest_version(), strict=True)
+    tritons, gateways = pods(found)["trimaran-m-tritons"]["spec"], pods(found)["trimaran-m"]["spec"]
+    *_, finish = tritons["initContainers"]
+    (triton,) = tritons["containers"]
+    folder = "/image/models" if options == ("--model-image", IMAGE) else "/models"
+    assert finish["args"] == ["finish", folder, "m", "--into=/plans/models"]
+    assert triton["image"] == finish["image"] == GPU_IMAGE
+    assert triton["command"] == [NVIDIA_ENTRYPOINT, "trimaran"] and triton["args"][:2] == ["serve", "/plans/models"]
+    for container in (triton, finish):
+        assert container["resources"]["limits"]["nvidia.com/gpu"] == "1"
+        assert {"name": "plans", "mountPath": "/plans"} in container["volumeMounts"]
+    (models,) = (mount for mount in finish["volumeMounts"] if mount["name"] == "models")
+    assert folder.startswith(models["mountPath"])
+    assert {"name": "plans", "persistentVolumeClaim": {"claimName": "plans"}} in tritons["volumes"]
+    assert triton["startupProbe"]["failureThreshold"] * triton["startupProbe"]["periodSeconds"] == 1800
+    assert "nvidia.com/gpu" not in json.dumps(gateways) and "plans" not in json.dumps(gateways)

@@ -43,3 +43,16 @@ def test_an_image_has_its_backends_already(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("TRIMARAN_BACKENDS", "/opt/trimaran/backends")
     assert found.backends(tmp_path / "other") == Path("/opt/trimaran/backends")
     assert not (tmp_path / "other").exists()
+
+
+def test_the_triton_of_nvidias_image_is_used_where_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRIMARAN_TRITON", str(tmp_path))
+    with pytest.raises(UnavailableError, match=r"TRIMARAN_TRITON.*has no tritonserver"):
+        installation.find()
+    for program in ("bin/tritonserver", "backends/python/triton_python_backend_stub"):
+        (tmp_path / program).parent.mkdir(parents=True)
+        (tmp_path / program).write_text("")
+    found = installation.find()
+    assert found.binary == tmp_path / "bin" / "tritonserver"
+    assert found.backends(tmp_path / "other") == tmp_path / "backends", "TensorRT's backend is there"
+    assert not (tmp_path / "other").exists()

@@ -51,6 +51,9 @@ def judged_row(
     if quality and not quality.holds:
         # It is measured for the plots only, so it stays rejected even where measuring failed.
         verdict, reason = "rejected", broken_sentence(quality)
+    sensitivity = Sensitivity.model_validate(artifact.details[KEY]) if KEY in artifact.details else None
+    if verdict == "rejected" and sensitivity and sensitivity.stopped == "budget":
+        reason = f"{reason} Its search was cut after {sensitivity.budget_s:.0f} s; --budget gives it more time."
     return CandidateRow(
         name=name,
         backend=artifact.backend,
@@ -64,7 +67,7 @@ def judged_row(
         peak_memory_bytes=(outcome and outcome.peak_memory_bytes) or (quality and quality.peak_memory_bytes) or None,
         load_s=outcome.load_s if outcome else None,
         execution_environment={**artifact.execution_environment, **(environment or {})},
-        sensitivity=Sensitivity.model_validate(artifact.details[KEY]) if KEY in artifact.details else None,
+        sensitivity=sensitivity,
     )
 
 

@@ -32,17 +32,21 @@ def unlike(first: Report, second: Report) -> tuple[UnlikeCondition, ...]:
     )
 
 
-def require_alike(reports: Sequence[Report], *, allow_unlike: bool = False) -> tuple[UnlikeCondition, ...]:
+def require_alike(
+    reports: Sequence[Report], *, allow_unlike: bool = False, two_models: bool = False
+) -> tuple[UnlikeCondition, ...]:
     """What differs between the first report and the others. Raises UsageError unless unlike reports are allowed.
 
-    A caller that allows them must show the returned conditions beside the numbers.
+    A caller that allows them, or with `two_models` other models for the same task, must show the returned conditions
+    beside the numbers.
     """
     conditions = tuple(dict.fromkeys(difference for other in reports[1:] for difference in unlike(reports[0], other)))
-    if conditions and not allow_unlike:
+    refused = [condition for condition in conditions if not (two_models and condition.field == "model")]
+    if refused and not allow_unlike:
         raise UsageError(
-            f"The reports were not measured under like conditions: {'; '.join(map(str, conditions))}.",
+            f"The reports were not measured under like conditions: {'; '.join(map(str, refused))}.",
             hint="Measure both on one machine with the same versions and threads, or allow unlike ones (--unlike).",
-            fields=[condition.field for condition in conditions],
+            fields=[condition.field for condition in refused],
         )
     return conditions
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from trimaran.benchmarks.measure.measurement import Measurement
@@ -11,10 +11,11 @@ from trimaran.benchmarks.report.between_runs import RunSides, visible_change
 from trimaran.benchmarks.report.comparability import UnlikeCondition, require_alike
 from trimaran.benchmarks.report.figures import find, speedups_of
 from trimaran.benchmarks.report.report import CandidateRow, Report
-from trimaran.benchmarks.report.wording import level_words, times
+from trimaran.benchmarks.report.wording import LABELLED, level_words, times
 from trimaran.benchmarks.scenarios.finals import ScenarioFigure, figures_of
 from trimaran.benchmarks.scenarios.results import ScenarioResult
 from trimaran.core.tasks import Gate, task
+from trimaran.judging.on_teacher import TEACHER
 from trimaran.judging.stats import MARGIN, Difference, Ratio, median, over_rounds, separated
 
 ChangeKind = Literal["verdict", "speed", "scenario", "quality", "memory", "size"]
@@ -25,6 +26,8 @@ MEMORY_MARGIN = 0.05
 SIZE_MARGIN = 0.01
 # Share of the way from a perfect metric to the gate's limit. The same engine answers the same texts alike.
 QUALITY_MARGIN = 0.05
+# Of a metric of labelled data: half a point.
+DATA_MARGIN = 0.005
 _OUTCOMES: dict[Difference, ChangeOutcome] = {"faster": "better", "slower": "worse", "no difference": "same"}
 _SERVABLE = ("chosen", "passed", "reference", "baseline")
 
@@ -58,20 +61,30 @@ class ReportComparison(NamedTuple):
     # The runs behind both reports, which are the last of theirs.
     sides: RunSides
 
+    @property
+    def two_models(self) -> bool:
+        """A teacher and its student, for example. Then every number is of interest, not only what changed."""
+        return self.old.model != self.new.model
+
     def of(self, outcome: ChangeOutcome) -> tuple[ReportChange, ...]:
         return tuple(change for change in self.changes if change.outcome == outcome)
 
 
 def compare(
-    old: Report | Sequence[Report], new: Report | Sequence[Report], *, allow_unlike: bool = False
+    old: Report | Sequence[Report],
+    new: Report | Sequence[Report],
+    *,
+    allow_unlike: bool = False,
+    two_models: bool = False,
 ) -> ReportComparison:
     """Every number that both reports have. Raises UsageError when they are unlike and that was not asked for.
 
+    `two_models` allows reports of two models for the same task, such as a teacher and its student.
     A side of several runs is compared by the times of all of them, and by everything else of the last.
     """
     sides = RunSides(*((side,) if isinstance(side, Report) else tuple(side) for side in (old, new)))
     old, new = sides.old[-1], sides.new[-1]
-    unlike = require_alike((old, *sides.old[:-1], *sides.new), allow_unlike=allow_unlike)
+    unlike = require_alike((old, *sides.old[:-1], *sides.new), allow_unlike=allow_unlike, two_models=two_models)
     mine = {row.name: row for row in old.rows}
     theirs = {row.name: row for row in new.rows}
     changes = [
@@ -103,12 +116,25 @@ def _row_changes(old: Report, new: Report, before: CandidateRow, after: Candidat
         for metric, value in before.quality.metrics.items():
             if metric in after.quality.metrics and metric in gates:
                 yield _quality_change(name, gates[metric], value, after.quality.metrics[metric])
+        if old.model != new.model:
+            yield from _model_changes(name, before.quality.metrics, after.quality.metrics)
     if before.size_bytes and after.size_bytes:
         yield _plain_change("size", name, before.size_bytes / 1e6, after.size_bytes / 1e6, SIZE_MARGIN)
     # A candidate that is not served is not measured either; its peak is then that of judging it.
     if was == is_ and before.peak_memory_bytes and after.peak_memory_bytes:
         peaks = before.peak_memory_bytes / 1e6, after.peak_memory_bytes / 1e6
         yield _plain_change("memory", name, *peaks, MEMORY_MARGIN)
+
+
+def _model_changes(name: str, old: Mapping[str, float], new: Mapping[str, float]) -> Iterator[ReportChange]:
+    """Metrics of labelled data, and those of a student against its teacher, which the teacher's report has not."""
+    for metric, value in new.items():
+        if metric.startswith(TEACHER):
+            yield ReportChange("quality", name, metric, "–", value, "", "same")
+        elif metric.startswith(LABELLED) and f"{metric}_eager" in new and metric in old:
+            lost = old[metric] - value
+            outcome: ChangeOutcome = "same" if abs(lost) <= DATA_MARGIN else "worse" if lost > 0 else "better"
+            yield ReportChange("quality", name, metric, old[metric], value, "", outcome)
 
 
 def _quality_change(name: str, gate: Gate, old: float, new: float) -> ReportChange:
@@ -146,7 +172,8 @@ def _speed_changes(old: Report, new: Report, sides: RunSides) -> Iterator[Report
         if sides.enough:
             clock = sides.clock(after.candidate, after.shape) or clock
         seen, note = separated(clock), ""
-        if after.candidate != new.reference.name and seen != "no difference":
+        # Of two models, eager PyTorch differs as the candidates do: it says nothing of the machine.
+        if after.candidate != new.reference.name and seen != "no difference" and old.model == new.model:
             within = _against_eager(old, new, after)
             beside = sides.over_eager(after.candidate, after.shape) if sides.enough else within
             if beside and separated(beside) != seen:

@@ -20,6 +20,10 @@ _WORDS = {
     "size": {"better": "smaller", "worse": "larger"},
     "memory": {"better": "smaller", "worse": "larger"},
 }
+_TWO_MODELS = (
+    "Two models: each one's fidelity is that to its own eager PyTorch, and speeds are by the clock. Metrics to the "
+    "teacher are in the report of a student that was deployed with --teacher."
+)
 _STYLES = {"better": "green", "worse": "bold red", "same": "dim"}
 
 
@@ -32,8 +36,12 @@ def comparison_sentence(comparison: ReportComparison) -> str:
 
 
 def shown(comparison: ReportComparison, *, everything: bool) -> tuple[ReportChange, ...]:
-    """Worse first, then better, then, when asked, the rest."""
-    return (*comparison.of("worse"), *comparison.of("better"), *(comparison.of("same") if everything else ()))
+    """Worse first, then better, then the rest, when asked or where two models stand side by side."""
+    return (
+        *comparison.of("worse"),
+        *comparison.of("better"),
+        *(comparison.of("same") if everything or comparison.two_models else ()),
+    )
 
 
 def remarks(comparison: ReportComparison) -> tuple[str, ...]:
@@ -41,6 +49,7 @@ def remarks(comparison: ReportComparison) -> tuple[str, ...]:
     old, new = comparison.old.verdict.chosen, comparison.new.verdict.chosen
     return (
         *(f"Unlike: {difference}." for difference in comparison.unlike),
+        *([_TWO_MODELS] if comparison.two_models else []),
         comparison.sides.words(),
         *([f"The choice changed from {old or 'nothing'} to {new or 'nothing'}."] if old != new else []),
         *([f"Only in the old report: {', '.join(comparison.gone)}."] if comparison.gone else []),

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from trimaran.core.backends import backend
 from trimaran.core.choices import Overflow
 from trimaran.core.errors import UnavailableError, UsageError
 from trimaran.core.small_vectors import RANGES, small
@@ -18,7 +17,7 @@ from trimaran.pipeline.local import similarities
 from trimaran.pipeline.local.model import WINDOW, LocalModel
 from trimaran.pipeline.local.opening import Source
 from trimaran.pipeline.local.similarities import Similarity
-from trimaran.runtime.text import Text, prompted
+from trimaran.runtime.prompts import Text, prompted
 from trimaran.serving.client import given
 
 Vectors = npt.NDArray[np.float32]
@@ -26,16 +25,6 @@ Precision = Literal["float32", "int8", "uint8", "binary", "ubinary"]
 
 # The prompts that sentence-transformers takes for documents, the first that a model has.
 _DOCUMENT_PROMPTS = ("document", "passage", "corpus")
-
-
-class EvaluationLog:
-    """Keeps what evaluators of sentence-transformers report, where a trained model has its model card."""
-
-    def __init__(self) -> None:
-        self.metrics: dict[str, Mapping[str, float]] = {}
-
-    def set_evaluation_metrics(self, evaluator: Any, metrics: Mapping[str, float], *when: Any) -> None:
-        self.metrics[getattr(evaluator, "name", "") or type(evaluator).__name__] = dict(metrics)
 
 
 class EmbeddingModel(LocalModel):
@@ -54,7 +43,6 @@ class EmbeddingModel(LocalModel):
         # The first numbers of a vector that `encode` keeps; None keeps all.
         self.truncate_dim: int | None = None
         self._similarity: Similarity = "cosine"
-        self.model_card_data = EvaluationLog()
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "truncate_dim": self.truncate_dim, "similarity": self._similarity}
@@ -65,7 +53,7 @@ class EmbeddingModel(LocalModel):
 
     def encode(
         self,
-        inputs: str | Iterable[Text],
+        inputs: str | Iterable[Text] | None = None,
         prompt_name: str | None = None,
         prompt: str | None = None,
         batch_size: int = 32,
@@ -77,30 +65,36 @@ class EmbeddingModel(LocalModel):
         device: Any = None,
         normalize_embeddings: bool = False,
         truncate_dim: int | None = None,
+        pool: Any = None,
+        chunk_size: int | None = None,
         *,
+        sentences: str | Iterable[Text] | None = None,
         show_progress: bool | None = None,
         overflow: Overflow = "cut",
     ) -> Any:
         """One vector a text: `[texts, width]` of float32, and one vector for a single string.
 
         `prompt_name` names a prompt of the model. `prompt` does too, and other words are put before each text as they
-        are. `batch_size` changes nothing: rows share calls as it was proven. Texts beyond `max_seq_length` are cut and
-        counted in `truncated`. `precision` int8 and uint8 use the ranges that were calibrated at export, not those of
-        the given texts. With `overflow="windows"` the vector of a text that is too long is the mean over pieces that
-        are read whole (`"windows-max"`: the maximum).
+        are. `batch_size` and `chunk_size` change nothing: rows share calls as it was proven. Texts beyond
+        `max_seq_length` are cut and counted in `truncated`. `precision` int8 and uint8 use the ranges that were
+        calibrated at export, not those of the given texts. With `overflow="windows"` the vector of a text that is too
+        long is the mean over pieces that are read whole (`"windows-max"`: the maximum). `sentences` is the older name
+        of `inputs`, as in sentence-transformers.
 
         Examples:
             >>> model.encode(["one text", "another"], prompt="query", show_progress=True).shape
             (2, 384)
         """
-        self._require_device(device)
-        given.count("batch_size", batch_size)
+        self._require_settings(device, batch_size, pool)
+        if (inputs is None) == (sentences is None):
+            raise UsageError("encode wants texts, as inputs (or by its older name, sentences).")
         if output_value != "sentence_embedding":
             raise UsageError(
                 f"This model gives sentence embeddings, not {output_value}.",
                 hint="For vectors of tokens, deploy it with --task feature-extraction.",
             )
-        rows, alone = given.texts_or_pairs(list(inputs) if isinstance(inputs, tuple) else inputs)
+        texts = sentences if inputs is None else inputs
+        rows, alone = given.texts_or_pairs(list(texts) if isinstance(texts, tuple) else texts)
         show = bool(show_progress or show_progress_bar)
         if overflow == "cut":
             vectors = self._vectors(rows, prompt_name, prompt, show)
@@ -122,7 +116,7 @@ class EmbeddingModel(LocalModel):
             result = result if convert_to_tensor else list(result)
         return result[0] if alone else result
 
-    def encode_query(self, inputs: str | Iterable[Text], **options: Any) -> Any:
+    def encode_query(self, inputs: str | Iterable[Text] | None = None, **options: Any) -> Any:
         """`encode` with the model's `query` prompt, where it has one.
 
         Examples:
@@ -131,7 +125,7 @@ class EmbeddingModel(LocalModel):
         """
         return self.encode(inputs, **self._with_prompt(("query",), options))
 
-    def encode_document(self, inputs: str | Iterable[Text], **options: Any) -> Any:
+    def encode_document(self, inputs: str | Iterable[Text] | None = None, **options: Any) -> Any:
         """`encode` with the model's `document`, `passage` or `corpus` prompt, where it has one.
 
         Examples:
@@ -153,13 +147,6 @@ class EmbeddingModel(LocalModel):
     @property
     def default_prompt_name(self) -> str | None:
         return self.manifest.tokenizer.default_prompt or None
-
-    @property
-    def device(self) -> Any:
-        """As torch names it."""
-        import torch
-
-        return torch.device("cuda" if backend(self.manifest.backend).needs_driver else "cpu")
 
     @property
     def similarity_fn_name(self) -> Similarity:
@@ -232,14 +219,6 @@ class EmbeddingModel(LocalModel):
         if options.get("prompt_name") is not None or options.get("prompt") is not None:
             return options
         return {**options, "prompt_name": next((name for name in names if name in self.prompts), None)}
-
-    def _require_device(self, device: Any) -> None:
-        if device is None or str(device).partition(":")[0] == self.device.type:
-            return
-        raise UsageError(
-            f"{self.name} runs on the {self.device.type} ({self.manifest.backend}), not on {device}.",
-            hint="Leave out device, or deploy the model for that device.",
-        )
 
 
 def _finished(vectors: Vectors, width: int | None, unit: bool) -> Vectors:

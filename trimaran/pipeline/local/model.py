@@ -9,12 +9,24 @@ from types import TracebackType
 from typing import Any, Self
 
 from trimaran.core.artifact import Artifact
+from trimaran.core.backends import backend
 from trimaran.core.errors import UsageError
 from trimaran.pipeline.local.opening import OpenModel, Source, manifest_of, open_source
 from trimaran.runtime.tasks import served_task
+from trimaran.serving.client import given
 
 # Texts that are tokenised together. It bounds the memory of a call with very many texts.
 WINDOW = 4096
+
+
+class EvaluationLog:
+    """Keeps what evaluators of sentence-transformers report, where a trained model has its model card."""
+
+    def __init__(self) -> None:
+        self.metrics: dict[str, Mapping[str, float]] = {}
+
+    def set_evaluation_metrics(self, evaluator: Any, metrics: Mapping[str, float], *when: Any) -> None:
+        self.metrics[getattr(evaluator, "name", "") or type(evaluator).__name__] = dict(metrics)
 
 
 class LocalModel:
@@ -37,6 +49,7 @@ class LocalModel:
         self._max_seq_length: int | None = None
         self._truncated = 0
         self._lock = threading.RLock()
+        self.model_card_data = EvaluationLog()
 
     @cached_property
     def manifest(self) -> Artifact:
@@ -88,6 +101,13 @@ class LocalModel:
             if self._open:
                 self._open.encoder.cut_at(tokens)
 
+    @property
+    def device(self) -> Any:
+        """As torch names it."""
+        import torch
+
+        return torch.device("cuda" if backend(self.manifest.backend).needs_driver else "cpu")
+
     def open(self) -> Self:
         """Opens the engine now instead of at the first call. Raises UnavailableError where it cannot run here."""
         self._opened()
@@ -135,6 +155,19 @@ class LocalModel:
                 if self._max_seq_length:
                     self._open.encoder.cut_at(self._max_seq_length)
             return self._open
+
+    def _require_settings(self, device: Any, batch_size: int, pool: Any) -> None:
+        """Arguments of sentence-transformers that say how to compute. They change nothing here, or are refused."""
+        given.count("batch_size", batch_size)
+        if pool is not None:
+            raise UsageError(
+                "This model takes no pool of processes.", hint="Leave out pool: one call uses all threads."
+            )
+        if device is not None and str(device).partition(":")[0] != self.device.type:
+            raise UsageError(
+                f"{self.name} runs on the {self.device.type} ({self.manifest.backend}), not on {device}.",
+                hint="Leave out device, or deploy the model for that device.",
+            )
 
     def _answers(self, items: Sequence[Any], **options: Any) -> list[Any]:
         """One answer an item, by the function that serves the task. Raises UsageError for what it refuses."""

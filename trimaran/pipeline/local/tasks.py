@@ -176,24 +176,36 @@ class MaskModel(LocalModel):
 
 
 class RerankModel(LocalModel):
+    """A drop-in for sentence-transformers' `CrossEncoder` wherever pairs are scored."""
+
+    # What its evaluators ask for.
+    num_labels = 1
+
     def rerank(
         self,
         query: str,
         documents: Iterable[str],
-        *,
         top_k: int | None = None,
         return_documents: bool = False,
         prompt_name: str | None = None,
         prompt: str | None = None,
+        batch_size: int = 32,
+        show_progress_bar: bool | None = None,
+        activation_fn: None = None,
+        device: Any = None,
+        pool: None = None,
+        chunk_size: int | None = None,
     ) -> list[Scored]:
         """Documents by how well each fits the query, as `CrossEncoder.rank` of sentence-transformers gives them.
 
         `prompt_name` names one of the model's prompts. `prompt` is an instruction of your own in their place.
+        `batch_size`, `chunk_size` and `show_progress_bar` change nothing; the activation is the proven one.
 
         Examples:
             >>> model.rerank("What floats?", ["A stone sinks.", "A boat floats."], top_k=1)
             [{'corpus_id': 1, 'score': 0.97}]
         """
+        self._require_scoring(device, batch_size, pool, activation_fn)
         texts = given.strings("documents", documents)
         if not texts:
             return []
@@ -205,18 +217,49 @@ class RerankModel(LocalModel):
     rank = rerank
 
     def predict(
-        self, sentences: Sequence[Sequence[str]], *, prompt_name: str | None = None, prompt: str | None = None
-    ) -> npt.NDArray[np.float32]:
-        """The score of each (query, document) pair, as `CrossEncoder.predict` gives it.
+        self,
+        inputs: Sequence[Any] | None = None,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        batch_size: int = 32,
+        show_progress_bar: bool | None = None,
+        activation_fn: None = None,
+        apply_softmax: bool | None = False,
+        convert_to_numpy: bool = True,
+        convert_to_tensor: bool = False,
+        device: Any = None,
+        pool: None = None,
+        chunk_size: int | None = None,
+        *,
+        sentences: Sequence[Any] | None = None,
+    ) -> Any:
+        """The score of each (query, document) pair, and one number for a single pair, as `CrossEncoder.predict`.
+
+        `sentences` is the older name of `inputs`, as in sentence-transformers.
 
         Examples:
             >>> model.predict([("What floats?", "A boat floats.")])
             array([0.97], dtype=float32)
         """
-        pairs = given.questions(list(sentences)).rows
-        items = [(query, [document]) for query, document in pairs]
+        self._require_scoring(device, batch_size, pool, activation_fn)
+        pairs = inputs if sentences is None else sentences
+        # One pair may be a list of two strings, too.
+        alone = isinstance(pairs, Sequence) and len(pairs) > 0 and isinstance(pairs[0], str)
+        rows = given.questions(tuple(pairs) if alone else pairs).rows  # type: ignore[arg-type]
+        items = [(query, [document]) for query, document in rows]
         answers = self._answers(items, prompt=prompt_name, instruction=prompt)
-        return np.asarray([scores[0]["score"] for scores in answers], np.float32)
+        scores: Any = np.asarray([ranked[0]["score"] for ranked in answers], np.float32)
+        if convert_to_tensor or not convert_to_numpy:
+            import torch
+
+            scores = torch.from_numpy(scores)
+            scores = scores if convert_to_tensor else list(scores)
+        return scores[0] if alone else scores
+
+    def _require_scoring(self, device: Any, batch_size: int, pool: Any, activation_fn: Any) -> None:
+        self._require_settings(device, batch_size, pool)
+        if activation_fn is not None:
+            raise UsageError("The activation is in the model, as it was proven.", hint="Leave out activation_fn.")
 
 
 class SparseModel(LocalModel):

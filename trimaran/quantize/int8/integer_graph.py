@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from trimaran.core.onnx_graph import add_weight, array_of, new_node
+from trimaran.core.onnx_graph import add_weight, array_of, is_weight, new_node
 from trimaran.quantize.int8.encodings import Encoding
 from trimaran.quantize.linear_layers import LinearLayer, LinearProduct
 from trimaran.runtime.text import Array
@@ -64,6 +64,7 @@ def integer_graph(
         writer.write(layer, chosen.get(layer.name))
     writer.add_symmetric_pairs(steps or {})
     if style == "onnxruntime":
+        writer.take_in_biases()
         copy.graph.opset_imports.setdefault("com.microsoft", 1)
     RemoveUnusedNodesPass()(copy)
     return copy
@@ -142,6 +143,20 @@ class _Writer:
             values[name].producer().append([quantize, dequantize])
             for reader, side in readers:
                 reader.replace_input_with(side, dequantize.outputs[0])
+
+    def take_in_biases(self) -> None:
+        """Let integer products add their biases themselves, where a node of its own did."""
+        for node in [node for node in self._graph if node.op_type == "MatMulIntegerToFloat"]:
+            readers = list(node.outputs[0].uses())
+            reader, side = readers[0] if len(readers) == 1 else (None, 0)
+            if reader is None or reader.op_type != "Add" or not is_weight(reader.inputs[1 - side], rank=1):
+                continue
+            node.resize_inputs(len(node.inputs) + 1)
+            node.replace_input_with(len(node.inputs) - 1, reader.inputs[1 - side])
+            product, total = node.outputs[0], reader.outputs[0]
+            total.replace_all_uses_with(product, replace_graph_outputs=True)
+            self._graph.remove(reader, safe=True)
+            product.name, product.type, product.shape = total.name, total.type, total.shape
 
     def _integer_weight(
         self, name: str, levels: Array, scales: Array, change: _ColumnChange | None

@@ -10,14 +10,11 @@ written into the graph's file: at which nodes to gather the real tokens, and whi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-
 from trimaran.quantize.int8.openvino_mask import ATTENTION, MASK, sources_of
+from trimaran.quantize.padded_calls import agree_where_shown, padded_calls
 from trimaran.runtime.openvino_engine import Packing, Plan, constant_values, packed
-from trimaran.runtime.text import Array
 
 _LAYOUT = ("Reshape", "Transpose")
 # Nodes whose result for a token depends on that token alone: elementwise, elementwise with constants that are the same
@@ -26,8 +23,6 @@ _ELEMENTWISE = ("Clamp", "Convert", "Elu", "Erf", "Exp", "Gelu", "HSwish", "Relu
 _WITH_CONSTANTS = ("Add", "Divide", "FakeQuantize", "Maximum", "Minimum", "Multiply", "Power", "Subtract")
 _ALONG_FEATURES = ("MVN", "ReduceL2", "ReduceMean", "ReduceSum")
 _RANK = 3
-# Texts and tokens of the calls on which both graphs are compared.
-_TRIED_SHAPES = ((1, 5), (2, 16), (5, 33))
 
 
 def note_packing(model: Any) -> bool:
@@ -135,14 +130,11 @@ def _has_features(output: Any) -> bool:
 
 def _answers_alike(model: Any, copy: Any) -> bool:
     """Whether both give the same numbers wherever there is no padding. One is compiled after the other."""
-    calls = list(_calls(model))
-    before = _answers(model, [inputs for inputs, _ in calls])
-    after = _answers(copy, [Packing.of(inputs[MASK]).inputs(inputs) for inputs, _ in calls])
-    return all(
-        np.array_equal(*(array[shown] if array.shape[:2] == shown.shape else array for array in pair))
-        for (_, shown), plain, other in zip(calls, before, after, strict=True)
-        for pair in zip(plain, other, strict=True)
-    )
+    types = {parameter.get_any_name(): parameter.get_element_type().to_dtype() for parameter in model.inputs}
+    calls = list(padded_calls(types))
+    before = _answers(model, [call.inputs for call in calls])
+    after = _answers(copy, [Packing.of(call.inputs[MASK]).inputs(call.inputs) for call in calls])
+    return agree_where_shown(calls, before, after)
 
 
 def _answers(model: Any, calls: list[dict[str, Any]]) -> list[list[Any]]:
@@ -150,20 +142,6 @@ def _answers(model: Any, calls: list[dict[str, Any]]) -> list[list[Any]]:
 
     request = ov.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"}).create_infer_request()
     return [[array.copy() for array in request.infer(inputs).values()] for inputs in calls]
-
-
-def _calls(model: Any) -> Iterator[tuple[dict[str, Any], Array]]:
-    """Yield inputs of texts of unlike length, with the places that are no padding."""
-    generator = np.random.default_rng(0)
-    for rows, tokens in _TRIED_SHAPES:
-        lengths = np.array([tokens, *generator.integers(1, tokens, rows - 1)])
-        shown = np.arange(tokens) < lengths[:, None]
-        inputs = {
-            parameter.get_any_name(): np.zeros((rows, tokens), parameter.get_element_type().to_dtype())
-            for parameter in model.inputs
-        }
-        inputs["input_ids"] = generator.integers(2, 9, (rows, tokens))
-        yield {**inputs, MASK: shown.astype(inputs[MASK].dtype)}, shown
 
 
 def _name(node: Any) -> str:

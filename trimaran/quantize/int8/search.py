@@ -243,7 +243,9 @@ def _grow(state: _Search, evidence: tuple[Evidence, ...]) -> tuple[Layers, tuple
         evidence = state.attempt(kept)
         if _all_hold(evidence):
             return kept, evidence, "gates keep"
-    return kept, evidence, "budget" if size < len(order) else "nothing left"
+    if size == len(order):
+        return kept, evidence, "nothing left"
+    return kept, evidence, "budget" if state.late else "trials"
 
 
 def _affordable_share(evidence: tuple[Evidence, ...]) -> float:

@@ -7,6 +7,7 @@ result at once.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import time
@@ -251,10 +252,10 @@ class ClientCore:
         outputs = (*ask.outputs, *(count for count in self._counts if count in model.outputs))
         # A promotion may come between the requests of a call, whose parts are then of two versions.
         for _ in range(_ATTEMPTS_AT_ONE_VERSION):
-            release = self._watch.replicas.in_use(name) if self._watch else None
+            release = self.release_in_use(name)
             work = [functools.partial(self._infer, name, inputs, outputs, deadline, release) for inputs in ask.requests]
             try:
-                # A single request needs no thread or task: to start one would be most of a fast model's latency.
+                # A single request starts no thread or task: that would be most of a fast model's latency.
                 if len(work) <= 1:
                     return self._joined(name, ask, [await infer() for infer in work])
                 parts = await self._driver.together(work, within_s=max(0.0, deadline - time.monotonic()))
@@ -272,8 +273,7 @@ class ClientCore:
 
     def _joined(self, name: str, ask: Ask[Answer], parts: Sequence[_Part]) -> Answer:
         tensors = [part.tensors for part in parts]
-        if parts:
-            self.answered_by = parts[0].version
+        self.answered_by = parts[0].version if parts else self.answered_by
         self.tokens_read, self.texts_cut = (total(tensors, count) for count in (READ_COUNT, TRUNCATED))
         if ask.counts_cuts and self.texts_cut > 0:
             self._truncated.note(name, self.texts_cut)
@@ -291,8 +291,7 @@ class ClientCore:
         if self._watch is not None:
             await self._watch.close()
             return
-        closing = self._channel.close()
-        if closing is not None:
+        if (closing := self._channel.close()) is not None:
             await closing
 
     async def model(self, name: str) -> Model:
@@ -306,11 +305,7 @@ class ClientCore:
     async def _described(self, name: str, deadline: float) -> Model:
         if given.string("name", name) not in self._models:
             try:
-                release = None
-                if self._watch is not None:
-                    await self._look(self._watch)
-                    release = self._watch.replicas.in_use(name)
-                config = await self._sent(deadline, "config", name, model=name, release=release)
+                config = await self._config(name, deadline)
             except RequestFailed as error:
                 known = tuple(await self._ready(deadline))
                 if name in known:
@@ -321,6 +316,14 @@ class ClientCore:
             if self._watch is not None:
                 self._watch.models.add(name)
         return self._models[name]
+
+    async def _config(self, name: str, deadline: float) -> Any:
+        while True:
+            if self._watch is not None:
+                await self._look(self._watch)
+            # Another release may be in use when the answer comes.
+            with contextlib.suppress(VersionChanged):
+                return await self._sent(deadline, "config", name, model=name, release=self.release_in_use(name))
 
     async def _ready(self, deadline: float) -> dict[str, int]:
         if self._watch is None:
@@ -360,8 +363,7 @@ class ClientCore:
         tried: list[Replica] = []
         attempt = 0
         while True:
-            within_s = deadline - time.monotonic()
-            if within_s <= 0:
+            if (within_s := deadline - time.monotonic()) <= 0:
                 raise self._timed_out()
             lease = Lease(self._watch.replicas, model, release, tried) if self._watch else None
             sender = functools.partial(lease.send, method) if lease else getattr(self._channel, method)
@@ -374,6 +376,7 @@ class ClientCore:
                     raise
                 if lease and lease.may_repeat(failure):
                     continue
+                failure = lease.for_the_caller(failure) if lease else failure
                 pause_s = failures.pause_before_retry(failure, attempt, retries=self._endpoint.retries)
                 if pause_s is None and failure is error:
                     raise

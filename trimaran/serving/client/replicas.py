@@ -21,6 +21,8 @@ from trimaran.serving.client.endpoint import Endpoint
 
 # A release whose server let the watch wait is missed for so long before another one answers.
 _LATE_S = 10.0
+# A server that is away counts for so long with the releases that it had: it may be restarting.
+_AWAY_S = 60.0
 # A request that ends a server each time must not end them all.
 _MOST_REPEATS_OF_SENT = 2
 # Triton's words for a version that it does not have, or no longer has.
@@ -72,10 +74,16 @@ class Replica:
     silent: dict[str, str] = field(default_factory=dict)
     # The releases of each model that answered before, and now let the watch wait: they may be busy.
     late: dict[str, frozenset[Release]] = field(default_factory=dict)
+    # The releases of each model when it last had any, and that moment.
+    had: dict[str, tuple[frozenset[Release], float]] = field(default_factory=dict)
 
     def has(self, model: str, release: Release | None) -> bool:
         releases = self.releases.get(model, frozenset())
         return any(release is None or release.is_same(own) for own in releases)
+
+    def lacks(self, model: str, release: Release) -> bool:
+        """Whether it was seen to have other releases of the model, and not this one."""
+        return self.reachable and bool(self.releases.get(model)) and not self.has(model, release)
 
     def may_be_busy(self, model: str, release: Release) -> bool:
         """Whether it had the release a moment ago, and has not said since that it has it no more."""
@@ -150,11 +158,29 @@ class Replicas:
         with self._lock:
             members = [replica for replica in self._members.values() if replica.reachable]
             for model in {model for replica in members for model in replica.releases}:
-                offered = [replica.releases[model] for replica in members if replica.releases.get(model)]
+                offering = [replica for replica in members if replica.releases.get(model)]
+                for replica in offering:
+                    replica.had[model] = replica.releases[model], time.monotonic()
+                offered = [replica.releases[model] for replica in offering]
                 in_use = self._in_use.get(model)
                 release = agreed(offered, in_use)
-                if release is not None and not self._only_late(model, in_use, offered):
+                if release is None or self._only_late(model, in_use, offered):
+                    continue
+                if not self._waits_for_one_away(model, in_use, release, offering):
                     self._in_use[model] = release
+
+    def _waits_for_one_away(
+        self, model: str, in_use: Release | None, release: Release, offering: Collection[Replica]
+    ) -> bool:
+        """Whether everybody has the release in use, and one that is away did not have the newer one.
+
+        A change can wait then. Without this, a rollback would be undone whenever the server that began it restarts.
+        """
+        if in_use is None or release.is_same(in_use) or not all(replica.has(model, in_use) for replica in offering):
+            return False
+        now = time.monotonic()
+        away = [replica.had[model] for replica in self._members.values() if model in replica.had]
+        return any(now - seen_at < _AWAY_S and not any(map(release.is_same, had)) for had, seen_at in away)
 
     def _only_late(self, model: str, in_use: Release | None, offered: Sequence[Collection[Release]]) -> bool:
         """Whether nobody offers the release in use, but a busy replica has it: going back would mix versions."""
@@ -167,7 +193,7 @@ class Replicas:
     ) -> Replica:
         """The replica that gets the next request, rather not one that is `busy` with a copy of it.
 
-        Raises VersionChanged if none has the release any more.
+        Raises VersionChanged if none has the release any more, and NotReady while it is on its way.
         """
         with self._lock:
             fresh = [replica for replica in self._members.values() if replica not in tried]
@@ -179,6 +205,10 @@ class Replicas:
             candidates = idle or usable or fresh or list(self._members.values())
             if not candidates:
                 raise NotReady("No address of a Triton is known.", hint="Check that the name can be resolved.")
+            if release is not None:
+                candidates = [replica for replica in candidates if not replica.lacks(model, release)]
+            if not candidates:
+                raise _gone_for_a_moment(model, release)
             replica = min(candidates, key=lambda replica: (replica.outstanding, replica.chosen))
             replica.outstanding += 1
             replica.given += 1
@@ -208,11 +238,10 @@ class Replicas:
 
     def _set_aside(self, replica: Replica, model: str, release: Release | None, failure: ServerError) -> None:
         """Until it is looked at again. A full queue says nothing about the server's health."""
-        message = failure.message.lower()
         if isinstance(failure, Overloaded):
             return
         with self._lock:
-            if release is not None and any(words in message for words in _NO_SUCH_VERSION):
+            if release is not None and _names_no_such_version(failure):
                 kept = {own for own in replica.releases.get(model, ()) if not own.is_same(release)}
                 replica.releases[model] = frozenset(kept)
             elif isinstance(failure, NotReady) and failure.reloading:
@@ -222,6 +251,14 @@ class Replicas:
             else:
                 return
         self.agree()
+
+
+def _gone_for_a_moment(model: str, release: Release | None) -> NotReady:
+    """The watch will soon agree on another release, or find the server that has this one."""
+    version = f" in version {release.version}" if release else ""
+    return NotReady(
+        f"No Triton has {model}{version} at this moment.", hint="Send again.", model=model, sent=False, reloading=True
+    )
 
 
 class Lease:
@@ -258,9 +295,20 @@ class Lease:
             self._tried.append(replica)
         return may
 
+    def for_the_caller(self, failure: ServerError) -> ServerError:
+        """The caller named no version, so one that the servers do not have is no fault of the request."""
+        if self._release is not None and _names_no_such_version(failure):
+            return _gone_for_a_moment(self._model, self._release)
+        return failure
+
     def end(self) -> None:
         for replica in self._used:
             self._replicas.give_back(replica)
+
+
+def _names_no_such_version(failure: ServerError) -> bool:
+    message = failure.message.lower()
+    return any(words in message for words in _NO_SUCH_VERSION)
 
 
 async def _noted(result: Awaitable[Any], replica: Replica) -> Any:

@@ -1,7 +1,7 @@
 """Kubernetes objects for one served model: Triton and its gateway in one pod, with only the gateway reachable.
 
-Without a GPU, Triton runs under `trimaran serve`: its watchdog replaces dead stubs, and damaged files are refused. On a
-GPU it is NVIDIA's own image, without a watchdog; there the gateway's canaries decide whether it is restarted.
+Triton runs under `trimaran serve`: its watchdog replaces dead stubs, and damaged files are refused. On a GPU it is the
+Triton of NVIDIA's image, and prepared models are finished first.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from trimaran.serving.container.image import (
     PLANS_FOLDER,
     PORTS,
     ServedModel,
-    triton_arguments,
 )
 from trimaran.serving.container.kubernetes_options import KubernetesOptions
 from trimaran.serving.triton.flags import EXIT_TIMEOUT_S
@@ -37,11 +36,7 @@ BUILD_BYTES = 6 << 30
 
 def objects(model: ServedModel, release: str, options: KubernetesOptions) -> list[Object]:
     """`release` names the version by the digest of its files."""
-    if model.device:
-        raise UsageError(
-            f"{model.name} opens GPU {model.device}, and the only GPU of a pod is number 0.",
-            hint="Deploy or finish it with --device cuda:0.",
-        )
+    require_first_gpu(model)
     name = label_of(model.name)
     labels = {"app.kubernetes.io/name": name, "app.kubernetes.io/part-of": "trimaran"}
     chosen = {"app.kubernetes.io/name": name}
@@ -63,6 +58,14 @@ def objects(model: ServedModel, release: str, options: KubernetesOptions) -> lis
     ]
 
 
+def require_first_gpu(model: ServedModel) -> None:
+    if model.device:
+        raise UsageError(
+            f"{model.name} opens GPU {model.device}, and the only GPU of a pod is number 0.",
+            hint="Deploy or finish it with --device cuda:0.",
+        )
+
+
 def object_of(version: str, kind: str, meta: Object, **fields: Any) -> Object:
     return {"apiVersion": version, "kind": kind, "metadata": dict(meta), **fields}
 
@@ -81,10 +84,10 @@ def _deployment(model: ServedModel, release: str, options: KubernetesOptions, na
                 "automountServiceAccountToken": False,
                 "terminationGracePeriodSeconds": _DRAIN_S + EXIT_TIMEOUT_S + 10,
                 **placement(chosen),
-                **({"initContainers": [_finish(model, options)]} if model.prepared else {}),
+                **({"initContainers": [finish(model, options, scratch="finish")]} if model.prepared else {}),
                 "containers": [_triton(model, options), _gateway(options)],
                 "volumes": [
-                    *([{"name": "plans", "persistentVolumeClaim": {"claimName": options.plans}}] if model.gpu else ()),
+                    *plans_volumes(model, options),
                     {"name": "models", "persistentVolumeClaim": {"claimName": options.claim, "readOnly": True}},
                     {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}},
                     {"name": "scratch", "emptyDir": {}},
@@ -95,25 +98,27 @@ def _deployment(model: ServedModel, release: str, options: KubernetesOptions, na
     }
 
 
-def _finish(model: ServedModel, options: KubernetesOptions) -> Object:
+def finish(
+    model: ServedModel, options: KubernetesOptions, *, folder: str = MODELS_FOLDER, mount: str = "", scratch: str = ""
+) -> Object:
     """Builds and proves the plans of a prepared model on the node's GPU, before Triton starts.
 
     The repository is mounted read-only, so the finished copy lies on the volume of the plans. A second start on such a
-    node finds it there and does nothing.
+    node finds it there and does nothing. `folder` is the repository; `mount` is where its volume lies, if elsewhere.
     """
     return {
         "name": "finish",
         **image_of(options.gpu_image),
         "command": [NVIDIA_ENTRYPOINT, "trimaran"],
-        "args": ["finish", MODELS_FOLDER, model.name, f"--into={FINISHED_FOLDER}"],
+        "args": ["finish", folder, model.name, f"--into={FINISHED_FOLDER}"],
         # The artifacts of the store last as well, so that a build that was cut off is not repeated.
         "env": [{"name": "TRIMARAN_HOME", "value": f"{PLANS_FOLDER}/home"}],
         "resources": resources_of(model),
         "securityContext": locked_down(),
         "volumeMounts": [
-            {"name": "models", "mountPath": MODELS_FOLDER, "readOnly": True},
+            {"name": "models", "mountPath": mount or folder, "readOnly": True},
             {"name": "plans", "mountPath": PLANS_FOLDER},
-            {"name": "scratch", "mountPath": "/tmp", "subPath": "finish"},  # noqa: S108  (inside the container)
+            {"name": "scratch", "mountPath": "/tmp", **({"subPath": scratch} if scratch else {})},  # noqa: S108
         ],
     }
 
@@ -122,14 +127,15 @@ def _triton(model: ServedModel, options: KubernetesOptions) -> Object:
     """Triton listens on the loopback, except for its metrics."""
     return {
         "name": "triton",
-        **(_plain_triton(model, options) if model.gpu or model.prepared else _watched_triton(model, options)),
+        **serving(model, options, MODELS_FOLDER, f"--metrics-host={EVERYWHERE}"),
+        **_probes(model),
         "env": [{"name": key, "value": value} for key, value in sorted(model.variables.items())],
         "ports": [{"name": "metrics", "containerPort": PORTS["metrics"]}],
         "resources": resources_of(model),
         "securityContext": locked_down(),
         "volumeMounts": [
             {"name": "models", "mountPath": MODELS_FOLDER, "readOnly": True},
-            *([{"name": "plans", "mountPath": PLANS_FOLDER}] if model.gpu else ()),
+            *plans_mounts(model),
             {"name": "shared-memory", "mountPath": "/dev/shm"},  # noqa: S108  (inside the container)
             {"name": "scratch", "mountPath": "/tmp", "subPath": "triton"},  # noqa: S108
         ],
@@ -138,37 +144,48 @@ def _triton(model: ServedModel, options: KubernetesOptions) -> Object:
     }
 
 
-def _watched_triton(model: ServedModel, options: KubernetesOptions) -> Object:
-    """`trimaran serve`, which repairs what can be repaired. Only a process that has stopped is dead.
+def serving(model: ServedModel, options: KubernetesOptions, folder: str, address: str) -> Object:
+    """Image and arguments of `trimaran serve`, which repairs what can be repaired. `address` is a flag."""
+    served = FINISHED_FOLDER if model.prepared else folder
+    arguments = ["serve", served, f"--model={model.name}", address, "--log=-"]
+    if not on_gpu(model):
+        return {**image_of(options.image), "args": arguments}
+    # The image's own entry point finishes models first, which the init container has done.
+    return {
+        **image_of(options.gpu_image),
+        "command": [NVIDIA_ENTRYPOINT, "trimaran"],
+        "args": [*arguments, f"--start-timeout={start_s(model)}"],
+    }
+
+
+def _probes(model: ServedModel) -> Object:
+    """Only a process that has stopped is dead.
 
     The metrics are the only port that probes reach. Triton opens it when its models are loaded, and answers it without
     inference, however busy it is.
     """
     probe = _probe("/metrics", PORTS["metrics"])
     return {
-        **image_of(options.image),
-        "args": ["serve", MODELS_FOLDER, f"--model={model.name}", f"--metrics-host={EVERYWHERE}", "--log=-"],
-        "startupProbe": {**probe, "periodSeconds": 5, "failureThreshold": _START_S // 5},
+        "startupProbe": {**probe, "periodSeconds": 5, "failureThreshold": start_s(model) // 5},
         "livenessProbe": {**probe, "periodSeconds": 10, "failureThreshold": 6},
     }
 
 
-def _plain_triton(model: ServedModel, options: KubernetesOptions) -> Object:
-    """tritonserver of NVIDIA's image, with TensorRT's Python module for plans in the text stage.
+def on_gpu(model: ServedModel) -> bool:
+    return model.gpu or model.prepared
 
-    Its probes ask the gateway, whose readiness is a canary through the model. Triton's own readiness stays true over a
-    dead Python stub, and here nothing replaces it.
-    """
-    # A finished model runs its plan in the text stage, and calls no other.
-    names, folder = ([model.name], FINISHED_FOLDER) if model.prepared else (list(model.loaded), MODELS_FOLDER)
-    command, *arguments = triton_arguments(names, address="127.0.0.1", folder=folder)
-    return {
-        **image_of(options.gpu_image),
-        "command": [NVIDIA_ENTRYPOINT, command],
-        "args": arguments,
-        "startupProbe": {**_probe("/readyz"), "periodSeconds": 5, "failureThreshold": BUILD_S // 5},
-        "livenessProbe": {**_probe("/readyz"), "periodSeconds": 10, "failureThreshold": 6},
-    }
+
+def start_s(model: ServedModel) -> int:
+    return BUILD_S if on_gpu(model) else _START_S
+
+
+def plans_volumes(model: ServedModel, options: KubernetesOptions) -> list[Object]:
+    """All pods share the claim, so that they serve the same plans: two builds would be two releases."""
+    return [{"name": "plans", "persistentVolumeClaim": {"claimName": options.plans}}] if on_gpu(model) else []
+
+
+def plans_mounts(model: ServedModel) -> list[Object]:
+    return [{"name": "plans", "mountPath": PLANS_FOLDER}] if on_gpu(model) else []
 
 
 def image_of(image: str) -> Object:
@@ -199,14 +216,14 @@ def placement(chosen: Object) -> Object:
 
 def resources_of(model: ServedModel) -> Object:
     # A build holds the graph, its weights in other types and the kernels that it tries.
-    needed = 3 * model.size_bytes + (512 << 20) + (BUILD_BYTES if model.gpu else 0)
+    needed = 3 * model.size_bytes + (512 << 20) + (BUILD_BYTES if on_gpu(model) else 0)
     memory = f"{max(1, -(-needed // (1 << 30)))}Gi"
     resources: Object = {
         "requests": {"cpu": str(model.threads), "memory": memory},
         # One CPU more for Triton's own threads and the tokenizer of the next batch.
         "limits": {"cpu": str(model.threads + 1), "memory": memory},
     }
-    if model.gpu:
+    if on_gpu(model):
         resources["limits"]["nvidia.com/gpu"] = "1"
     return resources
 
@@ -222,6 +239,8 @@ def _gateway(options: KubernetesOptions) -> Object:
             "--host=0.0.0.0",
             f"--port={GATEWAY_PORT}",
             f"--keys={_KEYS_FOLDER}/keys.json",
+            # Metrics hold no text, and the network policy limits who reaches this port.
+            "--open-metrics",
         ],
         "ports": [{"name": "gateway", "containerPort": GATEWAY_PORT}],
         "resources": {"requests": {"cpu": "250m", "memory": "256Mi"}, "limits": {"cpu": "2", "memory": "1Gi"}},

@@ -6,6 +6,7 @@ stands in the pod template, so that another version rolls the Tritons. The gatew
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from trimaran.serving.container.image import EVERYWHERE, MODELS_FOLDER, PORTS, ServedModel
@@ -14,13 +15,19 @@ from trimaran.serving.container.kubernetes import (
     QUEUE_METRIC,
     RELEASE_ANNOTATION,
     Object,
+    finish,
     from_namespace,
     image_of,
     label_of,
     locked_down,
     object_of,
     placement,
+    plans_mounts,
+    plans_volumes,
+    require_first_gpu,
     resources_of,
+    serving,
+    start_s,
 )
 from trimaran.serving.container.kubernetes_options import KubernetesOptions
 from trimaran.serving.triton.flags import EXIT_TIMEOUT_S
@@ -29,7 +36,6 @@ TEXTS_METRIC = "trimaran_gateway_texts_in_flight"
 # Where an image of `trimaran package` is mounted; the repository is inside.
 _IMAGE_FOLDER = "/image"
 _KEYS_FOLDER = "/etc/trimaran"
-_START_S = 300
 # Requests still arrive until every gateway knows that this pod is going.
 _LEAVE_S = 5
 _GATEWAY_DRAIN_S = 30
@@ -37,6 +43,7 @@ _GATEWAY_DRAIN_S = 30
 
 def tiers(model: ServedModel, release: str, options: KubernetesOptions) -> list[Object]:
     """`release` names the version by the digest of its files."""
+    require_first_gpu(model)
     name = label_of(model.name)
     return [
         object_of("v1", "ServiceAccount", _meta(name, name, options), automountServiceAccountToken=False),
@@ -148,19 +155,19 @@ def _triton_pod(model: ServedModel, options: KubernetesOptions) -> Object:
     ready, live = (_probe(f"/v2/health/{word}", PORTS["http"]) for word in ("ready", "live"))
     container = {
         "name": "triton",
-        **image_of(options.image),
-        "args": ["serve", _repository(options), f"--model={model.name}", f"--host={EVERYWHERE}", "--log=-"],
+        **serving(model, options, _repository(options), f"--host={EVERYWHERE}"),
         "env": [{"name": key, "value": value} for key, value in sorted(model.variables.items())],
         "ports": [{"name": kind, "containerPort": port} for kind, port in PORTS.items()],
         "resources": resources_of(model),
         "securityContext": locked_down(),
         "volumeMounts": [
             *_model_mounts(options),
+            *plans_mounts(model),
             {"name": "shared-memory", "mountPath": "/dev/shm"},  # noqa: S108  (inside the container)
             {"name": "scratch", "mountPath": "/tmp"},  # noqa: S108
         ],
         # Loading takes its time.
-        "startupProbe": {**ready, "periodSeconds": 2, "failureThreshold": _START_S // 2},
+        "startupProbe": {**ready, "periodSeconds": 2, "failureThreshold": start_s(model) // 2},
         # All models are loaded. The watchdog inside unloads one that does not answer its canary.
         "readinessProbe": {**ready, "periodSeconds": 5, "failureThreshold": 2},
         # Only a process that has stopped is dead. Triton answers this without inference, however busy it is.
@@ -168,7 +175,10 @@ def _triton_pod(model: ServedModel, options: KubernetesOptions) -> Object:
         "lifecycle": {"preStop": {"exec": {"command": ["sleep", str(_LEAVE_S)]}}},
     }
     memory = {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}}
-    return _pod(container, options, [memory], grace_s=_LEAVE_S + EXIT_TIMEOUT_S + 15)
+    folder = _IMAGE_FOLDER if _is_mounted(options) else MODELS_FOLDER
+    finishing = [finish(model, options, folder=_repository(options), mount=folder)] if model.prepared else []
+    volumes = [memory, *plans_volumes(model, options)]
+    return _pod(container, options, volumes, grace_s=_LEAVE_S + EXIT_TIMEOUT_S + 15, then=finishing)
 
 
 def _gateway_pod(name: str, options: KubernetesOptions) -> Object:
@@ -204,8 +214,13 @@ def _gateway_pod(name: str, options: KubernetesOptions) -> Object:
     return _pod(container, options, [keys], grace_s=_LEAVE_S + _GATEWAY_DRAIN_S)
 
 
-def _pod(container: Object, options: KubernetesOptions, volumes: list[Object], *, grace_s: int) -> Object:
-    """The container with the model: from a claim, from an image that is mounted, or pulled by an init container."""
+def _pod(
+    container: Object, options: KubernetesOptions, volumes: list[Object], *, grace_s: int, then: Sequence[Object] = ()
+) -> Object:
+    """The container with the model: from a claim, from an image that is mounted, or pulled by an init container.
+
+    `then` are init containers that need the model.
+    """
     pulling = {
         "name": "model",
         **image_of(options.image),
@@ -222,9 +237,10 @@ def _pod(container: Object, options: KubernetesOptions, volumes: list[Object], *
         models = {"emptyDir": {}}
     elif options.model_image:
         models = {"image": {"reference": options.model_image, "pullPolicy": "IfNotPresent"}}
+    first = [*([pulling] if is_pulled else ()), *then]
     return {
         "terminationGracePeriodSeconds": grace_s,
-        **({"initContainers": [pulling]} if is_pulled else {}),
+        **({"initContainers": first} if first else {}),
         "containers": [container],
         "volumes": [{"name": "models", **models}, *volumes, {"name": "scratch", "emptyDir": {}}],
     }

@@ -1,4 +1,4 @@
-"""The Triton inside the package `nvidia-pytriton`: where its parts are, and whether they can run here."""
+"""The Triton of the package `nvidia-pytriton`, or of NVIDIA's image: where its parts are, and whether they can run."""
 
 from __future__ import annotations
 
@@ -33,6 +33,8 @@ _PASSED_PREFIXES = (
 _RUNTIME = Path(trimaran.runtime.__file__).parent
 # Names a folder that `place_backends` filled when an image was built.
 PREPARED_BACKENDS = "TRIMARAN_BACKENDS"
+# Names the folder of another Triton, such as /opt/tritonserver in NVIDIA's image, with backends of its own.
+OTHER_TRITON = "TRIMARAN_TRITON"
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,8 @@ class Installation:
         """
         if prepared := os.environ.get(PREPARED_BACKENDS):
             return Path(prepared)
+        if OTHER_TRITON in os.environ:
+            return self.python_backend.parent
         self.place_backends(folder / "backends")
         return folder / "backends"
 
@@ -82,7 +86,7 @@ class Installation:
 def executable_folder() -> Path:
     """A folder for temporary files that Triton may map libraries from: /tmp may be mounted noexec."""
     folders = [Path(tempfile.gettempdir()), default_home()]
-    for folder in folders if PREPARED_BACKENDS not in os.environ else ():
+    for folder in folders if not {PREPARED_BACKENDS, OTHER_TRITON} & os.environ.keys() else ():
         folder.mkdir(parents=True, exist_ok=True)
         if not os.statvfs(folder).f_flag & os.ST_NOEXEC:
             return folder
@@ -100,10 +104,11 @@ def why_not() -> str | None:
 
 def find() -> Installation:
     """Raises UnavailableError with the reason when this environment cannot run it."""
+    if other := os.environ.get(OTHER_TRITON):
+        return _checked(_other(Path(other)), f"{other} ({OTHER_TRITON})", "Name the folder of a Triton, or unset it.")
     spec = importlib.util.find_spec("pytriton")
     if spec is None or spec.origin is None:
         raise UnavailableError("Serving wants nvidia-pytriton, which contains Triton; it is not installed.", hint=HINT)
-    _require_old_numpy()
     root = Path(spec.origin).parent
     tritonserver = root / "tritonserver"
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -114,12 +119,25 @@ def find() -> Installation:
         caches=tritonserver / "caches",
         libraries=(root.parent / "nvidia_pytriton.libs", Path(sysconfig.get_config_var("LIBDIR"))),
     )
+    return _checked(installation, f"nvidia-pytriton for Python {version}", "Use Python 3.11 or 3.12.")
+
+
+def _other(root: Path) -> Installation:
+    python = root / "backends" / "python"
+    return Installation(
+        binary=root / "bin" / "tritonserver",
+        python_backend=python,
+        stub=python / "triton_python_backend_stub",
+        caches=root / "caches",
+        libraries=(root / "lib", Path(sysconfig.get_config_var("LIBDIR"))),
+    )
+
+
+def _checked(installation: Installation, where: str, hint: str) -> Installation:
+    _require_old_numpy()
     for path in (installation.binary, installation.stub):
         if not path.is_file():
-            raise UnavailableError(
-                f"nvidia-pytriton has no {path.name} for Python {version} ({path}).",
-                hint="Use Python 3.11 or 3.12.",
-            )
+            raise UnavailableError(f"{where} has no {path.name} ({path}).", hint=hint)
     _require_libraries(installation)
     return installation
 
