@@ -18,7 +18,9 @@ from tests.benchmarks.fakes import row
 from tests.benchmarks.scripts import scripts_in
 from tests.tiny import tiny_artifact
 from trimaran.benchmarks.measure.runner import Effort
+from trimaran.benchmarks.scenarios.results import ClosedPoint
 from trimaran.benchmarks.scenarios.settings import ClosedLoopSettings
+from trimaran.core.environment import capture
 from trimaran.core.errors import UnavailableError
 from trimaran.core.progress import SilentProgress
 from trimaran.core.samples import Shape
@@ -143,6 +145,27 @@ def test_load_is_put_on_every_server_in_turn_and_one_that_does_not_open_says_why
     assert all(len(point.latencies_ns) >= 9 and not point.failures for one in answered for point in one.points)
     lines = peers.page._load(SimpleNamespace(loads=found))
     assert any("3 callers" in line for line in lines) and any("dead: It did not start." in line for line in lines)
+
+
+def test_what_ordinary_clients_get_is_shown_with_its_cpu_and_a_client_that_cannot_run_says_why(
+    peers: SimpleNamespace, tmp_path: Path
+) -> None:
+    race = SimpleNamespace(threads=2)
+    point = ClosedPoint(concurrency=8, elapsed_ns=10**9, latencies_ns=(2_000_000,) * 99 + (9_000_000,), failures=0)
+    loads = (
+        peers.servers._load("trimaran, gateway", "OpenAI's client", race, (point,)),
+        peers.servers._without_points("infinity torch", "httpx", race, UnavailableError("It did not start.")),
+    )
+    environment = capture()
+    run = peers.results.ServersRun(
+        created="2026-11-18T12:00:00+00:00", trimaran="0", model="m", environment=environment, threads=2, texts=4,
+        texts_digest="", versions={"OpenAI's client": "3.4"}, loads=loads,
+    )  # fmt: skip
+    (tmp_path / "servers.json").write_text(run.to_json())
+    page = "\n".join(peers.page._by_clients(peers.results.read_servers(tmp_path / "servers.json")))
+    assert f"on {environment.cpu}, 2026-11-18" in page
+    assert "| OpenAI's client 3.4 | trimaran, gateway | 100 (100–100); 2.00 / 2.00 ms |" in page
+    assert "infinity torch: It did not start. | – |" in page
 
 
 def test_public_texts_are_read_where_they_are_given(peers: SimpleNamespace, tmp_path: Path) -> None:
