@@ -20,6 +20,7 @@ from trimaran.core.tasks import task
 from trimaran.core.undisturbed import Disturbance
 from trimaran.judging.invariance import NEIGHBOURS, certificate_groups
 from trimaran.judging.probe_texts import TextRuns
+from trimaran.runtime.prompts import prompt_words, prompted
 from trimaran.runtime.text import (
     SEQUENCE_AXES,
     Row,
@@ -28,8 +29,6 @@ from trimaran.runtime.text import (
     infer_rows,
     joined_rows,
     mask_of,
-    prompt_words,
-    prompted,
     unpadded,
 )
 

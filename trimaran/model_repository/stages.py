@@ -35,7 +35,7 @@ from trimaran.runtime.label_words import LABEL_WORDS, MASK_SCORES
 from trimaran.runtime.wire import COUNTS, FIRST, OPTIONS, PROMPT, VERSION
 
 # What the tokenizing stage imports of `trimaran/runtime`.
-TOKENIZER_FILES = ("text.py", "cutting.py", "chat.py", "sides.py")
+TOKENIZER_FILES = ("text.py", "prompts.py", "cutting.py", "chat.py", "sides.py")
 # What the text stage imports of `trimaran/runtime`, beside its engine.
 TEXT_FILES = (
     *TOKENIZER_FILES, "answers.py", "label_words.py", "wire.py", "pulse.py", "shadow.py", "tasks/__init__.py",

@@ -11,12 +11,12 @@ import numpy.typing as npt
 
 from .chat import Chat
 from .cutting import TextCutter, encoded_batch, shortened
+from .prompts import Text, prompt_words, prompted
 from .sides import Sides
 
 Array = npt.NDArray[Any]
 Infer = Callable[[Mapping[str, Array]], Mapping[str, Array]]
 InferMany = Callable[[Sequence[Mapping[str, Array]]], Sequence[Mapping[str, Array]]]
-Text = str | tuple[str, str]
 
 # On a CPU a padded token costs as much as a real one, and a call little.
 STRETCH = 1.125
@@ -44,21 +44,6 @@ SEQUENCE_AXES: dict[str, tuple[int, ...]] = {
     "hidden_states": (2,),
     "attentions": (3, 4),
 }
-
-
-def prompt_words(prompts: Mapping[str, str], default: str, name: str | None) -> str:
-    """What is put before a text: the words of the named prompt, or of the default one. Raises ValueError."""
-    if name is None:
-        return prompts.get(default, "")
-    if name not in prompts:
-        known = f"Known: {', '.join(prompts)}." if prompts else "This model has no prompts."
-        raise ValueError(f"Unknown prompt {name[:80]!r}. {known}")
-    return prompts[name]
-
-
-def prompted(text: Text, words: str) -> Text:
-    """The text with these words before it; of a pair the first text, as sentence-transformers does."""
-    return words + text if isinstance(text, str) else (words + text[0], text[1])
 
 
 class Row(NamedTuple):

@@ -17,7 +17,7 @@ from trimaran.pipeline.local import similarities
 from trimaran.pipeline.local.model import WINDOW, LocalModel
 from trimaran.pipeline.local.opening import Source
 from trimaran.pipeline.local.similarities import Similarity
-from trimaran.runtime.text import Text, prompted
+from trimaran.runtime.prompts import Text, prompted
 from trimaran.serving.client import given
 
 Vectors = npt.NDArray[np.float32]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from trimaran.core.serving_json import read_serving
 from trimaran.runtime.cutting import TextCutter, encoded_batch
-from trimaran.runtime.text import Text, prompt_words, prompted
+from trimaran.runtime.prompts import Text, prompt_words, prompted
 from trimaran.serving.gateway.refusals import invalid
 
 TOKENIZER_FILE = "tokenizer.json"
