@@ -149,17 +149,6 @@ def test_time_in_which_other_processes_hold_the_cpu_hardly_counts(monkeypatch: p
     assert clock() == 400.0 / MOST_STRETCH
 
 
-<<<<<<< HEAD
-=======
-def test_a_search_that_made_all_its_trials_does_not_blame_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search_module, "MOST_STEPS", 1)
-    # No layer in float changes an answer, so the one set that is always tried keeps no gate either.
-    _, sensitivity = found(0.02, answer_with=lambda kept: answer(frozenset()))
-    assert sensitivity.stopped == "trials"
-    assert sensitivity.seconds < sensitivity.budget_s
-
-
->>>>>>> proof
 def test_no_set_of_layers_is_tried_twice() -> None:
     asked: list[frozenset[str]] = []
 
