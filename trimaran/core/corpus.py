@@ -68,16 +68,20 @@ def readable_texts(texts: Sequence[Text], tokenizer_file: Path) -> tuple[Text, .
 
 def read_texts(path: Path) -> tuple[str, ...]:
     """Each text once: the lines of a .txt, or the text column of a .jsonl, .tsv, .csv or .parquet."""
-    return _enough(path, all_texts([path]))
+    return _enough(path, _different_texts([path]))
 
 
 def all_texts(paths: Sequence[Path]) -> tuple[str, ...]:
     """Each text of these files once, however few they are. Raises UsageError if there is none."""
-    columns = (read_table(path).column(TEXT, what="texts", place=0) for path in paths)
-    texts = dict.fromkeys(text.strip() for column in columns for text in column if text.strip())
+    texts = _different_texts(paths)
     if not texts:
         raise UsageError(f"There is no text in {', '.join(map(str, paths))}.")
     return tuple(texts)
+
+
+def _different_texts(paths: Sequence[Path]) -> dict[str, None]:
+    columns = (read_table(path).column(TEXT, what="texts", place=0) for path in paths)
+    return dict.fromkeys(text.strip() for column in columns for text in column if text.strip())
 
 
 def read_pairs(path: Path) -> tuple[tuple[str, str], ...]:

@@ -16,6 +16,7 @@ from trimaran.core.distances import cosine_distances
 from trimaran.core.store import Store
 from trimaran.export.locate import locate
 from trimaran.quantize.candidates import candidate
+from trimaran.quantize.int8.saturation import largest_weight
 from trimaran.quantize.optimize import optimize
 from trimaran.quantize.settings import MakerSettings
 from trimaran.quantize.stage import to_precision
@@ -85,5 +86,8 @@ def test_massive_activations_ruin_a_scale_for_the_whole_tensor_and_not_the_searc
     dynamic, searched = (
         [lost[f"onnxruntime-int8-{name}", size] for size in (1.0, 3000.0)] for name in ("dynamic", "static")
     )
-    assert dynamic[1] > 4 * dynamic[0], lost
+    # Without VNNI, 8-bit weights saturate, so dynamic INT8 loses much with small activations, too.
+    factor = 4 if largest_weight("onnxruntime") == 127 else 1.5
+    assert dynamic[1] > factor * dynamic[0], lost
+    assert dynamic[1] > 8 * searched[1], lost
     assert max(searched) <= 1.2e-3, lost

@@ -80,7 +80,8 @@ def test_what_cannot_be_given_is_refused(tasks: Tasks) -> None:
 def test_an_unknown_model_is_told_which_there_are(tasks: Tasks) -> None:
     refused = tasks.gateway.ask("/v1/embeddings", {"model": "nothing", "input": "the cat"})
     assert refused.status == 404
-    assert refused.json["error"]["message"] == "There is no such model for embedding. There is: embedding."
+    wanted = "There is no such model for embedding or hybrid-embedding. There is: embedding, hybrid-embedding."
+    assert refused.json["error"]["message"] == wanted
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from trimaran.core.model_config import PROOF, UNPROVEN
 from trimaran.core.remote_repository import RemoteRepository
 from trimaran.core.repository import model_folders, models_in, versions_of
 from trimaran.core.tasks import TASKS
+from trimaran.runtime.tasks.hybrid_embedding import OUTPUTS
 from trimaran.runtime.wire import COUNTS
 from trimaran.serving.client import AsyncClient
 from trimaran.serving.client.canary import PRIORITY, canary
@@ -96,7 +97,9 @@ class Catalogue:
         raise model_not_found(tasks, [served.name for served in self.models if served.task in tasks])
 
     def _fitting(self, name: str | None, tasks: tuple[str, ...]) -> list[ServedModel]:
-        return [served for served in self._known.values() if served.task in tasks and name in (None, served.name)]
+        """The models that may be meant. One with several outputs is meant only if none is made for this one alone."""
+        fitting = [served for served in self._known.values() if served.task in tasks and name in (None, served.name)]
+        return [served for served in fitting if OUTPUTS not in TASKS[served.task].served.options] or fitting
 
     def note_answer(self, name: str) -> None:
         """A caller got an answer from this model."""
