@@ -75,7 +75,7 @@ def gpu_state(bus_id: str, nvml: Any = None) -> GpuState | None:
             temperature_c=_asked(lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)),
             throttled_by=tuple(name for bit, name in _REASONS.items() if reasons & bit),
         )
-    except Exception:
+    except Exception:  # NVML does not know the GPU at this address; a report without its state is still right
         return None
     finally:
         nvml.nvmlShutdown()
