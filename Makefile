@@ -31,7 +31,7 @@ demo: $(VENV)/.installed ## Deploy the real all-MiniLM-L6-v2, serve it, ask it
 	    --url 127.0.0.1:$$($(BIN)/python -c 'import json; print(json.load(open(".trimaran/demo-server.json"))["grpc_port"])') \
 	    ; code=$$?; $(BIN)/trimaran stop model_repository; exit $$code
 
-# As many processes as cores, each with whole groups of tests (tests/conftest.py).
+# `auto` is three processes for two cores, each with whole groups of tests (tests/conftest.py).
 PYTEST := $(BIN)/python -m pytest -n auto --no-loadscope-reorder
 
 # With the documentation's environment, so that the site is built and its links are checked.

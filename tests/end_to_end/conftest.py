@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,15 @@ def minilm(tmp_path_factory: pytest.TempPathFactory) -> World:
     judging_texts(folder / "judging.jsonl", count=400)
     said = trimaran_json(*MINILM_DEPLOY, home=home, cwd=folder)
     return World(folder, home, said)
+
+
+@pytest.fixture(scope="session")
+def server(minilm: World) -> Iterator[dict[str, int]]:
+    """The ports of the server of `minilm`."""
+    running = trimaran_json("serve", minilm.repository, "--free-ports", "--detach", home=minilm.home)
+    yield running
+    stopped = trimaran_json("stop", minilm.repository, home=minilm.home)
+    assert stopped["stopped"] == [str(minilm.repository)]
 
 
 @pytest.fixture(scope="session")

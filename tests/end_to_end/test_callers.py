@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from tests.commands import trimaran_json
 from tests.end_to_end.conftest import World
 from tests.end_to_end.test_minilm import TEXTS, eager_vectors
 from tests.serving.gateway.worlds import Running, gateway
@@ -30,14 +29,10 @@ class Served:
 
 
 @pytest.fixture(scope="module")
-def served(minilm: World) -> Iterator[Served]:
-    running = trimaran_json("serve", minilm.repository, "--free-ports", "--detach", home=minilm.home)
-    grpc_url, http_url = (f"127.0.0.1:{running[f'{kind}_port']}" for kind in ("grpc", "http"))
-    try:
-        with gateway(minilm.repository, grpc_url, minilm.folder / "gateway") as started:
-            yield Served(grpc_url, http_url, started)
-    finally:
-        trimaran_json("stop", minilm.repository, home=minilm.home)
+def served(minilm: World, server: dict[str, int]) -> Iterator[Served]:
+    grpc_url, http_url = (f"127.0.0.1:{server[f'{kind}_port']}" for kind in ("grpc", "http"))
+    with gateway(minilm.repository, grpc_url, minilm.folder / "gateway") as started:
+        yield Served(grpc_url, http_url, started)
 
 
 @pytest.fixture(scope="module")

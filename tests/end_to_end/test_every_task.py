@@ -77,12 +77,12 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("task", CHECKED)
 def test_a_task_is_deployed_proven_over_the_wire_and_verified_live(served: Served, task: str) -> None:
-    said = trimaran_json(*deploy_command(served.folder, task), home=served.home, cwd=served.folder)
+    said = trimaran_json_here(*deploy_command(served.folder, task), home=served.home, cwd=served.folder)
     assert said["unchanged"], "these are the facts of the deployment that the server has"
     assert said["served"]["batch_change"] <= 1e-5
     golden = read_golden(served.repository / task / "1" / "golden.json")
     assert golden.task == task and len(golden.rows) >= 64
-    (found,) = trimaran_json("verify", served.url, task, "-r", served.repository, home=served.home)["models"]
+    (found,) = trimaran_json_here("verify", served.url, task, "-r", served.repository, home=served.home)["models"]
     assert found["holds"] and found["rows"] == len(golden.rows)
 
 
@@ -92,7 +92,8 @@ def test_what_deploy_prints_at_its_end_works_as_it_is_printed(served: Served, ta
     """Each line is typed as it stands, with the port of this test's server after it."""
     ask = served.printed[task]["Ask"]
     assert ask[:3] == ["trimaran", "query", task]
-    done = trimaran(*ask[1:], "--url", served.url, home=served.home)
+    run = trimaran if task == CHECKED[0] else trimaran_here
+    done = run(*ask[1:], "--url", served.url, home=served.home)
     assert done.returncode == 0, done.stderr
     # Spans and fillings are tables below their text; other answers follow it on its line.
     below = task in ("question-answering", "fill-mask")
@@ -104,7 +105,7 @@ def test_a_masked_model_classifies_by_label_words(served: Served) -> None:
     template, words = "{} It is the {mask} .", {"one": ["the", "again"], "two": ["and"]}
     labels = [part for label, each in words.items() for part in ("--label", f"{label}={','.join(each)}")]
     asked = ("query", "fill-mask", "A fine day.", *labels, "--template", template, "--url", served.url)
-    [answer] = trimaran_json(*asked, home=served.home)["answers"]
+    [answer] = trimaran_json_here(*asked, home=served.home)["answers"]
     with load(served.repository / "fill-mask") as model:
         wanted = model.classify("A fine day.", words, template=template)
     assert [label for label, _ in answer] == [row["label"] for row in wanted]

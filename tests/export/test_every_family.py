@@ -16,25 +16,15 @@ from trimaran.core.families import FAMILIES, REFUSED
 from trimaran.core.spec import Range, ShapeProfile
 from trimaran.core.store import Store
 from trimaran.core.tasks import TASKS
-from trimaran.export.heads import has_head
 from trimaran.export.locate import locate
 from trimaran.quantize.optimize import expected_fusions, optimize
 
-# Different enough in inputs, padding, tokenizer and sharing to stand for the rest in the fast set.
-QUICK = ("bert", "roberta", "albert", "xlnet")
 # What the receipt promises to be whole: attention, activation and norms of every layer.
 FULLY_FUSED = ("bert", "roberta", "distilbert", "albert", "electra", "xlm-roberta", "camembert", "ernie")
 SMALL = ShapeProfile(batch=Range(minimum=1, typical=1, maximum=2), sequence=Range(minimum=1, typical=8, maximum=16))
 # transformers' head reshapes its inputs, which hides the norms of some families from ONNX Runtime: refused in words.
 FALLS_SHORT = {(name, "multiple-choice") for name in ("mpnet", "squeezebert")}
-CELLS = [
-    (family, task)
-    for family in zoo.ZOO
-    for task, head in zoo.HEADS.items()
-    if has_head(family, head) and (task in zoo.ESSENTIAL or not FAMILIES[family].after)
-    # Its heads stand behind the encoder's states, whatever the family.
-    if task != "hybrid-embedding" or family == "xlm-roberta"
-]
+CELLS = [(family, task) for family in zoo.ZOO for task in zoo.HEADS if zoo.is_tested(family, task)]
 
 
 def test_every_family_and_every_task_is_tested() -> None:
@@ -45,7 +35,7 @@ def test_every_family_and_every_task_is_tested() -> None:
 @pytest.mark.parametrize(
     ("family", "task"),
     [
-        pytest.param(family, task, marks=() if task == "embedding" or family in QUICK else pytest.mark.slow)
+        pytest.param(family, task, marks=() if task == "embedding" or family in zoo.KINDS else pytest.mark.slow)
         for family, task in CELLS
     ],
 )

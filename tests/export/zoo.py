@@ -10,6 +10,7 @@ from typing import Any
 from trimaran.core.corpus import shipped_texts
 from trimaran.core.families import FAMILIES
 from trimaran.core.tasks import TASKS
+from trimaran.export.heads import has_head
 
 LABELS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
 NLI = ("contradiction", "neutral", "entailment")
@@ -17,6 +18,8 @@ VOCABULARY = 400
 HEADS = {row.name: row.model_class for row in TASKS.values()}
 # One task for each head: what a family that was built after another one is tested with.
 ESSENTIAL = tuple({head: task for task, head in reversed(HEADS.items())}.values())
+# Families of every kind of tokenizer and of padding. They are tested with every task that they have.
+KINDS = ("bert", "roberta", "albert", "xlnet", "xlm-roberta")
 TASK_LABELS = {
     "text-classification": ("good", "bad", "odd"),
     "token-classification": LABELS,
@@ -134,6 +137,24 @@ ZOO: dict[str, tuple[str, dict[str, Any]]] = {
     "mt5": ("t5", _T5),
     "umt5": ("t5", _T5),
 }
+
+
+def is_tested(family: str, task: str) -> bool:
+    """Whether tests export this family with this task.
+
+    Every family is tested with every head that it has. Several tasks share a head: what they compute after it does not
+    depend on the family. So families of `KINDS` are tested with all of them, and each other family with one in turn.
+    """
+    if not has_head(family, HEADS[task]):
+        return False
+    if task in ESSENTIAL:
+        return True
+    if task == "hybrid-embedding":
+        return family == "xlm-roberta"
+    if FAMILIES[family].after:
+        return False
+    others = [name for name in HEADS if name not in (*ESSENTIAL, "hybrid-embedding") and has_head(family, HEADS[name])]
+    return family in KINDS or task == others[list(ZOO).index(family) % len(others)]
 
 
 def saved_model(folder: Path, family: str, task: str, *, seed: int = 0, **changes: Any) -> Path:

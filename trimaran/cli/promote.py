@@ -56,10 +56,11 @@ def promote(
     prove: ProveOption = True,
     as_json: JsonOption = False,
 ) -> None:
-    """Serve another version of a model, on the servers that `trimaran serve` runs too: no request fails meanwhile.
+    """Serve another version of a model, on running servers too. No request fails meanwhile.
 
-    A version that does not load, or no longer gives the answers that were proven of it, is refused with exit code 4,
-    a damaged one with 5, and the one that was served serves on. A promoted version stays, whatever is deployed later.
+    A version is refused with exit code 4 if it does not load or no longer gives its proven answers. A damaged version
+    is refused with exit code 5. The version that was served stays in both cases. Later deployments do not replace a
+    promoted version.
 
     Example: `trimaran promote minilm 2`
     """

@@ -74,12 +74,12 @@ def query(
     arguments = _arguments(texts or [])
     with Client(url or live_url(name, protocol), protocol=protocol, timeout_s=timeout_s) as client:
         outputs = client.model(name).outputs
-        asked, answers = ask(client, name, arguments, labels or [], prompt=prompt, top_k=top_k, template=template)
+        questions, answers = ask(client, name, arguments, labels or [], prompt=prompt, top_k=top_k, template=template)
         truncated = client.truncated_texts
     if as_json:
         emit({"name": name, "answers": _plain(answers), "truncated_texts": truncated})
         return
-    for text, answer in zip(asked, answers, strict=True):
+    for text, answer in zip(questions, answers, strict=True):
         if "FILLINGS" in outputs and labels:
             typer.echo(f"{text}\t{_ranking(answer)}")
         elif {"ENTITIES", "ANSWERS", "FILLINGS"} & set(outputs):

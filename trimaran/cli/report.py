@@ -78,9 +78,9 @@ def compare(
 ) -> None:
     """Say what got faster, slower or worse, only where intervals separate.
 
-    A candidate's time must differ against the clock *and* against the eager PyTorch measured beside it, so that a
-    machine that was slower that day is not taken for a slower model. A folder of folders with a report each is one side
-    of several runs: from three runs a side on, the intervals include how much runs differ from one another.
+    A candidate's time must differ by the clock *and* relative to the eager PyTorch measured beside it. So a machine
+    that was slower that day is not taken for a slower model. A folder of folders with a report each counts as several
+    runs. With three or more runs a side, the intervals include how much runs differ from one another.
 
     Reports of two models for the same task, such as a teacher and its student, stand side by side: speed, size,
     fidelity, and the metric of labelled data.

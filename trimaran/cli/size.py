@@ -58,10 +58,10 @@ def size_command(
         emit(sized.model_dump(mode="json"))
         return
     typer.echo(f"{sized.replicas} replicas keep p99 <= {p99_ms:g} ms at {rate:g} texts a second (predicted).")
-    for one in sized.predicted:
-        typer.echo(f"  {one.arrivals}: p50 {one.p50_ms:.1f} ms, p99 {one.p99_ms:.1f} ms, {one.busy:.0%} busy")
-    for one in sized.when_one_dies:
-        typer.echo(f"  when one dies, {one.arrivals}: p50 {one.p50_ms:.1f} ms, p99 {one.p99_ms:.1f} ms")
+    for load in sized.predicted:
+        typer.echo(f"  {load.arrivals}: p50 {load.p50_ms:.1f} ms, p99 {load.p99_ms:.1f} ms, {load.busy:.0%} busy")
+    for load in sized.when_one_dies:
+        typer.echo(f"  when one dies, {load.arrivals}: p50 {load.p50_ms:.1f} ms, p99 {load.p99_ms:.1f} ms")
     typer.echo(f"  {sized.replicas_with_spare} replicas keep it when one dies.")
     typer.echo(f"  one replica: {sized.most_texts_per_s:.0f} texts/s at most, {sized.texts_per_cpu_s:.0f} for each CPU")
     if sized.cost_per_hour is not None:

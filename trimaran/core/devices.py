@@ -43,18 +43,18 @@ class Device(Frozen):
 CPU = Device(kind="cpu", why="as asked")
 
 
-def choose_device(asked: str) -> Device:
+def choose_device(name: str) -> Device:
     """Raises UnavailableError where a GPU was asked for and cannot be used."""
-    if not ASKED.fullmatch(asked):
-        raise UsageError(f"Unknown device {asked!r}.", hint="Known: auto, cpu, cuda, cuda:1.")
-    if asked == "cpu":
+    if not ASKED.fullmatch(name):
+        raise UsageError(f"Unknown device {name!r}.", hint="Known: auto, cpu, cuda, cuda:1.")
+    if name == "cpu":
         return CPU
-    number = int(asked.partition(":")[2] or 0)
+    number = int(name.partition(":")[2] or 0)
     if reason := gpu_lacks(number):
-        if asked == "auto":
+        if name == "auto":
             return Device(kind="cpu", why=f"because {reason}")
         raise UnavailableError(
-            f"{asked} cannot be used: {reason}.",
+            f"{name} cannot be used: {reason}.",
             hint="`trimaran doctor` says what is missing.",
         )
     return Device(kind="cuda", number=number, why=f"{gpu_names()[number]} with TensorRT {installed_tensorrt()}")

@@ -51,10 +51,10 @@ def trtexec_version() -> str | None:
     if program is None:
         return None
     try:
-        said = subprocess.run([program, "--help"], capture_output=True, text=True, timeout=60, check=False).stdout
+        help_text = subprocess.run([program, "--help"], capture_output=True, text=True, timeout=60, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):
         return None
-    banner = _BANNER.search(said)
+    banner = _BANNER.search(help_text)
     return ".".join(str(int(part)) for part in banner.groups()) if banner else None
 
 

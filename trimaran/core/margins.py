@@ -25,20 +25,23 @@ _FREEDOMS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 12.0, 20.0, 1e6)
 
 
 def margins_and_moves(reference: Outputs, candidate: Outputs) -> tuple[Column, Column] | None:
-    """Of each text (each label of it, where labels are independent) the width of the margin that the reference's answer
-    has, and by how much the candidate has a wider one. None where answers have no margin.
+    """Return the margin of each of the reference's answers, and how much wider the candidate's margin is.
+
+    There is one row for each text; where labels are independent, one for each label of each text. None if answers of
+    this kind have no margin.
     """
     name = next(iter(reference))
     if name not in _MARGINS or reference[name].shape[-1] < _FEWEST_LABELS[name]:
         return None
-    wanted, given = (side[name].astype(np.float64) for side in (reference, candidate))
-    margins, moved = _MARGINS[name](wanted, given)
+    wanted, answered = (side[name].astype(np.float64) for side in (reference, candidate))
+    margins, moved = _MARGINS[name](wanted, answered)
     return margins.ravel(), (moved - margins).ravel()
 
 
 def squared_moves(reference: Outputs, candidate: Outputs) -> Column:
-    """Of each text how far its margin moved, squared, so that what layers add to it adds up; of answers without a
-    margin how far their numbers did.
+    """Return how far each text's margin moved, squared: squares of several layers can be added.
+
+    Answers without a margin count by how far their numbers moved.
     """
     name = next(iter(reference))
     both = margins_and_moves(reference, candidate)
@@ -95,9 +98,9 @@ def foreseen_probability_change(reference: Outputs, candidate: Outputs, rarity: 
     return float(changes.ravel()[order[min(position, len(order) - 1)]])
 
 
-def _crossed_softmax(wanted: Column, given: Column, near: npt.NDArray[np.intp]) -> tuple[Column, Column]:
+def _crossed_softmax(wanted: Column, answered: Column, near: npt.NDArray[np.intp]) -> tuple[Column, Column]:
     """|Δ probability| of each near text (rows) under each move, and the weight of each."""
-    moves = (given - wanted)[near]
+    moves = (answered - wanted)[near]
     # A number that is added to all logits changes nothing.
     moves = moves - moves.mean(axis=-1, keepdims=True)
     lengths = np.linalg.norm(moves, axis=-1)
@@ -108,8 +111,8 @@ def _crossed_softmax(wanted: Column, given: Column, near: npt.NDArray[np.intp]) 
     return np.asarray(changes), np.tile(np.repeat(chances, len(directions)), (len(near), 1))
 
 
-def _crossed_sigmoid(wanted: Column, given: Column, near: npt.NDArray[np.intp]) -> tuple[Column, Column]:
-    before, after = (_log_odds(side).ravel()[near] for side in (wanted, given))
+def _crossed_sigmoid(wanted: Column, answered: Column, near: npt.NDArray[np.intp]) -> tuple[Column, Column]:
+    before, after = (_log_odds(side).ravel()[near] for side in (wanted, answered))
     sizes, chances = _sizes_of_moves(np.abs(after - before))
     tried = np.concatenate([sizes, -sizes])
     changes = [np.abs(1 / (1 + np.exp(-odds - tried)) - 1 / (1 + np.exp(-odds))) for odds in before]
@@ -154,19 +157,19 @@ def _nearest(margins: Column) -> npt.NDArray[np.intp]:
     return np.argsort(margins, kind="stable")[: max(FEWEST_NEAR, int(len(margins) * NEAR))]
 
 
-def _best_above_next(wanted: Column, given: Column) -> tuple[Column, Column]:
+def _best_above_next(wanted: Column, answered: Column) -> tuple[Column, Column]:
     """By the reference's best label and the one that comes nearest to it on either side."""
     rows, order = np.arange(len(wanted)), np.argsort(-wanted, axis=-1)
     best = order[:, 0]
-    others = wanted.copy(), given.copy()
+    others = wanted.copy(), answered.copy()
     for side in others:
         side[rows, best] = -np.inf
-    return wanted[rows, best] - others[0].max(-1), given[rows, best] - others[1].max(-1)
+    return wanted[rows, best] - others[0].max(-1), answered[rows, best] - others[1].max(-1)
 
 
-def _either_side_of_half(wanted: Column, given: Column) -> tuple[Column, Column]:
+def _either_side_of_half(wanted: Column, answered: Column) -> tuple[Column, Column]:
     """By the log odds of each label."""
-    odds = [_log_odds(side) for side in (wanted, given)]
+    odds = [_log_odds(side) for side in (wanted, answered)]
     return np.abs(odds[0]), odds[1] * np.sign(odds[0])
 
 

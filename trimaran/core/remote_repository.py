@@ -104,9 +104,9 @@ class RemoteRepository:
     def _listed(self) -> dict[str, str]:
         """The wanted files by their path in the repository, each with what changes when the file does."""
         self._store.invalidate_cache()
-        found = self._store.find(self._root, detail=True)
+        entries = self._store.find(self._root, detail=True)
         listed = {}
-        for full, facts in found.items():
+        for full, facts in entries.items():
             path = full.removeprefix(self._root).lstrip("/")
             # Also `..`, which would leave the folder.
             hidden = any(part.startswith(".") or part == "__pycache__" for part in path.split("/"))

@@ -118,7 +118,7 @@ def recalls(vectors: Vectors, ranges: str) -> dict[str, float]:
         codes = quantized(vectors, "int8", ranges_from_text(ranges))
         scores["int8 or uint8"] = similarities(codes.astype(np.float32))
     scores |= {"binary": bits, "binary, rescored with float": _rescored(vectors, bits)}
-    return {name: _recall(vectors, found) for name, found in scores.items()}
+    return {name: _recall(vectors, similarity) for name, similarity in scores.items()}
 
 
 def _recall(vectors: Vectors, scores: Array) -> float:
@@ -126,11 +126,11 @@ def _recall(vectors: Vectors, scores: Array) -> float:
     k = min(NEIGHBOURS, len(vectors) - 1)
     if k < 1:
         return 1.0
-    true, found = similarities(vectors), scores.copy()
+    true, approximate = similarities(vectors), scores.copy()
     np.fill_diagonal(true, -np.inf)
-    np.fill_diagonal(found, -np.inf)
+    np.fill_diagonal(approximate, -np.inf)
     enough = np.sort(true, axis=-1)[:, -k] - EPSILON
-    nearest = np.argpartition(-found, k - 1, axis=-1)[:, :k]
+    nearest = np.argpartition(-approximate, k - 1, axis=-1)[:, :k]
     return float((np.take_along_axis(true, nearest, axis=-1) >= enough[:, None]).mean())
 
 

@@ -58,9 +58,9 @@ class Signature(Frozen):
     def _check(
         kind: str, specs: Sequence[TensorSpec], arrays: Mapping[str, npt.NDArray[Any]], sizes: dict[str, int]
     ) -> None:
-        names, given = [spec.name for spec in specs], list(arrays)
-        if set(names) != set(given):
-            raise SignatureError(f"{kind} names: wanted {names}, found {given}.", wanted=names, found=given)
+        names, array_names = [spec.name for spec in specs], list(arrays)
+        if set(names) != set(array_names):
+            raise SignatureError(f"{kind} names: wanted {names}, found {array_names}.", wanted=names, found=array_names)
         for spec in specs:
             array = arrays[spec.name]
             if array.dtype.name != spec.dtype:

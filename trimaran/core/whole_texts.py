@@ -72,8 +72,8 @@ class WholeTexts:
             if len(rows) == 1:
                 whole[index] = rows[0]
                 continue
-            one = rows.max(axis=0) if self._overflow == "windows-max" else np.average(rows, axis=0, weights=weights)
-            whole[index] = one / max(float(np.linalg.norm(one)), 1e-12) if units else one
+            pooled = rows.max(axis=0) if self._overflow == "windows-max" else np.average(rows, axis=0, weights=weights)
+            whole[index] = pooled / max(float(np.linalg.norm(pooled)), 1e-12) if units else pooled
         return whole
 
 
@@ -83,8 +83,8 @@ def halves(text: str) -> tuple[str, str]:
     after = next((i for i in range(middle, len(text)) if text[i].isspace()), len(text))
     before = next((i for i in range(middle - 1, 0, -1) if text[i].isspace()), 0)
     nearest = after if after - middle <= middle - before else before
-    place = nearest if 0 < nearest < len(text) - 1 else middle
-    return text[:place], text[place:]
+    cut = nearest if 0 < nearest < len(text) - 1 else middle
+    return text[:cut], text[cut:]
 
 
 def pieces_by(cut: Callable[[Sequence[str]], Sequence[bool]], texts: Sequence[Text], overflow: Overflow) -> WholeTexts:

@@ -51,7 +51,7 @@ def adopted_ref(path: Path, *, task_name: str = "auto", **settings: Any) -> Mode
     import onnx_ir as ir
 
     path = path.absolute()
-    folder = next((place for place in (path.parent, path.parent.parent) if (place / "config.json").is_file()), None)
+    folder = next((parent for parent in (path.parent, path.parent.parent) if (parent / "config.json").is_file()), None)
     if folder is None:
         raise UsageError(
             f"There is no config.json beside {path}.", hint="Keep the file in the folder that the exporter wrote."
@@ -60,8 +60,8 @@ def adopted_ref(path: Path, *, task_name: str = "auto", **settings: Any) -> Mode
     if task_name == "auto" and not (folder / "modules.json").is_file():
         task_name = _task_of(model)
     ref = locate(str(folder), task_name=task_name, weights=path, **settings)
-    given = {str(value.name) for value in model.graph.inputs}
-    fed = tuple(name for name in ref.inputs if name in given)
+    graph_inputs = {str(value.name) for value in model.graph.inputs}
+    fed = tuple(name for name in ref.inputs if name in graph_inputs)
     outputs = {str(value.name) for value in model.graph.outputs}
     names = _OUTPUTS.get(ref.task)
     if names is None:
@@ -73,9 +73,9 @@ def adopted_ref(path: Path, *, task_name: str = "auto", **settings: Any) -> Mode
     answers = {names[name] for name in outputs & set(names)}
     if ref.task == "embedding" and outputs & set(_TOKEN_STATES):
         answers = wanted
-    if wanted != answers or given - set(ref.inputs) or not {"input_ids", "attention_mask"} <= given:
+    if wanted != answers or graph_inputs - set(ref.inputs) or not {"input_ids", "attention_mask"} <= graph_inputs:
         raise UsageError(
-            f"{path} has inputs {', '.join(sorted(given))} and outputs {', '.join(sorted(outputs))}; "
+            f"{path} has inputs {', '.join(sorted(graph_inputs))} and outputs {', '.join(sorted(outputs))}; "
             f"{ref.task} of a {ref.family} wants {', '.join(ref.inputs)} and {' or '.join(names)}.",
             hint="Export it from its trained weights: trimaran export -m FOLDER.",
         )

@@ -69,7 +69,7 @@ def chat_of(ref: ModelRef, tokenizer: Any) -> ChatTemplates | None:
                         hint="Put a chat_template.jinja beside the model that prints the texts of the roles "
                         f"{' and '.join(roles)} as they are.",
                     ) from error
-    placeless = [roles for roles, found in templates.items() if SYSTEM in roles and SYSTEM not in found.roles]
+    placeless = [roles for roles, known in templates.items() if SYSTEM in roles and SYSTEM not in known.roles]
     if placeless and any(ref.prompts.values()):
         raise UsageError(
             f"The chat template of {ref.source} has no place for its prompts.",
@@ -84,12 +84,12 @@ def taken_apart(render: _Render, roles: tuple[str, ...]) -> ChatTemplate:
     try:
         whole = render(marks)
         pieces = re.split("|".join(f"({re.escape(mark)})" for mark in marks.values()), whole)
-        found = [piece for piece in pieces if piece is not None]
-        gaps = [name for piece in found for name, mark in marks.items() if piece == mark]
+        parts = [piece for piece in pieces if piece is not None]
+        gaps = [name for piece in parts for name, mark in marks.items() if piece == mark]
         absent = [role for role in roles if role not in gaps and role != SYSTEM]
         if absent:
             raise ValueError(f"it leaves out the text of the role {absent[0]}")
-        around = tuple(piece for piece in found if piece not in marks.values())
+        around = tuple(piece for piece in parts if piece not in marks.values())
         for strip in (False, True):
             template = ChatTemplate(around=around, roles=tuple(gaps), strip=strip)
             if all(filled(template.model_dump(), texts) == render(texts) for texts in _probes(roles)):

@@ -24,7 +24,7 @@ _PRETRAINING: dict[str, tuple[str, ...]] = {
 }
 
 
-def task_of(asked: str, config: Mapping[str, Any], *, modules: Sequence[str], model_type: str, source: str) -> str:
+def task_of(task_name: str, config: Mapping[str, Any], *, modules: Sequence[str], model_type: str, source: str) -> str:
     """The task that is asked for, if the model can do it; with `auto` the only task that its architecture can mean.
 
     `config` is config.json, `modules` are the kinds of a sentence-transformers folder's modules.
@@ -32,9 +32,9 @@ def task_of(asked: str, config: Mapping[str, Any], *, modules: Sequence[str], mo
     architectures = [str(name) for name in config.get("architectures") or []]
     _refuse_stanford(architectures, source)
     if MULTI_VECTOR in modules:
-        return _late_task(asked, source)
-    if asked != "auto":
-        return _asked_task(asked, architectures, model_type=model_type, source=source)
+        return _late_task(task_name, source)
+    if task_name != "auto":
+        return _asked_task(task_name, architectures, model_type=model_type, source=source)
     if "SpladePooling" in modules:
         return "sparse-embedding"
     if "LogitScore" in modules:
@@ -53,10 +53,10 @@ def task_of(asked: str, config: Mapping[str, Any], *, modules: Sequence[str], mo
     return likely[0]
 
 
-def _late_task(asked: str, source: str) -> str:
-    if asked not in ("auto", "feature-extraction"):
+def _late_task(task_name: str, source: str) -> str:
+    if task_name not in ("auto", "feature-extraction"):
         raise UsageError(
-            f"{source} is a late-interaction model, which gives a vector for each token and cannot do {asked}.",
+            f"{source} is a late-interaction model, which gives a vector for each token and cannot do {task_name}.",
             hint="Leave --task out. `score` compares a query with documents.",
         )
     return "feature-extraction"
@@ -90,16 +90,16 @@ def _refuse_unclear(likely: Sequence[str], heads: Sequence[str], architectures: 
     )
 
 
-def _asked_task(asked: str, architectures: Sequence[str], *, model_type: str, source: str) -> str:
-    row = task(asked)
-    if row.bare or (asked == "rerank" and scores_by_words(architectures, model_type)):
+def _asked_task(task_name: str, architectures: Sequence[str], *, model_type: str, source: str) -> str:
+    row = task(task_name)
+    if row.bare or (task_name == "rerank" and scores_by_words(architectures, model_type)):
         return row.name
-    _refuse_head(asked, model_type)
+    _refuse_head(task_name, model_type)
     if not has_head(model_type, row.model_class):
-        raise UsageError(f"The family {model_type} has no head for {asked}.")
+        raise UsageError(f"The family {model_type} has no head for {task_name}.")
     if row.model_class not in heads_of(architectures):
         raise UsageError(
-            f"{source} has no head for {asked}: its architecture is {', '.join(architectures) or 'not stated'}.",
+            f"{source} has no head for {task_name}: its architecture is {', '.join(architectures) or 'not stated'}.",
             hint="Train a head first, or ask for --task embedding.",
         )
     return row.name

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 PLAIN: PoolingMode = "cls"
 
 
-def with_hybrid(asked: str, name: str, folder: Path, source: str) -> str:
+def with_hybrid(task_name: str, name: str, folder: Path, source: str) -> str:
     """The task: an embedding model with both heads gives all three outputs, unless another task is asked for."""
     missing = [file for file in HEAD_FILES if not (folder / file).is_file()]
     if name == TASK.name and missing:
@@ -25,7 +25,7 @@ def with_hybrid(asked: str, name: str, folder: Path, source: str) -> str:
             f"{source} has no {missing[0]}, which {TASK.name} needs.",
             hint="Ask for --task embedding: one vector a text.",
         )
-    return TASK.name if asked == "auto" and name == "embedding" and not missing else name
+    return TASK.name if task_name == "auto" and name == "embedding" and not missing else name
 
 
 def require_first_token(pooling: Pooling, source: str) -> None:

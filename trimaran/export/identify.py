@@ -45,7 +45,11 @@ def refuse_unsupported(row: Family, config: Mapping[str, Any], source: str) -> N
 
 def refuse_adapters(folder: Path, body: Path, source: str) -> None:
     """Adapters (LoRA, such as those of jina-embeddings-v3 by task) would be left out silently."""
-    paths = [path for place in (folder, body) for path in (place / _ADAPTER, *sorted(place.glob(f"*/{_ADAPTER}")))]
+    paths = [
+        path
+        for directory in (folder, body)
+        for path in (directory / _ADAPTER, *sorted(directory.glob(f"*/{_ADAPTER}")))
+    ]
     adapter = next((path.parent for path in paths if path.is_file()), None)
     if adapter is not None:
         raise UsageError(

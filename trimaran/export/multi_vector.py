@@ -1,7 +1,7 @@
 """Reads a late-interaction (ColBERT-style) folder of sentence-transformers or PyLate as MultiVectorEncoder reads it.
 
-PyLate's folders differ: the markers `[Q] ` and `[D] ` stand apart from the prompts, the skip list is punctuation unless
-the folder says otherwise, and the last modules are not listed.
+PyLate's folders differ in three ways. The markers `[Q] ` and `[D] ` stand apart from the prompts. The skip list is
+punctuation unless the folder says otherwise. The last modules are not listed.
 """
 
 from __future__ import annotations

@@ -26,8 +26,8 @@ def append_pooling(model: ir.Model, ref: ModelRef, states: ir.Value) -> None:
     graph = model.graph
     pooling = _traced(ref, min(_NEWEST, max(_OLDEST, graph.opset_imports.get("", _OLDEST)))).graph
     mask = next(value for value in graph.inputs if value.name == "attention_mask")
-    for own, given in zip(pooling.inputs, (states, mask), strict=True):
-        ir.convenience.replace_all_uses_with(own, given)
+    for own, replacement in zip(pooling.inputs, (states, mask), strict=True):
+        ir.convenience.replace_all_uses_with(own, replacement)
     (vectors,) = pooling.outputs
     for value in list(pooling.initializers.values()):
         del pooling.initializers[value.name]

@@ -56,8 +56,8 @@ def route_folder(folder: Path, route: str) -> Path:
     if not target.is_dir():
         types = read_json(folder / inside / _CONFIG, what="damaged")["types"]
         own = [{"path": str(Path(inside) / module), "type": types[module]} for module in routes[route]]
-        place = rows.index(router)
-        _make(folder, [*rows[:place], *own, *rows[place + 1 :]], route, target)
+        index = rows.index(router)
+        _make(folder, [*rows[:index], *own, *rows[index + 1 :]], route, target)
     return target
 
 

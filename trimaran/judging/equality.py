@@ -49,11 +49,11 @@ def worst_difference(
     return worst
 
 
-def _rank_difference(wanted: Any, given: Any, scores: Any, atol: float) -> float:
+def _rank_difference(wanted: Any, ranked: Any, scores: Any, atol: float) -> float:
     """0 when two rankings agree wherever the scores tell the ranks apart; ranks closer than float noise may swap."""
     gaps = np.abs(np.diff(scores, axis=-1))
     close = np.full(scores.shape, False)
     close[..., 1:] |= gaps <= 2 * atol
     close[..., :-1] |= gaps <= 2 * atol
     close[..., -1] = True
-    return 0.0 if bool(((wanted == given) | close).all()) else float("inf")
+    return 0.0 if bool(((wanted == ranked) | close).all()) else float("inf")

@@ -41,9 +41,9 @@ class Evidence(Frozen):
     `low` is what the judge would prove at worst, by how wide margins are and how far they moved. Where counting proves
     too little, answers without margins hold only with a clean slate.
 
-    Of a tail, `value` and `low` are the bound on these texts. With fewer texts than the judge has, it is the change
-    that as many of them exceed as the judge would let pass, each kind counted as often as the judge has it: one text
-    in three hundred must not decide. `high` is what a judge with `JUDGED` other texts would find at worst.
+    Of a tail, `value` and `low` are the bound on these texts. With fewer texts than the judge has, they are a quantile
+    of the changes. The judge lets the same share of texts exceed it, and each kind is weighted as the judge has it. So
+    one text in three hundred does not decide. `high` is what a judge with `JUDGED` other texts would find at worst.
     """
 
     metric: str

@@ -109,8 +109,8 @@ def kind_breaks(metric: Metric, gate: Gate, rows: Column, alpha: float, *, slack
     """Whether one kind of text breaks the gate.
 
     Sixty texts prove no share and no tail. So a mean must keep `slack` times the limit by its value. A share or a
-    tail is broken where so many texts beyond the limit would be seen with a chance of at most `alpha` if the limit were
-    kept: 3 of 60 for a share of 1 %.
+    tail is broken by a count of texts beyond the limit that has a chance of at most `alpha` if the limit is kept. For a
+    share of 1 % this is 3 of 60.
     """
     from scipy.stats import binom
 

@@ -141,9 +141,9 @@ def golden_rows(
     """
     row = task(name)
     rows = row.requests(_spread_over_kinds(texts, row.most_requests), facts)
-    asked = [*({PROMPT: prompt} for prompt in prompts), *(row.library.further_options if chat else ())]
-    if asked:
-        options = ("", *map(json.dumps, asked))
+    further = [*({PROMPT: prompt} for prompt in prompts), *(row.library.further_options if chat else ())]
+    if further:
+        options = ("", *map(json.dumps, further))
         rows = [{**request, OPTIONS: options[index % len(options)]} for index, request in enumerate(rows)]
     return tuple(rows)
 

@@ -1,8 +1,8 @@
 """Holds answers to the requests of a golden bundle against the proof's own limits: all, each prompt, each kind.
 
 A bundle has few requests, so they prove no gate. They can refute one. A mean is refuted where it lies above its limit
-by more than two and a half standard errors. A share or a tail is refuted where so many answers beyond the limit would
-be seen with a chance of at most 5 % if the limit were kept. The limits themselves are those that were proven.
+by more than two and a half standard errors. A share or a tail is refuted by a count of answers
+beyond the limit that has a chance of at most 5 % if the limit is kept. The limits are those that were proven.
 """
 
 from __future__ import annotations
@@ -38,15 +38,17 @@ def group_checks(golden: Golden, answers: WireTensors) -> dict[str, tuple[GateCh
     Metrics over pairs of texts need more texts than a group has.
     """
     return {
-        group: _checks(golden, answers, places, f"of {len(places)} requests, {group}", groups=True)
-        for group, places in (golden.groups().items() if golden.proven else ())
+        group: _checks(golden, answers, indices, f"of {len(indices)} requests, {group}", groups=True)
+        for group, indices in (golden.groups().items() if golden.proven else ())
     }
 
 
 def _checks(
-    golden: Golden, answers: WireTensors, places: Sequence[int], detail: str, *, groups: bool
+    golden: Golden, answers: WireTensors, indices: Sequence[int], detail: str, *, groups: bool
 ) -> tuple[GateCheck, ...]:
-    wanted, served = ({name: array[list(places)] for name, array in side.items()} for side in (golden.tensors, answers))
+    wanted, served = (
+        {name: array[list(indices)] for name, array in side.items()} for side in (golden.tensors, answers)
+    )
     reference, candidate = sides(golden.task, golden.numbers, wanted, served)
     metrics = {metric.name: metric for metric in task(golden.task).metrics if metric.readable(reference, candidate)}
     return tuple(

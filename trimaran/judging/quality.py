@@ -66,8 +66,8 @@ def reference_answers(
     with ProbeProcess(
         artifact, threads=threads, environment=environment, deadline_s=deadline_s, options=options, worker=worker
     ) as probe:
-        asked = asked_texts(artifact, texts)
-        return probe.answers(asked, "equal-length" if eager else "alone", alone=not eager)
+        requests = asked_texts(artifact, texts)
+        return probe.answers(requests, "equal-length" if eager else "alone", alone=not eager)
 
 
 def assess(
@@ -101,7 +101,7 @@ def assess(
     _refuse_none(texts)
     advance = step.advance if step else lambda done, total, what="": None
     row, context = task(artifact.task), answer_context(artifact)
-    given, texts = texts, asked_texts(artifact, texts)
+    originals, texts = texts, asked_texts(artifact, texts)
     reference = row.judged(context, texts, reference_answers)
     limit = min((gate.limit for gate in gates if gate.metric == BATCH_CHANGE), default=math.inf)
     opened = (
@@ -158,7 +158,7 @@ def assess(
         checks=(*proof.checks, *batch_checks, *taught, *(score.check() for score in scores)),
         n=len(texts),
         n_batched=moved.texts,
-        texts=digest_of_texts(given),
+        texts=digest_of_texts(originals),
         peak_memory_bytes=peak,
         intervals=intervals(row, reference, answers),
         bounds=proof.bounds,
@@ -189,9 +189,9 @@ def _moved_by_neighbours(probe: AnsweringProbe, texts: Sequence[Text], rows: Row
         return _Moved(0.0, 0, len(texts))
     indices, together = probe.among_neighbours(texts, rows, _SEED)
     chosen = sorted(set(indices))
-    places = [chosen.index(index) for index in indices]
+    positions = [chosen.index(index) for index in indices]
     alone = probe.answers([texts[index] for index in chosen], rows, alone=True)
-    single = {name: array[places] for name, array in alone.items()}
+    single = {name: array[positions] for name, array in alone.items()}
     labels = row.metric(LABELS)
     flips = int((labels.by_text(single, together) < 1).sum()) if labels else 0
     return _Moved(row.change.value(single, together), flips, len(chosen))

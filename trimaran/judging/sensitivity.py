@@ -13,13 +13,13 @@ Stopped = Literal["gates keep", "budget", "trials", "nothing left"]
 
 
 class LayerCost(Frozen):
-    """`cost` is the loss that this layer adds when it alone is in INT8, with its interval over texts, as a part of the
-    loss with all layers in INT8; None where it was not tried: the budget ended, or it would have decided
-    nothing.
-    """
+    """What one layer loses in INT8, and what was chosen for it."""
 
     name: str
+    # The loss with this layer alone in INT8, as a part of the loss with all layers in INT8. None if it was not tried,
+    # because the budget ended or because it could not change the choice.
     cost: float | None
+    # The interval of `cost` over texts.
     low: float | None
     high: float | None
     kept: Literal["float", "int8"]

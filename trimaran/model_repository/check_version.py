@@ -45,8 +45,8 @@ def version_problems(folder: Path, config: ModelConfig, config_path: Path, *, se
     """The configuration of `config_path` is compared only with a version that is `served`."""
     problems = list(_content_problems(folder, config, config_path, served=served))
     yield from problems
-    places = {item.place for item in problems}
-    yield from (item for item in _damages(folder, config) if item.place not in places)
+    reported = {item.place for item in problems}
+    yield from (item for item in _damages(folder, config) if item.place not in reported)
 
 
 def _damages(folder: Path, config: ModelConfig) -> Iterator[Problem]:

@@ -61,8 +61,8 @@ def deploy(
         'openvino-int8-mixed'
         >>> model = trimaran.load(deployed.folder)
     """
-    asked = {"model": str(model), **{key: _plain(value) for key, value in settings.items()}}
-    chosen = deploy_config(asked, file=Path(config) if config else None)
+    options = {"model": str(model), **{key: _plain(value) for key, value in settings.items()}}
+    chosen = deploy_config(options, file=Path(config) if config else None)
     if chosen.target:
         raise UsageError(
             "A model is prepared for GPUs that are not here by the command.", hint="trimaran deploy --target"

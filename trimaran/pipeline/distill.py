@@ -65,18 +65,18 @@ class StudentKind(Protocol):
 
 
 def distill(
-    kind: StudentKind, asked: Lesson, output: Path, *, settings: LearningSettings, progress: Progress
+    kind: StudentKind, course: Lesson, output: Path, *, settings: LearningSettings, progress: Progress
 ) -> DistilledReport:
     """Writes a student that has learnt its teacher's answers, as a folder that is written whole or not at all.
 
     A run that ends early leaves its state beside the output, and `resume` continues it. The report says whether the
     student keeps the gates of the level `distilled`; the folder is written in either case.
     """
-    output, ref, row = free_folder(output), asked.ref, task(asked.ref.task)
+    output, ref, row = free_folder(output), course.ref, task(course.ref.task)
     if settings.label_weight and row.outputs(ref)[0].name != "logits":
         raise UsageError(f"{ref.source} does not choose one label of several, so labels cannot be learnt.")
-    lessons = read_lessons(asked.text_files, row, labelled=settings.label_weight > 0)
-    labelled = _labelled_data(asked)
+    lessons = read_lessons(course.text_files, row, labelled=settings.label_weight > 0)
+    labelled = _labelled_data(course)
     key = digest_of(
         {
             "teacher": ref.digest,
@@ -85,11 +85,11 @@ def distill(
             "settings": settings.model_dump(),
         }
     )
-    with opened_run(output, key, resume=asked.resume) as run:
+    with opened_run(output, key, resume=course.resume) as run:
         texts = split(lessons, settings.seed)
         teacher = load_teacher(ref, row, run.folder, seed=settings.seed)
         student, own_facts = kind.begin(teacher, texts, run, progress)
-        clock = Clock(run.spent_s, asked.budget_s, run.save)
+        clock = Clock(run.spent_s, course.budget_s, run.save)
         learned = _learn(kind, teacher, student, texts, settings, run.folder, clock, progress)
         with temporary_sibling(output) as folder:
             with progress.stage("write") as step:
@@ -122,12 +122,12 @@ def distill(
     return report
 
 
-def _labelled_data(asked: Lesson) -> LabelledData | None:
-    if (asked.data is None) != (asked.metric is None):
+def _labelled_data(lesson: Lesson) -> LabelledData | None:
+    if (lesson.data is None) != (lesson.metric is None):
         raise UsageError("--data and --metric belong together.", hint="Give both, or none of them.")
-    if not (asked.data and asked.metric):
+    if not (lesson.data and lesson.metric):
         return None
-    return read_labelled(asked.data, asked.metric, task=asked.ref.task, labels=asked.ref.labels)
+    return read_labelled(lesson.data, lesson.metric, task=lesson.ref.task, labels=lesson.ref.labels)
 
 
 def _learn(
@@ -169,8 +169,8 @@ def _learn(
 def _require_same(teacher: Teacher, student: Runner, written: Runner, texts: Sequence[LessonText]) -> None:
     """Raises IntegrityError if the written student answers otherwise than the one that learnt."""
     rows = teacher.tokenised([lesson.text for lesson in texts[:_COMPARED]])
-    wanted, found = (side.answers(rows) for side in (student, written))
-    difference = float(np.abs(wanted - found).max())
+    wanted, answers = (side.answers(rows) for side in (student, written))
+    difference = float(np.abs(wanted - answers).max())
     if not difference <= _FLOAT_NOISE * max(1.0, float(np.abs(wanted).max())):
         raise IntegrityError(
             f"The written student answers otherwise than the one that learnt: max |Δ| {difference:.1e}.",

@@ -123,8 +123,8 @@ def golden_requests(run: DeployRun, reference: Artifact, *, worker: Worker) -> G
     return GoldenRequests(rows, tensors_from_json(content))
 
 
-def _kept(run: DeployRun, reference: Artifact, asked: str, threads: int, compute: Callable[[], str]) -> str:
-    """What eager PyTorch answers to `asked`, a digest of texts or requests. The store remembers it.
+def _kept(run: DeployRun, reference: Artifact, request_digest: str, threads: int, compute: Callable[[], str]) -> str:
+    """What eager PyTorch answers to the texts or requests of this digest. The store remembers it.
 
     The answers of a user's own module are not kept: its code may change without a trace.
     """
@@ -133,7 +133,7 @@ def _kept(run: DeployRun, reference: Artifact, asked: str, threads: int, compute
     recipe = Recipe(
         step="eager",
         parents=(reference.digest,),
-        parameters={"asked": asked, "threads": threads, "cpu": capture().cpu, **run.plan.eager_options},
+        parameters={"asked": request_digest, "threads": threads, "cpu": capture().cpu, **run.plan.eager_options},
         tools=tools("torch", "transformers", "tokenizers"),
     )
     kept, _ = run.store.remember(

@@ -1,7 +1,8 @@
 """Publishes the plan that `trimaran finish` chose: served once for a check, then laid out as the next version.
 
-A version keeps the plans of unlike machines side by side. The one of the machine that published it lies in the version
-itself, those of the others in `plans/IDENTITY/`, and the text stage opens the one for the machine that it starts on.
+A version keeps the plans of unlike machines side by side. The version itself holds
+the plan of the machine that published it. `plans/IDENTITY/` holds the plan of each other machine. The text stage opens
+the plan of the machine that it starts on.
 """
 
 from __future__ import annotations

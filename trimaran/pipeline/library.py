@@ -134,9 +134,9 @@ def requests_of(ref: ModelRef, reference: Artifact) -> list[dict[str, Any]]:
         for options in row.library_of(ref).options
         for request in row.requests(texts, facts)
     ]
-    asked: list[Mapping[str, Any]] = [*({PROMPT: name} for name in ref.prompts), *row.library_of(ref).further_options]
+    further: list[Mapping[str, Any]] = [*({PROMPT: name} for name in ref.prompts), *row.library_of(ref).further_options]
     few = row.requests(shipped_texts("judging")[:2], facts)
-    rows += [{**request, OPTIONS: json.dumps(options)} for options in asked for request in few]
+    rows += [{**request, OPTIONS: json.dumps(options)} for options in further for request in few]
     return [{name: value if isinstance(value, str) else list(value) for name, value in row.items()} for row in rows]
 
 

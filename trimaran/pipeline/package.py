@@ -137,11 +137,11 @@ def _require_sound(model: Path, version: int, trust_key: Path | None) -> None:
 
 def _add(model: Path, version: int, repository: Path, digest: str) -> Pulled:
     target = repository / model.name
-    place = target / str(version)
-    known = place.exists()
-    if known and _list_of(place) != _list_of(model / str(version)):
+    folder = target / str(version)
+    known = folder.exists()
+    if known and _list_of(folder) != _list_of(model / str(version)):
         raise RepositoryError(
-            f"{place} exists, and its files are others than those of the image.",
+            f"{folder} exists, and its files are others than those of the image.",
             hint="Remove that version, or pull into another repository.",
         )
     if not target.exists():
@@ -151,7 +151,7 @@ def _add(model: Path, version: int, repository: Path, digest: str) -> Pulled:
             (target / WARMUP_FOLDER).mkdir(exist_ok=True)
             if not (target / WARMUP_FOLDER / warmup.name).exists():
                 warmup.rename(target / WARMUP_FOLDER / warmup.name)
-        publish(model / str(version), place)
+        publish(model / str(version), folder)
     return Pulled(name=model.name, version=version, digest=digest, repository=repository, known=known)
 
 

@@ -85,9 +85,9 @@ def _config_files(artifact: Artifact, store: Store, parent: Path | None) -> list
     """Of the trained model at the beginning of the line, if it is still there. A model made by a function has none."""
     line = store.lineage(artifact)
     origins = [Path(model_ref_of(ancestor).directory) for ancestor in line if ancestor.format == "torch"]
-    files = [Path(one.details["source"]) for one in line if one.recipe.step == "adopted"]
+    files = [Path(adopted.details["source"]) for adopted in line if adopted.recipe.step == "adopted"]
     origins += [folder for file in files for folder in (file.parent, file.parent.parent)]
     for folder in (*((parent,) if parent else ()), *origins):
-        if found := [folder / name for name in _CONFIGS if (folder / name).is_file()]:
-            return found
+        if configs := [folder / name for name in _CONFIGS if (folder / name).is_file()]:
+            return configs
     return []

@@ -202,8 +202,8 @@ def device_and_candidates(config: DeployConfig) -> tuple[Device, tuple[Candidate
     """One device for all: candidates of the other one are refused. Named candidates decide what `auto` means."""
     named = candidates(config.candidates) if config.candidates else ()
     on_gpu = [row for row in named if backend(row.backend).needs_driver]
-    asked = "cpu" if config.device == "auto" and named and not on_gpu else config.device
-    device = choose_device(asked)
+    device_name = "cpu" if config.device == "auto" and named and not on_gpu else config.device
+    device = choose_device(device_name)
     rows = named or candidates((), on_gpu=device.kind == "cuda", on_rtx=_runs_rtx_plans(device))
     if device.kind == "cuda" and (others := [row.name for row in named if row not in on_gpu]):
         raise UsageError(
@@ -334,8 +334,10 @@ def find_teacher(config: DeployConfig, student: ModelRef, profile: ShapeProfile)
         known = ", ".join(row.name for row in TASKS.values() if row.distilled)
         raise UsageError(f"There is no level `distilled` for {student.task}.", hint=f"--teacher is known for: {known}.")
     teacher = locate(config.teacher, task_name=student.task, hub=config.hub)
-    found, wanted = ([(spec.name, spec.dims) for spec in task(student.task).outputs(ref)] for ref in (student, teacher))
-    if found != wanted or student.labels != teacher.labels:
+    outputs, wanted = (
+        [(spec.name, spec.dims) for spec in task(student.task).outputs(ref)] for ref in (student, teacher)
+    )
+    if outputs != wanted or student.labels != teacher.labels:
         raise UsageError(
             f"{config.teacher} answers otherwise than {config.model}: {_answer_words(teacher)}, and "
             f"{_answer_words(student)}.",

@@ -54,17 +54,17 @@ def proof_by_texts(
         return ProofByTexts(
             lacks="its fp32 graph is not on this machine (`trimaran deploy --shadow-graph` sends it along)"
         )
-    asked = asked_texts(artifact, texts)
+    requests = asked_texts(artifact, texts)
     reference = reference_answers(graph, texts, threads=serving.threads, deadline_s=DEADLINE_S)
     environment = {**artifact.execution_environment, **serving.execution_environment}
     with ProbeProcess(artifact, threads=serving.threads, environment=environment, deadline_s=DEADLINE_S) as probe:
-        answers = probe.answers(asked, serving.rows, alone=True)
+        answers = probe.answers(requests, serving.rows, alone=True)
     row, context = task(artifact.task), answer_context(artifact)
     proof = Proof(
         row,
         [Gate(limit.metric, limit.comparison, limit.limit) for limit in golden.limits],
-        row.judged(context, asked, reference),
-        row.judged(context, asked, answers),
+        row.judged(context, requests, reference),
+        row.judged(context, requests, answers),
         kinds=kinds_of(texts),
     )
     return ProofByTexts(proof.checks, len(texts))

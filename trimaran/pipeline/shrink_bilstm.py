@@ -48,8 +48,8 @@ def shrink_to_bilstm(
     """Writes a BiLSTM that has learnt the model's answers: see `distill`."""
     ref = locate(model, task_name=task_name)
     _require_teachable(ref)
-    asked = Lesson(ref, text_files, data, metric, budget_s, resume)
-    return distill(BiLstmStudent(settings.seed), asked, output, settings=settings, progress=progress)
+    lesson = Lesson(ref, text_files, data, metric, budget_s, resume)
+    return distill(BiLstmStudent(settings.seed), lesson, output, settings=settings, progress=progress)
 
 
 class BiLstmStudent:

@@ -48,8 +48,8 @@ def shrink_layers(
     """Writes a student with `layers` layers: see `distill`."""
     ref = locate(model, task_name=task_name)
     _require_shrinkable(ref, layers)
-    asked = Lesson(ref, text_files, data, metric, budget_s, resume)
-    return distill(FewerLayers(layers), asked, output, settings=settings or LearningSettings(), progress=progress)
+    lesson = Lesson(ref, text_files, data, metric, budget_s, resume)
+    return distill(FewerLayers(layers), lesson, output, settings=settings or LearningSettings(), progress=progress)
 
 
 class FewerLayers:

@@ -80,14 +80,14 @@ def size(
         return known[replicas]
 
     def keeps(replicas: int) -> bool:
-        return all(one.p99_ms <= p99_ms for one in predicted(replicas))
+        return all(load.p99_ms <= p99_ms for load in predicted(replicas))
 
     # Fewer than these could not even keep up with the mean of the load.
     least = max(1, math.ceil(rate / server.most_texts_per_s))
     replicas = fewest_replicas(keeps, least=min(least, MOST_REPLICAS))
     if replicas is None:
         fastest = predicted(MOST_REPLICAS)
-        worst = max(one.p99_ms for one in fastest)
+        worst = max(load.p99_ms for load in fastest)
         raise UsageError(
             f"{rate:g} texts a second with a p99 of {p99_ms:g} ms: {MOST_REPLICAS} replicas reach {worst:.1f} ms.",
             hint="Allow more time, send shorter texts, or deploy a faster candidate.",

@@ -69,12 +69,12 @@ class Teacher:
         kind_of = {first_text(lesson.text): lesson.kind for lesson in lessons}
         texts = self.row.judging([lesson.text for lesson in lessons])
         rows = self.tokenised(texts)
-        wanted, found = (self.answers(texts, side.answers(rows)) for side in (self.runner, student))
+        wanted, answers = (self.answers(texts, side.answers(rows)) for side in (self.runner, student))
         kinds = [kind_of[first_text(text)] for text in texts]
-        proof = Proof(self.row, self.row.distilled, wanted, found, kinds=kinds)
+        proof = Proof(self.row, self.row.distilled, wanted, answers, kinds=kinds)
         return {
-            "metrics": self.row.fidelity(wanted, found),
-            "intervals": intervals(self.row, wanted, found),
+            "metrics": self.row.fidelity(wanted, answers),
+            "intervals": intervals(self.row, wanted, answers),
             "checks": proof.checks,
             "kinds": proof.kinds,
         }
@@ -84,8 +84,8 @@ class Teacher:
         if data is None:
             return None
         rows = self.runner.encoder.rows(data.texts)
-        wanted, found = ({self.output: side.answers(rows)} for side in (self.runner, student))
-        return data.score(self.artifact, wanted, found)
+        wanted, answers = ({self.output: side.answers(rows)} for side in (self.runner, student))
+        return data.score(self.artifact, wanted, answers)
 
 
 def load_teacher(ref: ModelRef, row: Task, folder: Path, *, seed: int) -> Teacher:

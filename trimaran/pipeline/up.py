@@ -132,8 +132,10 @@ def _is_deployed(repository: Path, name: str, ref: ModelRef, store: Store) -> bo
         return False
     line = store.lineage(load_artifact(served_version(repository, name), verify=False))
     origins = [model_ref_of(ancestor) for ancestor in line if ancestor.format == "torch"]
-    adopted = [one.recipe.parameters for one in line if one.recipe.step == "adopted"]
-    made_from = {(origin.digest, origin.task) for origin in origins} | {(one["model"], one["task"]) for one in adopted}
+    adopted = [artifact.recipe.parameters for artifact in line if artifact.recipe.step == "adopted"]
+    made_from = {(origin.digest, origin.task) for origin in origins} | {
+        (artifact["model"], artifact["task"]) for artifact in adopted
+    }
     return (ref.digest, ref.task) in made_from
 
 

@@ -74,8 +74,8 @@ class Candidate(Contestant):
     @property
     def competes_when(self) -> str:
         """Behind its description: when it competes, if not always; empty otherwise."""
-        places = ((self.default, ""), (self.on_gpu, " (on a GPU)"), (self.on_rtx, " (on an RTX GPU)"))
-        return next((words for here, words in places if here), " (when asked for)")
+        competes = ((self.default, ""), (self.on_gpu, " (on a GPU)"), (self.on_rtx, " (on an RTX GPU)"))
+        return next((words for here, words in competes if here), " (when asked for)")
 
 
 CANDIDATES: dict[str, Candidate] = {

@@ -214,8 +214,8 @@ class _Packer:
         shown = then("Cast", [then("Concat", [one, rest], "mask_all", axis=0)], "shown", to=ir.DataType.BOOL)
         tokens = then("Reshape", [then("NonZero", [shown], "found"), self._flat], "tokens")
         counts = then("CumSum", [then("Cast", [shown], "ones", to=ir.DataType.INT64), self._first_axis], "counts")
-        places = then("Sub", [counts, one], "order")
-        shaped = then("Reshape", [places, then("Shape", [self._plan.mask], "shape")], "places")
+        order = then("Sub", [counts, one], "order")
+        shaped = then("Reshape", [order, then("Shape", [self._plan.mask], "shape")], "places")
         self._graph.insert_before(self._graph[0], nodes)
         return tokens, shaped
 

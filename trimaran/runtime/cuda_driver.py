@@ -178,8 +178,8 @@ class Driver:
         self._call("cuDevicePrimaryCtxRelease_v2", self._device)
 
     def _copy(self, name: str, target: int, source: int, size_bytes: int, stream: int) -> None:
-        places = (ctypes.c_void_p(target), ctypes.c_void_p(source))
-        self._call(name, *places, ctypes.c_size_t(size_bytes), ctypes.c_void_p(stream))
+        pointers = (ctypes.c_void_p(target), ctypes.c_void_p(source))
+        self._call(name, *pointers, ctypes.c_size_t(size_bytes), ctypes.c_void_p(stream))
 
     def _address(self, name: str, *arguments: Any) -> int:
         """A call whose first argument receives a pointer."""

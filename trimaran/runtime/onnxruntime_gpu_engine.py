@@ -35,7 +35,7 @@ class CudaEngine:
         os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
         onnxruntime = onnxruntime or importlib.import_module("onnxruntime")
         _load_cuda_libraries(onnxruntime)
-        given = {key: str(value) for key, value in (options or {}).items()}
+        provider_options = {key: str(value) for key, value in (options or {}).items()}
         wanted = self.providers[0]
         # The list of available providers is what was compiled in, not what runs: only absence means something.
         if wanted not in (compiled := onnxruntime.get_available_providers()):
@@ -47,10 +47,10 @@ class CudaEngine:
         settings.intra_op_num_threads = threads
         settings.inter_op_num_threads = 1
         settings.add_session_config_entry(RECORD_ASSIGNMENT, "1")
-        for key, value in given.items():
+        for key, value in provider_options.items():
             if key.startswith(_SESSION_PREFIX):
                 settings.add_session_config_entry(key, value)
-        provider = {key: value for key, value in given.items() if not key.startswith(_SESSION_PREFIX)}
+        provider = {key: value for key, value in provider_options.items() if not key.startswith(_SESSION_PREFIX)}
         if "device" in provider:
             provider["device_id"] = provider.pop("device")
         chosen = [(name, provider if name == wanted else {}) for name in self.providers]

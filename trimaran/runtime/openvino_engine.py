@@ -124,8 +124,8 @@ class Packing(NamedTuple):
 
     def inputs(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         # Padding finds some token or other: attention hides what stands there, and nobody reads it.
-        places = np.maximum(np.cumsum(self.shown, dtype=np.int32) - 1, 0).reshape(self.shown.shape)
-        return {**inputs, TOKENS: self.tokens, PLACES: places}
+        token_numbers = np.maximum(np.cumsum(self.shown, dtype=np.int32) - 1, 0).reshape(self.shown.shape)
+        return {**inputs, TOKENS: self.tokens, PLACES: token_numbers}
 
 
 class Plan(NamedTuple):
@@ -153,8 +153,8 @@ def packed(model: Any, plan: Plan) -> Any:
 
     copy = model.clone()
     nodes = {node.get_friendly_name(): node for node in copy.get_ops()}
-    tokens, places = ops.parameter([-1], ov.Type.i32), ops.parameter([-1, -1], ov.Type.i32)
-    for parameter, name in ((tokens, TOKENS), (places, PLACES)):
+    tokens, token_numbers = ops.parameter([-1], ov.Type.i32), ops.parameter([-1, -1], ov.Type.i32)
+    for parameter, name in ((tokens, TOKENS), (token_numbers, PLACES)):
         parameter.set_friendly_name(name)
         parameter.output(0).set_names({name})
     first, inner = ops.constant(np.int64(0)), set(plan.inner)
@@ -173,13 +173,13 @@ def packed(model: Any, plan: Plan) -> Any:
         output, outside = nodes[name].output(0), readers(name, inside=False)
         if not outside:
             continue
-        spread = ops.gather(output, places, first)
+        spread = ops.gather(output, token_numbers, first)
         texts = ops.reshape(spread, ops.constant(np.array([0, 0, _features(output)])), special_zero=True)
         for reader in outside:
             # Who splits heads takes the features from [texts, tokens, 1, features] as well.
-            given = spread if _keeps_texts_and_tokens(reader.get_node()) else texts
-            reader.replace_source_output(given.output(0))
-    copy.add_parameters([tokens, places])
+            source = spread if _keeps_texts_and_tokens(reader.get_node()) else texts
+            reader.replace_source_output(source.output(0))
+    copy.add_parameters([tokens, token_numbers])
     copy.validate_nodes_and_infer_types()
     return copy
 

@@ -42,12 +42,12 @@ class Engine:
         trt: Any = None,
         driver: Driver | None = None,
     ) -> None:
-        given = dict(options or {})
+        facts = dict(options or {})
         # The driver first: TensorRT without one hands out null pointers and then crashes.
-        self._driver = driver or Driver(int(given.get("device", 0)))
-        self._trt = trt or importlib.import_module(given.get("runtime", "tensorrt"))
+        self._driver = driver or Driver(int(facts.get("device", 0)))
+        self._trt = trt or importlib.import_module(facts.get("runtime", "tensorrt"))
         here = machine_facts(self._trt.__version__, self._driver)
-        if "identity" in given and (unlike := differences(given["identity"], here)):
+        if "identity" in facts and (unlike := differences(facts["identity"], here)):
             raise ForeignEngine(
                 f"{path} was built for another machine: {'; '.join(unlike)}. Run `trimaran finish` or build it here."
             )
@@ -57,12 +57,12 @@ class Engine:
             raise RuntimeError(f"{self._trt.__name__} {self._trt.__version__} cannot read {path}.")
         if self._engine.streamable_weights_size > 0:
             self._engine.weight_streaming_budget_v2 = self._engine.get_weight_streaming_automatic_budget()
-        self._padding: Mapping[str, int] = given.get("padding", {})
-        self._pad_left = given.get("pad_side") == "left"
-        self._axes: Mapping[str, Sequence[int]] = given.get("sequence_axes", {})
+        self._padding: Mapping[str, int] = facts.get("padding", {})
+        self._pad_left = facts.get("pad_side") == "left"
+        self._axes: Mapping[str, Sequence[int]] = facts.get("sequence_axes", {})
         # As Triton's own backend runs a plan: at the very shape of each call, and without CUDA graphs.
-        self._exact = bool(given.get("exact_shapes", False))
-        self._graphs = bool(given.get("cuda_graphs", True)) and not self._exact
+        self._exact = bool(facts.get("exact_shapes", False))
+        self._graphs = bool(facts.get("cuda_graphs", True)) and not self._exact
         # Set when a capture failed: why calls run without CUDA graphs.
         self.capture_failure = ""
         names = [self._engine.get_tensor_name(index) for index in range(self._engine.num_io_tensors)]
@@ -287,9 +287,11 @@ def plan_folder(facts: Mapping[str, Any]) -> str:
 def settings_here(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
     """The settings of the plan for this machine, where a version holds plans of unlike GPUs; else those given."""
     others = sorted((folder / PLAN_FOLDERS).glob("*/serving.json"))
-    for found in (settings, *(json.loads(path.read_text(encoding="utf-8")) for path in others)) if others else ():
-        if _opens_here(found["engine_options"]):
-            return dict(found)
+    for plan_settings in (
+        (settings, *(json.loads(path.read_text(encoding="utf-8")) for path in others)) if others else ()
+    ):
+        if _opens_here(plan_settings["engine_options"]):
+            return dict(plan_settings)
     return settings
 
 

@@ -159,10 +159,10 @@ class TextEncoder:
             return self.sides.encodings(texts, prompt, self._maximum, self._encoded_at)
         words = prompt_words(self._prompts, self._default_prompt, prompt) if instruction is None else instruction
         single = not always_pairs
-        given = [text[0] if single and isinstance(text, tuple) and not text[1] else text for text in texts]
+        rows = [text[0] if single and isinstance(text, tuple) and not text[1] else text for text in texts]
         if self._chat:
-            return self._in_chat(self._chat, given, words)
-        return self._checked(self._encoded([prompted(text, words) for text in given] if words else given))
+            return self._in_chat(self._chat, rows, words)
+        return self._checked(self._encoded([prompted(text, words) for text in rows] if words else rows))
 
     def in_template(self, texts: Sequence[str], before: str, after: str) -> list[Any]:
         """Encodings of the texts between two strings. Of a too long text the end is cut, never the template."""

@@ -10,6 +10,7 @@ import openvino as ov
 import openvino.opset13 as ops
 import pytest
 
+from tests.quantize.padded_rows import assert_padding_changes_nothing, padded_inputs
 from tests.quantize.tensorrt.engines import World
 from trimaran.quantize.int8.openvino_graph import pack_saved, save_openvino
 from trimaran.quantize.int8.openvino_mask import MASK
@@ -18,7 +19,6 @@ from trimaran.runtime.openvino_engine import PLACES, TOKENS, Engine, Packing, Pl
 
 HEADS, SIZE = 2, 4
 FEATURES = HEADS * SIZE
-LENGTHS = (5, 31, 9, 16, 2, 17)
 
 
 def named(name: str) -> Any:
@@ -53,10 +53,8 @@ def layer(*, mixes_tokens: bool = False, masked: bool = True) -> ov.Model:
     return ov.Model([after.output(0)], [ids, shown])
 
 
-def mixed_inputs(model: ov.Model, width: int = 32) -> dict[str, np.ndarray]:
-    shown = (np.arange(width) < np.array(LENGTHS)[:, None]).astype(np.int64)
-    inputs = {found.get_any_name(): np.zeros(shown.shape, np.int64) for found in model.inputs}
-    return {**inputs, "input_ids": np.random.default_rng(5).integers(2, 9, shown.shape), MASK: shown}
+def inputs_of(model: ov.Model) -> dict[str, np.ndarray]:
+    return padded_inputs(each.get_any_name() for each in model.inputs)
 
 
 def opened(model: ov.Model, folder: Path) -> Engine:
@@ -75,16 +73,9 @@ def test_an_exported_encoder_leaves_padding_out_and_answers_the_same(world: Worl
     products = [node for node in short.get_ops() if node.get_type_name() == "MatMul"]
     in_a_row = [node for node in products if str(node.get_output_partial_shape(0)).startswith("[?,1,")]
     assert len(in_a_row) >= 6, "query, key, value, output and both of the feed-forward part"
-    inputs = mixed_inputs(model)
-    engine = opened(model, tmp_path / "packed")
+    inputs = inputs_of(model)
     assert Packing.of(inputs[MASK]).pays
-    together = engine.infer(inputs)
-    for name, wanted in plain.infer(inputs).items():
-        np.testing.assert_array_equal(together[name], wanted)
-        for row, length in enumerate(LENGTHS):
-            places = -(-length // 16) * 16
-            alone = engine.infer({key: array[row : row + 1, :places] for key, array in inputs.items()})[name]
-            np.testing.assert_allclose(alone[0], together[name][row], rtol=0, atol=1e-6)
+    assert_padding_changes_nothing(opened(model, tmp_path / "packed"), plain, inputs)
 
 
 def test_the_file_is_the_plain_graph_with_a_note(tmp_path: Path) -> None:
@@ -97,7 +88,7 @@ def test_the_file_is_the_plain_graph_with_a_note(tmp_path: Path) -> None:
     plan = Plan.of(read)
     assert plan is not None
     assert {TOKENS, PLACES} < {found.get_any_name() for found in packed(read, plan).inputs}
-    inputs = mixed_inputs(read)
+    inputs = inputs_of(read)
     wanted = ov.Core().compile_model(read, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})(inputs)["states"]
     found = Engine(str(tmp_path / "model.xml"), threads=1).infer(inputs)["states"]
     shown = inputs[MASK] != 0

@@ -41,13 +41,10 @@ class Tasks:
 
 @pytest.fixture(scope="package")
 def tasks(
-    tmp_path_factory: pytest.TempPathFactory, triton: None, every_task_world: tuple[Path, dict[str, Artifact]]
+    tmp_path_factory: pytest.TempPathFactory,
+    every_task_server: Server,
+    every_task_world: tuple[Path, dict[str, Artifact]],
 ) -> Iterator[Tasks]:
-    folder = tmp_path_factory.mktemp("tasks")
     repository, artifacts = every_task_world
-    with home_at(folder / "home"):
-        with (
-            launch(repository, drain=False) as server,
-            gateway(repository, server.grpc_url, folder / "gateway") as started,
-        ):
-            yield Tasks(artifacts, server, started)
+    with gateway(repository, every_task_server.grpc_url, tmp_path_factory.mktemp("tasks-gateway")) as started:
+        yield Tasks(artifacts, every_task_server, started)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import trimaran, trimaran_json
+from tests.commands import trimaran_here, trimaran_json_here
 from tests.serving.gateway.worlds import Running
 from trimaran.core.errors import IntegrityError, UsageError
 from trimaran.serving.gateway.keys import Keys, add_key, read_keys, remove_key
@@ -73,13 +73,13 @@ def test_a_damaged_file_of_keys_is_named(tmp_path: Path) -> None:
 
 def test_the_commands_make_list_and_remove(tmp_path: Path) -> None:
     home = tmp_path / "home"
-    made = trimaran("gateway", "key", "add", "laptop", home=home)
+    made = trimaran_here("gateway", "key", "add", "laptop", home=home)
     assert made.stdout.startswith("trk_")
-    listed = trimaran_json("gateway", "key", "list", home=home)
+    listed = trimaran_json_here("gateway", "key", "list", home=home)
     assert [key["name"] for key in listed["keys"]] == ["laptop"]
     assert "sha256" not in json.dumps(listed)
-    assert trimaran("gateway", "key", "remove", "laptop", home=home).returncode == 0
-    refused = trimaran("gateway", "--url", "127.0.0.1:1", home=home)
+    assert trimaran_here("gateway", "key", "remove", "laptop", home=home).returncode == 0
+    refused = trimaran_here("gateway", "--url", "127.0.0.1:1", home=home)
     assert refused.returncode == 2
     assert "no key" in refused.stderr and "--no-auth" in refused.stderr
 

@@ -23,7 +23,7 @@ CLAIMS = ("no wrong answer", "no lost answer", "every refusal a proper status")
 def test_overload_loses_nothing(server: Server, tmp_path: Path, target: str) -> None:
     command = [
         sys.executable, str(ROOT / "benchmarks" / "load.py"), str(server.repository), "vectors", "--target", target,
-        "--callers", "60", "--seconds", "6", "--capacity-seconds", "3", "--in-flight", "2", "--queue", "2",
+        "--callers", "60", "--seconds", "3", "--capacity-seconds", "1.5", "--in-flight", "2", "--queue", "2",
         "--factor", "30", "-o", str(tmp_path / "result.json"),
     ]  # fmt: skip
     done = subprocess.run(command, env=environment(tmp_path / "home"), capture_output=True, text=True, check=False)

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.commands import COMMAND, environment, trimaran
+from tests.commands import COMMAND, environment, trimaran_here
 from tests.homes import home_at
 from tests.serving.gateway.worlds import HeldModel, Running, gateway, held_world, slow_world
 from tests.serving.worlds import eventually, processes_with
@@ -177,7 +177,7 @@ def test_a_triton_that_is_away_gives_503_and_comes_back(slow: Server, tmp_path: 
 
 
 def test_no_key_must_be_asked_for_and_warns_where_others_can_reach_it(tmp_path: Path) -> None:
-    refused = trimaran("gateway", "--url", "127.0.0.1:1", home=tmp_path / "home")
+    refused = trimaran_here("gateway", "--url", "127.0.0.1:1", home=tmp_path / "home")
     assert (refused.returncode, "--no-auth" in refused.stderr) == (2, True)
     for host, warned in (("127.0.0.1", False), ("0.0.0.0", True)):
         command = [*COMMAND, "gateway", "--url", "127.0.0.1:1", "--no-auth", "--host", host, "--port", "0"]
@@ -279,7 +279,7 @@ def test_tls_when_given_a_certificate(server: Server, tmp_path: Path) -> None:
                 assert json.load(response) == {"status": "ok"}
         finally:
             process.send_signal(signal.SIGTERM)
-    half = trimaran("gateway", "--url", "127.0.0.1:1", "--no-auth", "--tls-cert", certificate, home=home)
+    half = trimaran_here("gateway", "--url", "127.0.0.1:1", "--no-auth", "--tls-cert", certificate, home=home)
     assert half.returncode == 2
     assert "both" in half.stderr
 

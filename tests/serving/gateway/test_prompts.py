@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.commands import trimaran, trimaran_json
+from tests.commands import trimaran_here, trimaran_json_here
 from tests.homes import home_at
 from tests.model_repository.worlds import changed
 from tests.serving.gateway.worlds import Running, gateway
@@ -115,8 +115,8 @@ def test_an_unknown_prompt_is_refused_with_the_names(world: World) -> None:
 
 def test_query_takes_a_prompt(world: World, tmp_path: Path) -> None:
     where = ("--url", world.server.grpc_url)
-    said = trimaran_json("query", "asks", *TEXTS, *where, "--prompt", "bad", home=tmp_path / "home")
+    said = trimaran_json_here("query", "asks", *TEXTS, *where, "--prompt", "bad", home=tmp_path / "home")
     np.testing.assert_allclose(np.asarray(said["answers"]), read_with("bad"), atol=1e-6)
-    refused = trimaran("query", "asks", "cat", *where, "--prompt", "quary", home=tmp_path / "home")
+    refused = trimaran_here("query", "asks", "cat", *where, "--prompt", "quary", home=tmp_path / "home")
     assert refused.returncode == 2
     assert "Known: query, document, bad." in refused.stderr

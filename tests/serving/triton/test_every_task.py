@@ -5,26 +5,24 @@ from __future__ import annotations
 import importlib
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.commands import trimaran, trimaran_json
+from tests.commands import trimaran_here, trimaran_json_here
 from tests.serving.triton.every_task import LABELS, QUESTIONS, Question, in_process
 from trimaran.core.artifact import Artifact
 from trimaran.core.digests import list_digests
 from trimaran.core.errors import QualityError, UsageError
 from trimaran.core.tasks import TASKS, gates_for
 from trimaran.judging.golden import GOLDEN_FILE, Golden, GoldenTensor, golden_rows, make_golden, tensors_to_json
-from trimaran.model_repository.check import problems
 from trimaran.pipeline.plan import texts_for
 from trimaran.runtime.wire import OPTIONS
 from trimaran.serving.client import Client
 from trimaran.serving.triton.golden_check import verify_all
-from trimaran.serving.triton.server import Server, launch
+from trimaran.serving.triton.server import Server
 from trimaran.serving.triton.verify import require_faithful, verify
 
 pytestmark = pytest.mark.timeout(600)
@@ -32,18 +30,16 @@ pytestmark = pytest.mark.timeout(600)
 
 @pytest.fixture(scope="module")
 def world(
-    tmp_path_factory: pytest.TempPathFactory, triton: None, every_task_world: tuple[Path, dict[str, Artifact]]
+    tmp_path_factory: pytest.TempPathFactory, every_task_world: tuple[Path, dict[str, Artifact]]
 ) -> tuple[Path, dict[str, Artifact]]:
-    """A repository of its own, into which golden bundles are written."""
+    """A copy of the served repository, into which golden bundles are written."""
     repository, artifacts = every_task_world
     return shutil.copytree(repository, tmp_path_factory.mktemp("tasks") / "repository"), artifacts
 
 
 @pytest.fixture(scope="module")
-def server(world: tuple[Path, dict[str, Artifact]]) -> Iterator[Server]:
-    assert problems(world[0]) == ()
-    with launch(world[0], drain=False) as running:
-        yield running
+def server(every_task_server: Server) -> Server:
+    return every_task_server
 
 
 def plainly(server: Server, name: str, question: Question, protocol: str = "grpc") -> dict[str, Any]:
@@ -241,12 +237,12 @@ def test_the_command_exits_4_when_an_endpoint_drifted(
     server: Server, world: tuple[Path, dict[str, Artifact]], bundles: dict[str, Golden], tmp_path: Path
 ) -> None:
     arguments = ("verify", f"http://{server.http_url}", "rerank", "-r", world[0])
-    assert trimaran_json(*arguments, home=tmp_path)["models"][0]["holds"]
+    assert trimaran_json_here(*arguments, home=tmp_path)["models"][0]["holds"]
     path = world[0] / "rerank" / "1" / GOLDEN_FILE
     golden = bundles["rerank"]
     moved = {name: np.roll(array, 1, axis=0) for name, array in golden.tensors.items()}
     path.write_text(golden.model_copy(update={"answers": json_tensors(moved)}).to_json())
-    done = trimaran(*arguments, "--json", home=tmp_path)
+    done = trimaran_here(*arguments, "--json", home=tmp_path)
     path.write_text(golden.to_json())
     assert done.returncode == 4
     assert "not what was proven" in done.stderr

@@ -53,9 +53,9 @@ def time_shapes(
     free_bytes = driver.free_bytes()
     opened = backend(artifact.backend).engine
     engine: Any = opened(str(artifact.entry_path), threads=threads, options={**artifact.engine_options, **options})
-    asked = [Shape(batch=batch, sequence=sequence) for batch, sequence in shapes]
+    requested = [Shape(batch=batch, sequence=sequence) for batch, sequence in shapes]
     try:
-        times = {str(shape): _times(engine, artifact, shape) for shape in asked}
+        times = {str(shape): _times(engine, artifact, shape) for shape in requested}
         state = gpu_state(driver.bus_id())
         driver.make_current()
         held = max(0, free_bytes - driver.free_bytes())

@@ -1,7 +1,8 @@
 """What an engine's kernels should take on a GPU that is not at hand: a roofline, never a measurement.
 
-A kernel takes the longer of its arithmetic at the GPU's dense peak and its bytes at the GPU's bandwidth, plus the gap
-between two kernels of a CUDA graph. The kernels come from the builder's own receipt, the products from the graph.
+A kernel takes the longer of two times: its arithmetic at the GPU's dense peak, and its bytes at the GPU's bandwidth.
+The gap between two kernels of a CUDA graph is added. The kernels come from the builder's own receipt, the products
+from the graph.
 Real kernels reach half to nine tenths of a peak, so the figure is a lower bound.
 """
 

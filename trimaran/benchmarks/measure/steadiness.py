@@ -60,8 +60,8 @@ def unsteady(measurements: Sequence[Measurement], *, tolerance: float = NOISE) -
     """Sentences for a reader where rounds disagree or all candidates drift; empty on a steady machine."""
     sentences = []
     if flagged := flagged_rounds(measurements, tolerance=tolerance):
-        total = sum(len(one.rounds) for one in measurements)
-        worst = max(flagged, key=lambda one: one.factor)
+        total = sum(len(measurement.rounds) for measurement in measurements)
+        worst = max(flagged, key=lambda measurement: measurement.factor)
         sentences.append(
             f"The machine was not quiet: {len(flagged)} of {total} turns differ by more than {tolerance:g} times from "
             f"their candidate's median, the worst {worst.factor:.1f} times ({worst.candidate} at {worst.shape}). "

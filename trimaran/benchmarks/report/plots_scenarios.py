@@ -137,7 +137,7 @@ def rate_curve(result: OpenLoop) -> Markup | None:
     ticks = {tick: f"{short_number(tick)} ms" for tick in power_ticks(y.low, y.high)}
     x = Scale(0.0, points[-1].rate_per_s * 1.05, room_for(ticks.values()), WIDTH - 14.0)
     rates = {tick: f"{tick:g}" for tick in round_ticks(0.0, x.high, about=6)}
-    places = [(x(point.rate_per_s), y(value)) for point, value in zip(points, times_ms, strict=True)]
+    coordinates = [(x(point.rate_per_s), y(value)) for point, value in zip(points, times_ms, strict=True)]
     best = highest_rate(result)
     budget = y(result.budget_ms)
     parts = [
@@ -146,9 +146,9 @@ def rate_curve(result: OpenLoop) -> Markup | None:
         element("rect", x=x.start, y=y.end, width=x.end - x.start, height=budget - y.end, class_="out"),
         line(x.start, budget, x.end, budget, class_="gate"),
         label(f"budget {result.budget_ms:g} ms", x.start + 6, budget - 5, class_="name strong"),
-        curve(places, "series colour1 dash1"),
+        curve(coordinates, "series colour1 dash1"),
     ]
-    for point, (cx, cy) in zip(points, places, strict=True):
+    for point, (cx, cy) in zip(points, coordinates, strict=True):
         kept = "dot chosen" if holds(point, result) else "dot broke"
         parts.append(element("circle", cx=cx, cy=cy, r=4, class_=kept))
         if point is best:

@@ -76,6 +76,7 @@ def _equally_fast(
     measurements: Sequence[Measurement], names: Sequence[str], shapes: Sequence[Shape], fastest: str
 ) -> list[str]:
     rounds = {
-        name: {shape: found.rounds for shape in shapes if (found := find(measurements, name, shape))} for name in names
+        name: {shape: measurement.rounds for shape in shapes if (measurement := find(measurements, name, shape))}
+        for name in names
     }
     return leaders(rounds, fastest)

@@ -62,13 +62,13 @@ def distance(expected: Mapping[str, Array], answers: Mapping[str, Array]) -> flo
     return worst
 
 
-def _cold_start(head: dict[str, Any], asked: ColdStartSettings, entry: RaceEntry, probes: Probes) -> ScenarioResult:
+def _cold_start(head: dict[str, Any], settings: ColdStartSettings, entry: RaceEntry, probes: Probes) -> ScenarioResult:
     text = [probes.texts[0]]
     starts: list[ProcessStart] = []
     cut, used = None, None
     try:
         used, expected = probes.known(entry)
-        for _ in range(asked.starts):
+        for _ in range(settings.starts):
             begun_ns = time.perf_counter_ns()
             with probes.fresh(entry, verify=False) as started:
                 opened_ns = time.perf_counter_ns()
@@ -93,7 +93,7 @@ def one_text(used: TextsUsed | None) -> TextsUsed | None:
     return used.model_copy(update={"source": f"first of {used.source}", "n": 1}) if used else None
 
 
-def _memory(head: dict[str, Any], asked: Any, entry: RaceEntry, probes: Probes) -> ScenarioResult:
+def _memory(head: dict[str, Any], settings: Any, entry: RaceEntry, probes: Probes) -> ScenarioResult:
     cut, peak, resident = None, 0, {}
     try:
         with probes.fresh(entry) as probe:
@@ -106,7 +106,7 @@ def _memory(head: dict[str, Any], asked: Any, entry: RaceEntry, probes: Probes) 
     return results.Memory(**head, peak_bytes=peak, **resident, **cut_head(cut))
 
 
-def _size(head: dict[str, Any], asked: Any, entry: RaceEntry, probes: Probes) -> ScenarioResult:
+def _size(head: dict[str, Any], settings: Any, entry: RaceEntry, probes: Probes) -> ScenarioResult:
     return results.SizeOnDisk(**head, files=engine_files(entry.artifact))
 
 
@@ -120,7 +120,7 @@ def engine_files(artifact: Artifact) -> dict[str, int]:
     return {path.name: path.stat().st_size for path in weights}
 
 
-def _energy(head: dict[str, Any], asked: EnergySettings, entry: RaceEntry, probes: Probes) -> ScenarioResult:
+def _energy(head: dict[str, Any], settings: EnergySettings, entry: RaceEntry, probes: Probes) -> ScenarioResult:
     counter = find_counter()
     if not isinstance(counter, EnergyCounter):
         return results.Energy(**head, unavailable=counter)
@@ -132,7 +132,7 @@ def _energy(head: dict[str, Any], asked: EnergySettings, entry: RaceEntry, probe
     try:
         probe, used = probes.open(entry)
         probe.run_texts("offline", at="pipeline")
-        passes = [metered(counter, probe) for _ in range(asked.rounds)]
+        passes = [metered(counter, probe) for _ in range(settings.rounds)]
     except TrimaranError as error:
         cut = str(error)
     return results.Energy(

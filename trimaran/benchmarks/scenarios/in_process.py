@@ -114,11 +114,11 @@ def run_in_process(
     unit: SuiteUnit, entries: Sequence[RaceEntry], probes: Probes, *, step: Step | None = None
 ) -> list[ScenarioResult]:
     """One result for each contender. One that dies or lacks samples keeps its turns and says why it was cut."""
-    runner, asked = RUNNERS[unit.asked.scenario], unit.asked
+    runner, settings = RUNNERS[unit.asked.scenario], unit.asked
     turns: dict[str, list[Turn]] = {entry.name: [] for entry in entries}
     cuts: dict[str, CutReason] = {}
     used: dict[str, TextsUsed] = {}
-    rounds = int(getattr(asked, "rounds", 1))
+    rounds = int(getattr(settings, "rounds", 1))
     generator = np.random.default_rng(0)
     for entry in entries:
         try:
@@ -135,13 +135,13 @@ def run_in_process(
             if step:
                 done = sum(map(len, turns.values()))
                 step.advance(done, rounds * len(entries), f"round {number + 1}, {entry.name}")
-            if time.monotonic() - begun_s >= asked.limit_s * len(entries):
-                why = f"{number} of {rounds} rounds were done when {asked.limit_s:g} s were over."
+            if time.monotonic() - begun_s >= settings.limit_s * len(entries):
+                why = f"{number} of {rounds} rounds were done when {settings.limit_s:g} s were over."
                 cuts[entry.name] = CutReason(why, "samples")
                 continue
             probe, _ = probes.open(entry)
             try:
-                turn = runner.turn(probe, entry, asked, unit.at, number)
+                turn = runner.turn(probe, entry, settings, unit.at, number)
                 probe.rest()
             except TrimaranError as error:
                 cuts[entry.name] = CutReason(str(error), "process")
@@ -151,7 +151,9 @@ def run_in_process(
             if short := turn.get("short"):
                 cuts[entry.name] = CutReason(str(short), "samples")
     return [
-        runner.result(_head(entry, unit, probes, used.get(entry.name), cuts.get(entry.name)), asked, turns[entry.name])
+        runner.result(
+            _head(entry, unit, probes, used.get(entry.name), cuts.get(entry.name)), settings, turns[entry.name]
+        )
         for entry in entries
     ]
 
@@ -169,24 +171,24 @@ def _head(entry: RaceEntry, unit: SuiteUnit, probes: Probes, used: TextsUsed | N
     }
 
 
-def _stream(probe: ProbeProcess, entry: RaceEntry, asked: SingleStreamSettings, at: str, number: int) -> Turn:
+def _stream(probe: ProbeProcess, entry: RaceEntry, settings: SingleStreamSettings, at: str, number: int) -> Turn:
     turn = probe.run_texts(
         "stream",
         at=at,
-        minimum_samples=asked.samples,
-        minimum_time_s=asked.time_s,
-        warmup_samples=asked.warmup,
-        limit_s=asked.limit_s / asked.rounds,
+        minimum_samples=settings.samples,
+        minimum_time_s=settings.time_s,
+        warmup_samples=settings.warmup,
+        limit_s=settings.limit_s / settings.rounds,
     )
     if not turn.pop("enough"):
         turn["short"] = (
-            f"It never reached its samples: {len(turn['samples_ns'])} of {asked.samples} in round {number + 1}, "
-            f"when {asked.limit_s / asked.rounds:g} s were over."
+            f"It never reached its samples: {len(turn['samples_ns'])} of {settings.samples} in round {number + 1}, "
+            f"when {settings.limit_s / settings.rounds:g} s were over."
         )
     return turn
 
 
-def _streamed(head: Head, asked: SingleStreamSettings, turns: Sequence[Turn]) -> ScenarioResult:
+def _streamed(head: Head, settings: SingleStreamSettings, turns: Sequence[Turn]) -> ScenarioResult:
     parts = {name: tuple(sample for turn in turns for sample in turn[name]) for name in ("tokenise", "compute")}
     return results.SingleStream(
         **head,
@@ -195,56 +197,58 @@ def _streamed(head: Head, asked: SingleStreamSettings, turns: Sequence[Turn]) ->
     )
 
 
-def _grid(probe: ProbeProcess, entry: RaceEntry, asked: ShapeGridSettings, at: str, number: int) -> Turn:
+def _grid(probe: ProbeProcess, entry: RaceEntry, settings: ShapeGridSettings, at: str, number: int) -> Turn:
     cells = {}
-    for shape in grid_shapes(asked, entry):
+    for shape in grid_shapes(settings, entry):
         turn = probe.measure(
             shape,
             entry.rows,
-            minimum_samples=asked.samples,
-            minimum_time_s=asked.time_s,
-            warmup_samples=asked.warmup,
+            minimum_samples=settings.samples,
+            minimum_time_s=settings.time_s,
+            warmup_samples=settings.warmup,
             warmup_time_s=0.0,
         )
         cells[shape] = turn
     return {"cells": cells}
 
 
-def grid_shapes(asked: ShapeGridSettings, entry: RaceEntry) -> tuple[Shape, ...]:
+def grid_shapes(settings: ShapeGridSettings, entry: RaceEntry) -> tuple[Shape, ...]:
     """The shapes of the grid that lie within the engine's profile."""
     batch, sequence = entry.artifact.profile.batch, entry.artifact.profile.sequence
     return tuple(
         Shape(batch=rows, sequence=tokens)
-        for rows in asked.batches
-        for tokens in asked.sequences
+        for rows in settings.batches
+        for tokens in settings.sequences
         if batch.minimum <= rows <= batch.maximum and sequence.minimum <= tokens <= sequence.maximum
     )
 
 
-def _gridded(head: Head, asked: ShapeGridSettings, turns: Sequence[Turn]) -> ScenarioResult:
+def _gridded(head: Head, settings: ShapeGridSettings, turns: Sequence[Turn]) -> ScenarioResult:
     shapes = list(turns[0]["cells"]) if turns else []
     cells = (results.GridCell(shape=shape, rounds=tuple(turn["cells"][shape] for turn in turns)) for shape in shapes)
     return results.ShapeGrid(**head, cells=tuple(cells))
 
 
-def _mix(probe: ProbeProcess, entry: RaceEntry, asked: MixedLengthsSettings, at: str, number: int) -> Turn:
+def _mix(probe: ProbeProcess, entry: RaceEntry, settings: MixedLengthsSettings, at: str, number: int) -> Turn:
     if not number:
         # The first batches of these sizes are warm-up.
-        probe.run_texts("mixed", at=at, batch=asked.batch, seed=0)
-    return probe.run_texts("mixed", at=at, batch=asked.batch, seed=number)
+        probe.run_texts("mixed", at=at, batch=settings.batch, seed=0)
+    return probe.run_texts("mixed", at=at, batch=settings.batch, seed=number)
 
 
-def _mixed(head: Head, asked: MixedLengthsSettings, turns: Sequence[Turn]) -> ScenarioResult:
-    return results.MixedLengths(**head, batch=asked.batch, rounds=tuple(results.MixedRound(**turn) for turn in turns))
+def _mixed(head: Head, settings: MixedLengthsSettings, turns: Sequence[Turn]) -> ScenarioResult:
+    return results.MixedLengths(
+        **head, batch=settings.batch, rounds=tuple(results.MixedRound(**turn) for turn in turns)
+    )
 
 
-def _pass(probe: ProbeProcess, entry: RaceEntry, asked: OfflineSettings, at: str, number: int) -> Turn:
+def _pass(probe: ProbeProcess, entry: RaceEntry, settings: OfflineSettings, at: str, number: int) -> Turn:
     if not number:
         probe.run_texts("offline", at=at)
     return probe.run_texts("offline", at=at)
 
 
-def _passed(head: Head, asked: OfflineSettings, turns: Sequence[Turn]) -> ScenarioResult:
+def _passed(head: Head, settings: OfflineSettings, turns: Sequence[Turn]) -> ScenarioResult:
     return results.Offline(**head, passes=tuple(results.OfflinePass(**turn) for turn in turns))
 
 

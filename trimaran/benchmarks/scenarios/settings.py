@@ -144,8 +144,8 @@ class SuiteUnit(Frozen):
 def units_of(scenarios: tuple[AnyScenarioSettings, ...]) -> tuple[SuiteUnit, ...]:
     """Everything that the scenarios ask for, in their order."""
     units: list[SuiteUnit] = []
-    for asked in scenarios:
-        for at in asked.at:
-            wires: tuple[Wire | None, ...] = getattr(asked, "wires", (None,)) if at == "served" else (None,)
-            units.extend(SuiteUnit(asked=asked, at=at, wire=wire) for wire in wires)
+    for settings in scenarios:
+        for at in settings.at:
+            wires: tuple[Wire | None, ...] = getattr(settings, "wires", (None,)) if at == "served" else (None,)
+            units.extend(SuiteUnit(asked=settings, at=at, wire=wire) for wire in wires)
     return tuple(units)

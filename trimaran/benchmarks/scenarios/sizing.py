@@ -1,7 +1,7 @@
 """How many replicas a load needs: a simulation of arrivals, the gateway's choice of a server, and Triton's batcher.
 
-Requests of one text arrive at random. Each goes to the replica with the least outstanding requests. An instance that is
-free takes all that wait there, up to the largest batch, and needs the time that such a batch took when it was measured.
+Requests of one text arrive at random. Each goes to the replica with the least outstanding requests. A free
+instance takes all waiting requests, up to the largest batch. It needs the time that was measured for such a batch.
 Nothing here is measured: results are predictions.
 """
 

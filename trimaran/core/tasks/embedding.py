@@ -18,9 +18,10 @@ from trimaran.core.tasks.shared import (
     RELATIVE_CHANGE,
     TAIL_COSINE_DISTANCE,
     TAIL_SIMILARITY_CHANGE,
+    distance_limits,
     vector_distances,
 )
-from trimaran.core.tasks.task import FLOAT_NOISE, DataMetric, Gate, Task, levels, tensor
+from trimaran.core.tasks.task import FLOAT_NOISE, DataMetric, Gate, Limits, Task, levels, tensor
 
 
 def _overlaps(reference: Answers, candidate: Answers) -> Column:
@@ -40,6 +41,12 @@ def _similarity_and_gold(gold: Sequence[str], answers: Answers, labels: Sequence
 def _ask(library: Any, text: Any, *, prompt: str | None = None) -> Any:
     return library.encode([text], prompt_name=prompt, show_progress_bar=False)[0]
 
+
+LIMITS: dict[str, Limits] = {
+    **distance_limits(),
+    "tail_similarity_change": ("<=", 0.03, 0.06),
+    "epsilon_recall": (">=", 0.99, 0.98),
+}
 
 TASK = Task(
     name="embedding",
@@ -76,13 +83,7 @@ TASK = Task(
         MAX_ABS_DIFFERENCE,
     ),
     change=RELATIVE_CHANGE,
-    gates=levels(
-        FLOAT_NOISE,
-        mean_cosine_distance=("<=", 1.2e-3, 4e-3),
-        tail_cosine_distance=("<=", 1e-2, 3e-2),
-        tail_similarity_change=("<=", 0.03, 0.06),
-        epsilon_recall=(">=", 0.99, 0.98),
-    ),
+    gates=levels(FLOAT_NOISE, **LIMITS),
     distilled=(
         Gate("mean_cosine_distance", "<=", 0.1),
         Gate("tail_cosine_distance", "<=", 0.35),

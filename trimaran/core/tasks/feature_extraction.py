@@ -12,7 +12,7 @@ from trimaran.core.late_interaction import SIMILARITY
 from trimaran.core.metrics import Metric
 from trimaran.core.spec import ModelRef, TensorSpec
 from trimaran.core.tasks.library import Library, as_pipelines_read
-from trimaran.core.tasks.shared import MAX_ABS_DIFFERENCE, RELATIVE_CHANGE
+from trimaran.core.tasks.shared import MAX_ABS_DIFFERENCE, RELATIVE_CHANGE, distance_limits
 from trimaran.core.tasks.task import (
     FLOAT_NOISE,
     AnswerContext,
@@ -60,11 +60,11 @@ def _column() -> Any:
 
 
 def _ask(library: Any, item: Any) -> dict[str, Any]:
-    asked = as_pipelines_read(item)
+    request = as_pipelines_read(item)
     # Its pipeline hands what it is given to the tokenizer as one text.
-    encoded = library.tokenizer(**asked, truncation=True) if isinstance(asked, dict) else None
+    encoded = library.tokenizer(**request, truncation=True) if isinstance(request, dict) else None
     if encoded is None:
-        return {"token_embeddings": np.asarray(library(asked, truncation=True)[0])}
+        return {"token_embeddings": np.asarray(library(request, truncation=True)[0])}
     import torch
 
     with torch.inference_mode():
@@ -126,7 +126,7 @@ TASK = Task(
         MAX_ABS_DIFFERENCE,
     ),
     change=RELATIVE_CHANGE,
-    gates=levels(FLOAT_NOISE, mean_cosine_distance=("<=", 1.2e-3, 4e-3), tail_cosine_distance=("<=", 1e-2, 3e-2)),
+    gates=levels(FLOAT_NOISE, **distance_limits()),
     headline="mean_cosine_distance",
     loss=Loss("1−cos by token", _distances),
     from_wire=_from_wire,

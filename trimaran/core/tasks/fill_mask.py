@@ -85,11 +85,11 @@ def _hidden(text: str, mask_token: str) -> str:
 def _judged(context: AnswerContext, texts: Sequence[Text], outputs: Outputs) -> Answers:
     """Of each text the best (token, score) at each of its masks, where any text has one."""
     mask = context.facts.get("mask_id")
-    places = [
+    mask_positions = [
         [position for position, token in enumerate(encoding.ids) if token == mask]
         for encoding in context.encoder.encodings(texts)
     ]
-    if mask is None or not any(places):
+    if mask is None or not any(mask_positions):
         return outputs
     ids, scores = outputs["token_ids"], outputs["token_scores"]
     masks = [
@@ -98,7 +98,7 @@ def _judged(context: AnswerContext, texts: Sequence[Text], outputs: Outputs) -> 
             for position in row
             if position < ids.shape[1]
         ]
-        for index, row in enumerate(places)
+        for index, row in enumerate(mask_positions)
     ]
     return {**outputs, "masks": masks}
 
@@ -182,8 +182,8 @@ def _requests(texts: Sequence[Text], facts: Mapping[str, Any]) -> list[RequestRo
     if len(words) < _LABELS:
         return hidden
     label_words = {f"label {turn}": list(words[turn::_LABELS]) for turn in range(_LABELS)}
-    asked = json.dumps({LABEL_WORDS: label_words, "template": "{} {mask} ."})
-    labelled = [{"TEXT": first_text(text), OPTIONS: asked} for text in texts[::_LABELLED_EVERY]]
+    options = json.dumps({LABEL_WORDS: label_words, "template": "{} {mask} ."})
+    labelled = [{"TEXT": first_text(text), OPTIONS: options} for text in texts[::_LABELLED_EVERY]]
     return [*({**row, OPTIONS: ""} for row in hidden), *labelled]
 
 

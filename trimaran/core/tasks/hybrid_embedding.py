@@ -17,7 +17,7 @@ from trimaran.core.metrics import Metric
 from trimaran.core.spec import ModelRef, TensorSpec
 from trimaran.core.tasks import embedding
 from trimaran.core.tasks.library import Library
-from trimaran.core.tasks.shared import RELATIVE_CHANGE, vector_distances
+from trimaran.core.tasks.shared import RELATIVE_CHANGE, distance_limits, vector_distances
 from trimaran.core.tasks.task import FLOAT_NOISE, AnswerContext, Loss, Task, WireTensors, levels, own_tokens, tensor
 from trimaran.runtime.tasks.hybrid_embedding import (
     COLBERT,
@@ -230,17 +230,7 @@ TASK = Task(
         embedding.TASK.metrics[-1],
     ),
     change=RELATIVE_CHANGE,
-    gates=levels(
-        FLOAT_NOISE,
-        mean_cosine_distance=("<=", 1.2e-3, 4e-3),
-        tail_cosine_distance=("<=", 1e-2, 3e-2),
-        tail_similarity_change=("<=", 0.03, 0.06),
-        epsilon_recall=(">=", 0.99, 0.98),
-        mean_weight_distance=("<=", 1.2e-3, 4e-3),
-        tail_weight_distance=("<=", 1e-2, 3e-2),
-        mean_token_distance=("<=", 1.2e-3, 4e-3),
-        tail_token_distance=("<=", 1e-2, 3e-2),
-    ),
+    gates=levels(FLOAT_NOISE, **embedding.LIMITS, **distance_limits("weight"), **distance_limits("token")),
     headline="neighbour_overlap",
     loss=Loss("mean 1−cos of vector, weights and token vectors", _mean_distances),
     judged=_judged,

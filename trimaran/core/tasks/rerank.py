@@ -66,8 +66,8 @@ def _scores(reference: Answers, candidate: Answers) -> Column:
 
 
 def _ask(library: Any, item: Any, *, prompt: str | None = None, instruction: str | None = None) -> Any:
-    asked = {"prompt_name": prompt, "prompt": instruction, "show_progress_bar": False}
-    return indexed([library.predict([(item[0], document)], **asked) for document in item[1]])
+    options = {"prompt_name": prompt, "prompt": instruction, "show_progress_bar": False}
+    return indexed([library.predict([(item[0], document)], **options) for document in item[1]])
 
 
 TASK = Task(

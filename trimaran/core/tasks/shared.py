@@ -25,7 +25,7 @@ from trimaran.core.distances import (
 from trimaran.core.margins import squared_moves
 from trimaran.core.metrics import ByText, Metric, spearman_of_pairs
 from trimaran.core.spec import ModelRef
-from trimaran.core.tasks.task import BATCH_CHANGE, Gate, Head, Loss, WireTensors, levels
+from trimaran.core.tasks.task import BATCH_CHANGE, Gate, Head, Limits, Loss, WireTensors, levels
 
 _SMALLEST_PROBABILITY = 1e-30
 
@@ -95,6 +95,13 @@ TAIL_SIMILARITY_CHANGE = Metric(
     "tail_similarity_change", _similarity_changes, kind="tail", foreseen=_foreseen_similarity_changes
 )
 MEAN_COSINE_DISTANCE = Metric("mean_cosine_distance", vector_distances)
+
+
+def distance_limits(kind: str = "cosine") -> dict[str, Limits]:
+    """The limits of both metrics of one kind of distance, such as `mean_cosine_distance` and its tail."""
+    return {f"mean_{kind}_distance": ("<=", 1.2e-3, 4e-3), f"tail_{kind}_distance": ("<=", 1e-2, 3e-2)}
+
+
 RANK_OF_SIMILARITIES = Metric(
     "rank_correlation", vector_similarities, kind="pooled", pooled=spearman_of_pairs, at_least=True
 )

@@ -18,6 +18,7 @@ from trimaran.core.tasks.shared import (
     RANK_OF_SIMILARITIES,
     RELATIVE_CHANGE,
     TAIL_COSINE_DISTANCE,
+    distance_limits,
 )
 from trimaran.core.tasks.task import FLOAT_NOISE, Head, Task, WireTensors, levels, tensor
 
@@ -81,12 +82,7 @@ TASK = Task(
         MAX_ABS_DIFFERENCE,
     ),
     change=RELATIVE_CHANGE,
-    gates=levels(
-        FLOAT_NOISE,
-        mean_cosine_distance=("<=", 1.2e-3, 4e-3),
-        tail_cosine_distance=("<=", 1e-2, 3e-2),
-        heaviest_overlap=(">=", 0.97, 0.94),
-    ),
+    gates=levels(FLOAT_NOISE, **distance_limits(), heaviest_overlap=(">=", 0.97, 0.94)),
     headline="heaviest_overlap",
     loss=COSINE_LOSS,
     from_wire=_from_wire,

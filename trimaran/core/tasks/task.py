@@ -248,10 +248,12 @@ _INVARIANCE = Gate(BATCH_CHANGE, "<=", 1e-5)
 FLOAT_NOISE = (Gate("max_abs_difference", "<=", 1e-5),)
 
 
-def levels(
-    exact: tuple[Gate, ...], **limits: tuple[Literal["<=", ">="], float, float]
-) -> dict[Level, tuple[Gate, ...]]:
-    """Gates from metric=(comparison, strict limit, balanced limit)."""
+# Comparison, strict limit, balanced limit.
+Limits = tuple[Literal["<=", ">="], float, float]
+
+
+def levels(exact: tuple[Gate, ...], **limits: Limits) -> dict[Level, tuple[Gate, ...]]:
+    """Gates from the limits of each metric."""
     return {
         "exact": (*exact, _INVARIANCE),
         "strict": (*(Gate(name, sign, strict) for name, (sign, strict, _) in limits.items()), _INVARIANCE),

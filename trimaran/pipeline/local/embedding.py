@@ -188,11 +188,11 @@ class EmbeddingModel(LocalModel):
 
     def _cut(self, texts: Sequence[str], prompt_name: str | None, prompt: str | None) -> list[bool]:
         """Of each text, whether the model reads only a part of it."""
-        asked, name = self._asked(list(texts), prompt_name, prompt)
+        prompted, name = self._asked(list(texts), prompt_name, prompt)
         with self._lock:
             encoder = self._opened().encoder
             with encoder.noting_truncated() as truncated:
-                encoder.encodings(asked, prompt=name)
+                encoder.encodings(prompted, prompt=name)
         return list(truncated)
 
     def _asked(self, rows: list[Text], prompt_name: str | None, prompt: str | None) -> tuple[list[Text], str | None]:

@@ -20,14 +20,14 @@ def _tensors(first: Any, second: Any) -> tuple[Any, Any]:
     return _tensor(first), _tensor(second)
 
 
-def _tensor(given: Any) -> Any:
+def _tensor(vectors: Any) -> Any:
     import numpy as np
     import torch
 
-    if not isinstance(given, torch.Tensor):
-        rows = [row.numpy() if isinstance(row, torch.Tensor) else row for row in given]
-        given = torch.from_numpy(np.asarray(rows, np.float32))
-    return given.float() if given.ndim > 1 else given.float()[None]
+    if not isinstance(vectors, torch.Tensor):
+        rows = [row.numpy() if isinstance(row, torch.Tensor) else row for row in vectors]
+        vectors = torch.from_numpy(np.asarray(rows, np.float32))
+    return vectors.float() if vectors.ndim > 1 else vectors.float()[None]
 
 
 def _cosine(first: Any, second: Any) -> Any:

@@ -209,8 +209,8 @@ class RerankModel(LocalModel):
         texts = given.strings("documents", documents)
         if not texts:
             return []
-        asked = {"prompt": prompt_name, "instruction": prompt}
-        (ranked,) = self._answers([(given.string("query", query), texts)], top_k=top_k, **asked)
+        options = {"prompt": prompt_name, "instruction": prompt}
+        (ranked,) = self._answers([(given.string("query", query), texts)], top_k=top_k, **options)
         results = [{"corpus_id": row["index"], "score": row["score"]} for row in ranked]
         return [{**row, "text": texts[row["corpus_id"]]} for row in results] if return_documents else results
 
@@ -303,9 +303,9 @@ class FeatureModel(LocalModel):
         """
         similarity = str(self.manifest.details.get("answers", {}).get(SIMILARITY, ""))
         sides = (QUERY, DOCUMENT) if similarity else (None, None)
-        asked = self.features(given.string("query", query), prompt_name=sides[0])
+        query_tokens = self.features(given.string("query", query), prompt_name=sides[0])
         others = self.features(given.strings("documents", documents), prompt_name=sides[1])
-        return maximum_similarities(asked, others, similarity=similarity)
+        return maximum_similarities(query_tokens, others, similarity=similarity)
 
 
 class HybridModel(EmbeddingModel):

@@ -102,11 +102,11 @@ def look(
         with progress.stage("engine") as step:
             engines = _engine_looks(subject, reader, readings, threads=cores)
             step.outcome(f"{len(engines)} compared" if engines else "none: a trained model")
-        found: list[list[Neighbour]] = []
+        neighbours: list[list[Neighbour]] = []
         if chosen:
             with progress.stage("neighbours"):
-                found = _neighbours(reader, readings, chosen, engine_vectors)
-    return Look(subject, readings, engines, found, len(chosen), len(in_file))
+                neighbours = _neighbours(reader, readings, chosen, engine_vectors)
+    return Look(subject, readings, engines, neighbours, len(chosen), len(in_file))
 
 
 def _engine_looks(subject: Subject, reader: Reader, readings: Sequence[Reading], *, threads: int) -> list[EngineLook]:
@@ -133,9 +133,9 @@ def _differences(reading: Reading, inner: InnerStates) -> Array:
     return np.stack(
         [
             absent
-            if found is None
-            else np.linalg.norm(found - state, axis=-1) / np.maximum(np.linalg.norm(state, axis=-1), 1e-12)
-            for state, found in zip(reading.states, inner.states, strict=True)
+            if engine_state is None
+            else np.linalg.norm(engine_state - state, axis=-1) / np.maximum(np.linalg.norm(state, axis=-1), 1e-12)
+            for state, engine_state in zip(reading.states, inner.states, strict=True)
         ]
     )
 

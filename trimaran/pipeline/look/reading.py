@@ -155,5 +155,5 @@ class Reader:
 
 def _by_layer(raw: Any, name: str) -> list[torch.Tensor]:
     """Models of several stacks name those of the encoder."""
-    found = getattr(raw, name, None) or getattr(raw, f"encoder_{name}", None) or ()
-    return [tensor for tensor in found if tensor is not None]
+    tensors = getattr(raw, name, None) or getattr(raw, f"encoder_{name}", None) or ()
+    return [tensor for tensor in tensors if tensor is not None]

@@ -147,5 +147,5 @@ def _require_tools(suite: Suite, options: SuiteOptions) -> None:
 def _refuse_unknown_candidates(suite: Suite) -> None:
     candidates(suite.candidates)
     known = (REFERENCE, *GROUPS, *BASELINES, *CANDIDATES)
-    for asked in suite.scenarios:
-        refuse_unknown(asked.candidates, known, where=f"the candidates of {asked.scenario} in suite {suite.name}")
+    for settings in suite.scenarios:
+        refuse_unknown(settings.candidates, known, where=f"the candidates of {settings.scenario} in suite {suite.name}")

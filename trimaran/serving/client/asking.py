@@ -87,13 +87,13 @@ def _words_by_label(model: Model, labels: Sequence[str]) -> dict[str, list[str]]
     words: dict[str, list[str]] = {}
     for entry in labels:
         label, _, typed = entry.partition("=")
-        found = [word.strip() for word in typed.split(",") if word.strip()]
-        if not label or not found:
+        label_words = [word.strip() for word in typed.split(",") if word.strip()]
+        if not label or not label_words:
             raise UsageError(
                 f"Model {model.name} (fill-mask) wants a label with its words, found --label {entry[:60]!r}.",
                 hint="Type: --label sport=football,tennis --label money=banks --template '{} It is about {mask}.'",
             )
-        words.setdefault(label.strip(), []).extend(found)
+        words.setdefault(label.strip(), []).extend(label_words)
     return words
 
 
@@ -143,10 +143,10 @@ def _pairs(model: Model, arguments: Sequence[str], task: str, wanted: str) -> li
         return [_pair(argument) for argument in arguments]
     if len(arguments) == 2 and not any(marked):
         return [(arguments[0], arguments[1])]
-    given = f"{len(arguments)} text{'s'[: len(arguments) > 1]}"
+    typed = f"{len(arguments)} text{'s'[: len(arguments) > 1]}"
     if any(marked):
-        given += f", only some of them with {PAIR_MARK}"
-    raise _wrong(model, task, wanted, given)
+        typed += f", only some of them with {PAIR_MARK}"
+    raise _wrong(model, task, wanted, typed)
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -158,8 +158,8 @@ def _pair(text: str) -> tuple[str, str]:
     return first, second
 
 
-def _wrong(model: Model, task: str, wanted: str, given: str) -> UsageError:
+def _wrong(model: Model, task: str, wanted: str, typed: str) -> UsageError:
     return UsageError(
-        f"Model {model.name} ({task}) wants {wanted}, found {given}.",
+        f"Model {model.name} ({task}) wants {wanted}, found {typed}.",
         hint=f"Type: {example_command(model.name, task)}",
     )

@@ -126,8 +126,8 @@ class ClassifyOptions(TypedDict, total=False):
 
 
 def classify(model: Model, texts: Any, **options: Unpack[ClassifyOptions]) -> Ask[Any]:
-    asked: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-    return (classify_by_words if LABEL_WORDS in asked else classify_by_head)(model, texts, **asked)
+    stated: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    return (classify_by_words if LABEL_WORDS in stated else classify_by_head)(model, texts, **stated)
 
 
 @_asks("LABELS", given.texts_or_pairs)

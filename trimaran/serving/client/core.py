@@ -99,8 +99,10 @@ class ClientCore:
         if overflow != "cut":
             vectors = await embed_whole(self, name, texts, prompt=prompt, overflow=overflow)
             model = await self.model(name)
-            found = small(vectors, dimensions=dimensions, precision=precision, ranges=model.parameters.get(RANGES, ""))
-            return found[0] if isinstance(texts, str) else found
+            shortened = small(
+                vectors, dimensions=dimensions, precision=precision, ranges=model.parameters.get(RANGES, "")
+            )
+            return shortened[0] if isinstance(texts, str) else shortened
         small_ones: dict[str, Any] = {"dimensions": dimensions, "precision": precision}
         return await self.ask(name, lambda model: calls.embed(model, texts, prompt=prompt, **small_ones))
 

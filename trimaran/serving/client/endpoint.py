@@ -68,12 +68,13 @@ def endpoint_of(
 ) -> Endpoint:
     """Several addresses become one text, which stands in messages."""
     if isinstance(url, (list, tuple)):
-        places = [
-            endpoint_of(one, protocol, timeout_s=timeout_s, concurrency=concurrency, retries=retries) for one in url
+        endpoints = [
+            endpoint_of(address, protocol, timeout_s=timeout_s, concurrency=concurrency, retries=retries)
+            for address in url
         ]
-        if not places:
+        if not endpoints:
             raise UsageError("No address was given.", hint="Give at least one host:port.")
-        return replace(places[0], address=",".join(place.address for place in places))
+        return replace(endpoints[0], address=",".join(endpoint.address for endpoint in endpoints))
     if given.string("protocol", protocol) not in DEFAULT_URLS:
         raise UsageError(f"Unknown protocol {protocol!r}.", hint="Use grpc or http.")
     scheme, _, rest = (given.string("url", url) or DEFAULT_URLS[protocol]).rpartition("://")

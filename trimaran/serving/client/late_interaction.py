@@ -16,12 +16,15 @@ def score(model: Model, query: str, documents: Iterable[str]) -> Ask[list[float]
     similarity = model.parameters.get(SIMILARITY, "")
     sides = (QUERY, DOCUMENT) if QUERY in model.prompts else (None, None)
     texts = given.strings("documents", documents)
-    asked = tokens(model, [given.string("query", query)], prompt=sides[0])
+    query_tokens = tokens(model, [given.string("query", query)], prompt=sides[0])
     others = tokens(model, texts, prompt=sides[1])
 
     def join(parts: Sequence[Tensors]) -> list[float]:
-        (first,), rest = asked.join(parts[: len(asked.requests)]), others.join(parts[len(asked.requests) :])
+        (first,), rest = (
+            query_tokens.join(parts[: len(query_tokens.requests)]),
+            others.join(parts[len(query_tokens.requests) :]),
+        )
         scores = maximum_similarities(first.vectors, (text.vectors for text in rest), similarity=similarity)
         return [float(value) for value in scores]
 
-    return Ask((*asked.requests, *others.requests), asked.outputs, join)
+    return Ask((*query_tokens.requests, *others.requests), query_tokens.outputs, join)

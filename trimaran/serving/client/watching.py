@@ -75,7 +75,7 @@ class Watch:
         """Find the addresses, look at each server, and decide which versions answer."""
         for url in self._urls:
             self._addresses[url] = await self._resolved(url) or self._addresses.get(url, ())
-        left = self.replicas.place([address for found in self._addresses.values() for address in found])
+        left = self.replicas.place([address for addresses in self._addresses.values() for address in addresses])
         work = [functools.partial(self._look_at, replica) for replica in self.replicas.members]
         await self._driver.together(work, within_s=60.0)
         self.replicas.agree()
@@ -92,11 +92,11 @@ class Watch:
         if self._endpoint.secure or is_ip_address(host.strip("[]")):
             return (url,)
         try:
-            found = await self._driver.result(functools.partial(self._resolve, host, int(port)), within_s=5.0)
+            entries = await self._driver.result(functools.partial(self._resolve, host, int(port)), within_s=5.0)
         except (OSError, ValueError, TimeoutError) as error:
             log.warning("%s cannot be resolved: %s", host, error)
             return ()
-        hosts = sorted({str(entry[4][0]) for entry in found})
+        hosts = sorted({str(entry[4][0]) for entry in entries})
         # A server that listens on both families must not count twice.
         return tuple(f"{host}:{port}" for host in hosts if ":" not in host) or tuple(
             f"[{host}]:{port}" for host in hosts
@@ -181,12 +181,12 @@ class Watch:
         self, replica: Replica, method: str, *arguments: Any, within_s: float, endpoint: Endpoint | None = None
     ) -> Any:
         """Raises ServerError."""
-        place = replace(endpoint or self._endpoint, address=replica.address, timeout_s=within_s)
-        send = functools.partial(getattr(replica.probe, method), place, *arguments, within_s=within_s)
+        target = replace(endpoint or self._endpoint, address=replica.address, timeout_s=within_s)
+        send = functools.partial(getattr(replica.probe, method), target, *arguments, within_s=within_s)
         try:
             return await self._driver.result(send, within_s=within_s)
         except Exception as error:
-            failure = failures.from_exception(place, error)
+            failure = failures.from_exception(target, error)
             if failure is None or failure is error:
                 raise
             raise failure from error

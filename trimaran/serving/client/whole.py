@@ -23,8 +23,8 @@ async def embed_whole(
     """One row for each text; a text that was cut is halved until all its pieces are read."""
     whole, vectors = WholeTexts(given.texts_or_pairs(texts).rows, overflow), []
     while whole.pending:
-        asked = [piece.text for piece in whole.pending]
-        build = functools.partial(calls.embed_noting_cuts, texts=asked, prompt=prompt)
+        pieces = [piece.text for piece in whole.pending]
+        build = functools.partial(calls.embed_noting_cuts, texts=pieces, prompt=prompt)
         rows, cut = await core.ask(name, build)
         vectors.append(rows[whole.split(cut)])
     width = (await core.model(name)).outputs["EMBEDDING"]

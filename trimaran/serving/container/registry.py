@@ -61,12 +61,12 @@ def push(image: Image, reference: Reference) -> str:
         if session.has(f"/blobs/{digest}"):
             continue
         with session.asked("POST", "/blobs/uploads/", data=b"") as answer:
-            place = urllib.parse.urljoin(answer.url, answer.headers["Location"])
-        separator = "&" if "?" in place else "?"
+            location = urllib.parse.urljoin(answer.url, answer.headers["Location"])
+        separator = "&" if "?" in location else "?"
         path = image.blob(digest)
         headers = {"Content-Type": "application/octet-stream", "Content-Length": str(path.stat().st_size)}
         with path.open("rb") as stream:
-            with session.asked("PUT", f"{place}{separator}digest={digest}", data=stream, headers=headers):
+            with session.asked("PUT", f"{location}{separator}digest={digest}", data=stream, headers=headers):
                 pass
     manifest = image.blob(image.digest).read_bytes()
     tag = reference.tag or image.digest
@@ -86,9 +86,9 @@ def pull(reference: Reference, layout: Path) -> Image:
             manifest = answer.read()
         store_layout(folder, manifest, tag=reference.tag)
         if reference.digest:
-            (found,) = json.loads((folder / "index.json").read_bytes())["manifests"]
-            if found["digest"] != reference.digest:
-                raise IntegrityError(f"{reference.registry} gave {found['digest']}, wanted {reference.digest}.")
+            (entry,) = json.loads((folder / "index.json").read_bytes())["manifests"]
+            if entry["digest"] != reference.digest:
+                raise IntegrityError(f"{reference.registry} gave {entry['digest']}, wanted {reference.digest}.")
         listed = json.loads(manifest)
         for part in (listed["config"], *listed["layers"]):
             digest = str(part["digest"])
@@ -127,9 +127,9 @@ class _Session:
         try:
             answer = self._sent(method, url, data, dict(headers or {}))
         except urllib.error.HTTPError as error:
-            place = urllib.parse.urlsplit(url).path
+            url_path = urllib.parse.urlsplit(url).path
             raise RequestFailed(
-                f"{self._reference.registry} refused {method} {place}: {error.code} {error.reason}.",
+                f"{self._reference.registry} refused {method} {url_path}: {error.code} {error.reason}.",
                 hint="Check the name and your rights; `docker login` stores a password.",
                 status=error.code,
             ) from error

@@ -5,8 +5,8 @@ the owner closes it or dies. The command then gets SIGTERM and some time, and is
 its shared memory and its working folder are removed with it.
 
 An argument `@NAME` is taken from the environment variable NAME. Every user can read the command line of a process, but
-only its own user can read its environment. So the command starts with `@NAME` in its command line, is stopped before
-its first instruction, and its pointer to that argument is turned to the value in its environment.
+only its own user can read its environment. So the command starts with `@NAME` in its command line. It is stopped
+before its first instruction, and its pointer to that argument is set to the value in its environment.
 """
 
 from __future__ import annotations

@@ -21,8 +21,9 @@ _OF_A_MODEL = {CONFIG_FILE, "warmup", "promotions.json"}
 
 
 def require_loadable(repository: Path, name: str, trust_key: Path | None = None) -> None:
-    """Raises IntegrityError if a served version of the model, or of a model that it calls, is damaged, or if its INT8
-    proof was made with other instructions than this CPU has.
+    """Raises IntegrityError if a served version of the model, or of a model that it calls, is damaged.
+
+    Also raised if its INT8 proof was made with other instructions than this CPU has.
 
     With a `trust_key`, all of it must be signed with that key. Settings that trimaran does not write are refused too:
     they may come from a stranger. What may be loaded is compiled, unless it must be signed.
