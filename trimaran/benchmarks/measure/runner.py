@@ -23,8 +23,6 @@ from trimaran.core.spec import Frozen
 from trimaran.judging.probe_process import ProbeProcess
 from trimaran.judging.stats import FEWEST_ROUNDS, median
 
-# A turn is void if its threads waited for a CPU for more than this share of it. Undisturbed short ones stay below 1 %.
-DELAY_LIMIT = 0.05
 # A turn is repeated where the fixed computation beside it took longer than its quiet value by this share.
 YARDSTICK_MARGIN = 0.05
 
@@ -127,6 +125,8 @@ class Measured(Frozen):
     others_share: float | None = None
     # Other work delayed too many turns. There are no measurements then.
     busy: bool = False
+    # How long the threads of turns that stayed void waited for a CPU, as a share of the turn: the median of them.
+    delayed: float | None = None
 
     def outcome(self, candidate: str) -> ContenderOutcome:
         return next(outcome for outcome in self.outcomes if outcome.candidate == candidate)
@@ -256,6 +256,7 @@ class _Race:
         self._quiet_yardstick_ns = float("inf")
         # A CPU that has two speeds on a quiet machine must not repeat every turn: one round's worth is the most.
         self._slow_repeats_left = len(self._entries) * len(shapes)
+        self._delays: list[float] = []
 
     def open_all(self, open_probe: Callable[[RaceEntry], TimedProbe]) -> None:
         for name, entry in self._entries.items():
@@ -350,6 +351,7 @@ class _Race:
                 if rounds
             ),
             outcomes=tuple(self._ended[name] for name in self._entries),
+            delayed=median(self._delays) if self._delays else None,
         )
 
     def _undisturbed_turn(self, name: str, shape: Shape) -> Round:
@@ -365,6 +367,7 @@ class _Race:
             self._slow_repeats_left -= slower
             turn = self._turn(name, shape)
         if (turn.delayed or 0.0) > limit:
+            self._delays.append(turn.delayed or 0.0)
             self._running[name].rest()
             raise DelayedTurn
         return turn

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from trimaran.benchmarks.measure.baselines import Baseline, runs_as
 from trimaran.benchmarks.measure.measurement import Measurement
-from trimaran.benchmarks.measure.quiet import busy_words
 from trimaran.benchmarks.measure.runner import ContenderOutcome
 from trimaran.benchmarks.report.figures import decisive, find, rows_per_second, score, speedups
 from trimaran.benchmarks.report.preference import Preference, loss, preferred, truest
@@ -177,7 +176,7 @@ def choose(
     return RaceChoice(judged, verdict)
 
 
-def choose_unmeasured(rows: Sequence[CandidateRow], *, level: Level, others_share: float | None) -> RaceChoice:
+def choose_unmeasured(rows: Sequence[CandidateRow], *, level: Level, why: str) -> RaceChoice:
     """The truest of the passed rows, because a busy machine did not let their speed be measured."""
     best = truest(rows)
     if best is None:
@@ -192,7 +191,7 @@ def choose_unmeasured(rows: Sequence[CandidateRow], *, level: Level, others_shar
         for row in rows
     )
     speed = (
-        f"Not measured: {busy_words(others_share)}; run again, or with --wait-quiet. {best} is the truest that keeps "
+        f"Not measured: {why}; run again, or with --wait-quiet. {best} is the truest that keeps "
         f"every {level} gate, so it is the one to deploy until then."
     )
     truth = _truth_sentence(judged, best, level, equally_fast=0, slower="not measured")
