@@ -64,6 +64,22 @@ def test_where_speed_is_not_resolved_the_truer_one_is_chosen_and_it_is_said() ->
     assert report(rows, {"quick": 2.4, "true": 2.0}).verdict.chosen == "quick", "a clear difference decides"
 
 
+def test_the_sentence_about_speed_says_beside_what_it_was_measured() -> None:
+    def waiting(share: float) -> str:
+        rows = [
+            base.model_copy(update={"rounds": tuple(r.model_copy(update={"delayed": share}) for r in base.rounds)})
+            for name, median_ms in (("eager", 10.0), ("quick", 2.0))
+            for shape in grid(PROFILE)
+            for base in [measurement(name, shape, median_ms)]
+        ]
+        return choose(
+            [row("quick")], rows, reference=EAGER, model="m", level="strict", objective="latency", profile=PROFILE
+        ).verdict.speed  # fmt: skip
+
+    assert waiting(0.12).endswith("on 2 threads, beside other work that delayed calls by 12%.")
+    assert waiting(0.02).endswith("on 2 threads.")
+
+
 def test_who_is_slower_than_eager_at_any_shape_is_not_chosen_while_another_is_not() -> None:
     last = grid(PROFILE)[-1]
     times_ms = {"eager": (10.0, 10.0), "uneven": (2.0, 15.0), "even": (5.0, 8.0)}

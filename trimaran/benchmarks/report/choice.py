@@ -8,6 +8,7 @@ from typing import NamedTuple
 from trimaran.benchmarks.measure.baselines import Baseline, runs_as
 from trimaran.benchmarks.measure.measurement import Measurement
 from trimaran.benchmarks.measure.runner import ContenderOutcome
+from trimaran.benchmarks.measure.steadiness import beside_words
 from trimaran.benchmarks.report.figures import decisive, find, rows_per_second, score, speedups
 from trimaran.benchmarks.report.preference import Preference, loss, preferred, truest
 from trimaran.benchmarks.report.proof_sentence import proof_sentence
@@ -215,7 +216,7 @@ def speed_sentence(
     where = listed([_at(shape, ratios[shape]) for shape in shapes])
     timed = find(measurements, best, shapes[0])
     rate = f", {rows_per_second(timed):.0f} rows/s" if timed and objective == "throughput" else ""
-    on = f"on {count(threads, 'thread')}"
+    on = f"on {count(threads, 'thread')}{beside_words(measurements)}"
     match separated(overall):
         case "faster":
             return f"{best} runs {model} faster than {eager}: {where}{rate}, {on}."
