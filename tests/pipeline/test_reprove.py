@@ -82,7 +82,9 @@ def test_another_instruction_set_is_refused_until_finish_proves_it(
 
 def test_a_model_that_breaks_its_limits_here_stays_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     repository = proven_with_vnni(tmp_path, monkeypatch, sign=-1.0)
-    with pytest.raises(QualityError, match="is not proven here: mean 1−cos 2 is above its limit"):
+    with pytest.raises(
+        QualityError, match=r"is not proven here: mean 1−cos 2 is above its limit 1e-6 \(over 5 requests\)"
+    ):
         finished(repository, "m")
     assert read_serving(repository / "m" / "1").proven_on == ("vnni",)
     assert list(damaged(repository, ["m"])) == ["m"]

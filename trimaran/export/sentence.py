@@ -155,6 +155,7 @@ def sparse_of(folder: Path, modules: tuple[SentenceModule, ...]) -> Sparse:
                 {
                     "strategy": config.get("pooling_strategy", "max"),
                     "activation": config.get("activation_function", "relu"),
+                    "most": model_settings(folder).get("max_active_dims"),
                 }
             )
     return Sparse()
