@@ -83,8 +83,8 @@ def unsteady(measurements: Sequence[Measurement], *, tolerance: float = NOISE) -
         )
     if beside := beside_words(measurements).removeprefix(", "):
         sentences.append(
-            f"All was measured {beside}, half of the turns by more. Eager PyTorch loses more by it than the candidates "
-            "do: its speed-ups at short texts may be too high by as much. Candidates compare with each other as before."
+            f"All was measured {beside}, half of the turns by more. Eager PyTorch can lose more by it than the candidates "
+            "do, so speed-ups over it may be too high. Candidates compare with each other as on a quiet machine."
         )
     moved = drift(measurements)
     if max(moved, 1 / moved) > DRIFT:
