@@ -83,7 +83,7 @@ def unsteady(measurements: Sequence[Measurement], *, tolerance: float = NOISE) -
         )
     if beside := beside_words(measurements).removeprefix(", "):
         sentences.append(
-            f"All was measured {beside}, half of the turns by more. Eager PyTorch can lose more by it than the candidates "
+            f"All was measured {beside}, half of the turns by more. Eager PyTorch can lose more by it than candidates "
             "do, so speed-ups over it may be too high. Candidates compare with each other as on a quiet machine."
         )
     moved = drift(measurements)

@@ -33,7 +33,7 @@ def kinds_table(row: CandidateRow) -> tuple[list[str], list[list[str]]] | None:
 def kind_limits_words(gates: Sequence[Gate]) -> str:
     """`The limit of one kind: mean 1−cos ≤ 0.0015.` Shares and tails have the limit of all texts."""
     wider = [
-        f"{metric_name(gate.metric)} {SIGNS[gate.comparison]} {number(limit)}"
+        f"{metric_name(gate.metric)} {SIGNS[gate.comparison]} {number(limit, digits=6)}"
         for gate in gates
         if (metric := METRICS.get(gate.metric)) and (limit := kind_limit(metric, gate)) != gate.limit
     ]

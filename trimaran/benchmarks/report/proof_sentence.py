@@ -48,7 +48,7 @@ def _kind_words(kind: KindQuality, check: GateCheck) -> str:
     metric = METRICS[check.name]
     seen = f"{metric_name(check.name)} {number(kind.metrics[check.name])} as measured on {count(kind.n, 'text')}"
     limit = kind_limit(metric, _gate_of(check))
-    return seen if limit == check.limit else f"{seen}; the limit of a kind is {number(limit)}"
+    return seen if limit == check.limit else f"{seen}; the limit of a kind is {number(limit, digits=6)}"
 
 
 def _share_of_limit(kind: KindQuality, check: GateCheck) -> float:
