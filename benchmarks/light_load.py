@@ -8,6 +8,7 @@ milliseconds, like a kernel thread that does its rounds. It needs an otherwise i
 
 from __future__ import annotations
 
+import statistics
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -25,7 +26,7 @@ from trimaran.core.environment import usable_cores
 from trimaran.core.pinning import cores_for
 from trimaran.core.samples import Shape
 from trimaran.core.store import Store, default_home
-from trimaran.judging.stats import Ratio, median
+from trimaran.judging.stats import Ratio
 
 # Shares of one core that each process of a load takes.
 LOADS: dict[str, tuple[float, ...]] = {
@@ -93,7 +94,7 @@ def raced(eager: Artifact, engine: Artifact, shares: Sequence[float]) -> dict[st
 def delays(row: Measurement) -> dict[str, float]:
     """Of the turns of one contender, the share of the time that its threads waited for a CPU."""
     values = [turn.delayed for turn in row.rounds if turn.delayed is not None]
-    return {"median": round(median(values), 4), "largest": round(max(values), 4)} if values else {}
+    return {"median": round(statistics.median(values), 4), "largest": round(max(values), 4)} if values else {}
 
 
 def ratios(by_shape: dict[Shape, Ratio]) -> dict[str, list[float]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -351,7 +352,7 @@ class _Race:
                 if rounds
             ),
             outcomes=tuple(self._ended[name] for name in self._entries),
-            delayed=median(self._delays) if self._delays else None,
+            delayed=statistics.median(self._delays) if self._delays else None,
         )
 
     def _undisturbed_turn(self, name: str, shape: Shape) -> Round:

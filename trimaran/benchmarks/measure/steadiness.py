@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -61,7 +62,7 @@ def drift(measurements: Sequence[Measurement]) -> float:
 def usual_delay(measurements: Sequence[Measurement]) -> float | None:
     """How long threads waited for a CPU, as a share of the turn: the median over all turns. None: it is not known."""
     delays = [turn.delayed for row in measurements for turn in row.rounds if turn.delayed is not None]
-    return median(delays) if delays else None
+    return statistics.median(delays) if delays else None
 
 
 def beside_words(measurements: Sequence[Measurement]) -> str:
