@@ -220,10 +220,8 @@ def measure(
         if done >= effort.minimum_rounds and deciding:
             race.run_leaders(done, deciding, generator, clock_s)
         others_share = watch.others_share()
-    measured = race.result().model_copy(update={"others_share": others_share})
-    if done < effort.minimum_rounds:
-        return measured.model_copy(update={"measurements": (), "busy": True})
-    return measured
+    nothing = {"measurements": (), "busy": True} if done < effort.minimum_rounds else {}
+    return race.result().model_copy(update={"others_share": others_share, **nothing})
 
 
 class DelayedTurn(Exception):
@@ -357,8 +355,7 @@ class _Race:
 
     def _undisturbed_turn(self, name: str, shape: Shape) -> Round:
         """A turn that nothing delayed. One at a slower CPU is repeated while repeats are left, and kept then."""
-        turn = self._turn(name, shape)
-        limit = self._effort.delay_limit
+        turn, limit = self._turn(name, shape), self._effort.delay_limit
         if limit is None:
             return turn
         for _ in range(self._effort.repeats):
