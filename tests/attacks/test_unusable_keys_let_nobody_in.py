@@ -70,7 +70,7 @@ def test_a_digest_that_is_none_is_damage(path: Path, digest: str) -> None:
 def test_a_file_that_cannot_be_read_lets_nobody_in(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     key = add_key(path, "a").encode()
     with monkeypatch.context() as patched:
-        patched.setattr(Path, "read_bytes", lambda path: path.open("rb", opener=_forbidden))
+        patched.setattr(Path, "read_bytes", _forbidden)
         with pytest.raises(UsageError, match="cannot be read"):
             read_keys(path)
     with pytest.raises(Refusal) as refused:
@@ -78,7 +78,7 @@ def test_a_file_that_cannot_be_read_lets_nobody_in(path: Path, monkeypatch: pyte
     assert refused.value.code == "keys_unusable"
 
 
-def _forbidden(path: str, flags: int) -> int:
+def _forbidden(path: Path) -> bytes:
     raise PermissionError(errno.EACCES, "Permission denied")
 
 
