@@ -233,7 +233,8 @@ def operation_block() -> str:
 def _deployment(result: dict[str, Any]) -> list[list[str]]:
     first, again = result["from_nothing"], result["once_more"]
     size, _, quick = result["model"].partition(" ")
-    of = f" {quick}".rstrip() if size == "minilm" else f" of a {size} model at `balanced`"
+    quickly = f" with `{quick}`" if quick else ""
+    of = quickly if size == "minilm" else f" of a {size} model at `balanced`"
     most = next(claim for claim in result["claims"] if claim.startswith("from nothing"))
     return [
         [f"`trimaran deploy`{of} from nothing", f"{first['seconds']:.0f} s", f"≤ {most.split()[-2]} s"],

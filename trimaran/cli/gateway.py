@@ -55,7 +55,7 @@ def gateway(
         int, typer.Option("--workers", min=1, max=64, help="Processes that share the port and the limits.")
     ] = 1,
     keys: KeysOption = None,
-    no_auth: Annotated[bool, typer.Option("--no-auth", help="Let everybody call. It must be said.")] = False,
+    no_auth: Annotated[bool, typer.Option("--no-auth", help="Let everybody call without a key.")] = False,
     open_metrics: Annotated[
         bool, typer.Option("--open-metrics", help="Show /metrics without a key.", rich_help_panel=WATCHING)
     ] = False,

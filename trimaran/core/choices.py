@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-# How true to eager PyTorch a candidate must stay.
+# How close to eager PyTorch a candidate must stay.
 Level = Literal["exact", "strict", "balanced"]
 # What the fastest means.
 Objective = Literal["latency", "throughput"]
