@@ -13,7 +13,9 @@ ModelName = Annotated[
 TopK = Annotated[int | None, Field(default=None, ge=1, le=1000)]
 TokenIds = Annotated[list[Annotated[int, Field(ge=0, le=2**31 - 1)]], Field(min_length=1)]
 Pair = Annotated[list[str], Field(min_length=2, max_length=2, description="A text and its pair.")]
-Inputs = Annotated[str | Annotated[list[str | Pair], Field(min_length=1)], Field(description="One text, or several.")]
+TextInputs = Annotated[
+    str | Annotated[list[str | Pair], Field(min_length=1)], Field(description="One text, or several.")
+]
 Texts = Annotated[str | Annotated[list[str], Field(min_length=1)], Field(description="One text, or several.")]
 
 
@@ -203,7 +205,7 @@ class HybridResponse(Answered):
 
 class ClassifyRequest(RequestBody):
     example = {"inputs": ["A fine day on the water."]}
-    inputs: Inputs
+    inputs: TextInputs
     model: ModelName
     top_k: TopK
     labels: Annotated[
