@@ -11,6 +11,7 @@ from trimaran.core.artifact import Artifact, Recipe
 from trimaran.core.corpus import digest_of_texts, kinds_of
 from trimaran.core.environment import capture, tools
 from trimaran.core.errors import TrimaranError
+from trimaran.core.instructions import instruction_limit
 from trimaran.core.isolation import first_restriction_that_runs
 from trimaran.core.metrics import METRICS_VERSION
 from trimaran.core.progress import Step
@@ -170,6 +171,7 @@ def assess_recipe(
             "gates": [[gate.metric, gate.comparison, gate.limit] for gate in plan.gates],
             "threads": threads,
             "cpu": capture().cpu,
+            **instruction_limit(),
             "policies": [*WIDEST_FIRST, PACKED_STEP, STEP],
             **more,
         },

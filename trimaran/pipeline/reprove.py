@@ -72,7 +72,7 @@ def _reprove(version: Path, *, store: Store, progress: Progress) -> Reproof:
         step.outcome("; ".join(map(str, proof.checks)))
     if broken := [check for check in proof.checks if not check.holds]:
         raise QualityError(
-            f"{model.name} version {version.name} is not proven here: {'; '.join(map(broken_words, broken))}.",
+            f"{model.name} version {version.name} is not proven here: {'; '.join(map(_broken_words, broken))}.",
             hint="Deploy the model on this machine: other candidates may keep them.",
         )
     with locked(model.parent):
@@ -82,6 +82,10 @@ def _reprove(version: Path, *, store: Store, progress: Progress) -> Reproof:
         for name in (*models_beside(model.parent, model.name, int(version.name)), model.name):
             _add_proof(model.parent / name / version.name, proof.products_by)
     return proof
+
+
+def _broken_words(check: GateCheck) -> str:
+    return broken_words(check) + (f" ({check.detail})" if check.detail else "")
 
 
 def _add_proof(version: Path, products: ProductsBy) -> None:
