@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
 from trimaran.core.artifact import Artifact
-from trimaran.core.backends import Array
 from trimaran.core.choices import Rows
 from trimaran.core.corpus import answer_context, digest_of_texts
 from trimaran.core.distances import Outputs
@@ -28,7 +27,7 @@ from trimaran.judging.on_teacher import OnTeacher, against_teacher
 from trimaran.judging.probe_process import ProbeProcess
 from trimaran.judging.proof import Proof
 from trimaran.judging.quality_intervals import intervals
-from trimaran.runtime.text import Text
+from trimaran.runtime.text import Array, Text
 
 LABELS = "label_agreement"
 FLIPS = "batch_label_flips"

@@ -27,7 +27,6 @@ from trimaran.benchmarks.report.figures import decisive, rounds_of_race
 from trimaran.benchmarks.report.report import EAGER, REFERENCE, CandidateRow, Report, ReportVerdict
 from trimaran.benchmarks.report.wording import metric_name
 from trimaran.core.artifact import Artifact, Recipe
-from trimaran.core.backends import Array
 from trimaran.core.devices import Device
 from trimaran.core.environment import capture, tools
 from trimaran.core.errors import TrimaranError
@@ -44,6 +43,7 @@ from trimaran.pipeline.on_gpu import gpu_notes
 from trimaran.pipeline.outcomes import CandidateOutcome, Failed, Judged, Proven, Rejected, Stopped
 from trimaran.pipeline.plan import DeployPlan, DeployRun
 from trimaran.pipeline.proving import assess_recipe
+from trimaran.runtime.text import Array
 
 # `--wait-quiet` tries again for this long.
 WAIT_QUIET_S = 1800.0

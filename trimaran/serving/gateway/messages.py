@@ -20,7 +20,7 @@ ModelName = Annotated[
 TopK = Annotated[int | None, Field(default=None, ge=1, le=1000)]
 TokenIds = Several[Annotated[int, Field(ge=0, le=2**31 - 1)]]
 Pair = Annotated[list[str], Field(fail_fast=True, min_length=2, max_length=2, description="A text and its pair.")]
-Inputs = Annotated[str | Several[str | Pair], Field(description="One text, or several.")]
+TextInputs = Annotated[str | Several[str | Pair], Field(description="One text, or several.")]
 Texts = Annotated[str | Several[str], Field(description="One text, or several.")]
 TextsOrIds = Annotated[
     str | Several[str] | TokenIds | Several[TokenIds],
@@ -207,7 +207,7 @@ class HybridResponse(Answered):
 
 class ClassifyRequest(RequestBody):
     example = {"inputs": ["A fine day on the water."]}
-    inputs: Inputs
+    inputs: TextInputs
     model: ModelName
     top_k: TopK
     labels: Annotated[

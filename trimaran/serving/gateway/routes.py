@@ -245,8 +245,8 @@ async def fill(call: Call, body: messages.FillRequest) -> Reply:
     """The most probable words for each mask."""
     served = await call.pick(body.model)
     texts = listed(body.inputs)
-    asked: dict[str, Any] = {"top_k": body.top_k, "targets": body.targets, "template": body.template}
-    results = await call.ask(served, texts, lambda client: client.fill(served.name, texts, **asked))
+    options: dict[str, Any] = {"top_k": body.top_k, "targets": body.targets, "template": body.template}
+    results = await call.ask(served, texts, lambda client: client.fill(served.name, texts, **options))
     return call.reply(results=results)
 
 
