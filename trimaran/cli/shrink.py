@@ -40,7 +40,7 @@ def shrink_command(
     more: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="[FILES]...", help="More files of texts, as the shell gives them for `*.txt`.", show_default=False
+            metavar="FILES", help="More files of texts, as the shell gives them for `*.txt`.", show_default=False
         ),
     ] = None,
     vocabulary: Annotated[
@@ -50,7 +50,9 @@ def shrink_command(
             help="Texts (.txt, .jsonl, .tsv, .csv, .parquet) whose tokens stay; again for more files.",
         ),
     ] = None,
-    layers: Annotated[int | None, typer.Option("--layers", min=1, help="So many layers stay. Needs --texts.")] = None,
+    layers: Annotated[
+        int | None, typer.Option("--layers", min=1, help="Number of layers to keep. Needs --texts.")
+    ] = None,
     to: Annotated[
         Literal["bilstm"] | None,
         typer.Option("--to", help="Another kind of model: a small BiLSTM. Needs --texts.", show_default=False),
@@ -88,7 +90,7 @@ def shrink_command(
         float | None,
         typer.Option(
             "--learning-rate",
-            help="Its highest value.",
+            help="The highest learning rate of the run.",
             show_default="0.0003; a BiLSTM 0.002",
             rich_help_panel=_LEARNING,
         ),
@@ -96,7 +98,10 @@ def shrink_command(
     temperature: Annotated[
         float,
         typer.Option(
-            "--temperature", min=0.1, help="Of the soft targets that a classifier learns.", rich_help_panel=_LEARNING
+            "--temperature",
+            min=0.1,
+            help="Temperature of the soft targets that a classifier learns.",
+            rich_help_panel=_LEARNING,
         ),
     ] = 2.0,
     label_weight: Annotated[
@@ -110,7 +115,7 @@ def shrink_command(
         ),
     ] = 0.0,
     seed: Annotated[
-        int, typer.Option("--seed", min=0, help="Decides all that is random.", rich_help_panel=_LEARNING)
+        int, typer.Option("--seed", min=0, help="Seed of all random choices.", rich_help_panel=_LEARNING)
     ] = 0,
     task: TaskOption = "auto",
     as_json: JsonOption = False,
