@@ -19,7 +19,8 @@ from growth_results import RESULT, Curve, Growth, Point, ServedModels, read_grow
 from sized_models import SIZES, made, sized_model
 
 from trimaran.benchmarks.measure.products import products_of
-from trimaran.benchmarks.measure.runner import DELAY_LIMIT, Effort, RaceEntry, measure
+from trimaran.benchmarks.measure.quiet import DELAY_LIMIT
+from trimaran.benchmarks.measure.runner import Effort, RaceEntry, measure
 from trimaran.benchmarks.report.report import REFERENCE
 from trimaran.core.artifact import Artifact, load_artifact
 from trimaran.core.corpus import shipped_texts

@@ -21,7 +21,8 @@ from typing import Any
 
 from experiment import finish, options, undisturbed
 
-from trimaran.benchmarks.measure.runner import DELAY_LIMIT, Effort, RaceEntry, measure
+from trimaran.benchmarks.measure.quiet import DELAY_LIMIT
+from trimaran.benchmarks.measure.runner import Effort, RaceEntry, measure
 from trimaran.benchmarks.report.figures import speedups
 from trimaran.core.artifact import Artifact, load_artifact
 from trimaran.core.corpus import shipped_texts

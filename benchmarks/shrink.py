@@ -25,7 +25,8 @@ from typing import Any
 
 from experiment import ROOT, WatchedCommand, finish, options, undisturbed, watched
 
-from trimaran.benchmarks.measure.runner import DELAY_LIMIT, Effort, RaceEntry, measure
+from trimaran.benchmarks.measure.quiet import DELAY_LIMIT
+from trimaran.benchmarks.measure.runner import Effort, RaceEntry, measure
 from trimaran.benchmarks.report.figures import speedups
 from trimaran.core.artifact import load_artifact
 from trimaran.core.environment import usable_cores

@@ -131,7 +131,7 @@ def test_a_steady_small_load_is_told_by_how_much_it_delays_the_usual_turn() -> N
     rare = calm.model_copy(update={"rounds": (*delayed(calm, 0.03).rounds[1:], *delayed(calm, 0.2).rounds[:1])})
     assert unsteady([rare]) == "", "a single turn that waited says nothing of the usual one"
     loaded = [delayed(calm, 0.12), delayed(with_rounds("b", [5] * 6), 0.14)]
-    assert beside_words(loaded) == ", beside other work that delayed calls by 12%"
+    assert beside_words(loaded) == ", beside other work that delayed calls by 13%"
     assert "speed-ups over it may be too high" in unsteady(loaded)
 
 
