@@ -226,18 +226,20 @@ PromptOption = Annotated[
 ]
 
 
+def typed(context: typer.Context, name: str) -> bool:
+    """Whether the parameter stands on the command line."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
 def deploy_flags(context: typer.Context) -> dict[str, Any]:
     """The typed flags that set a key of the config: a command names such a parameter as the key."""
     from trimaran.core.config import DeployConfig
 
-    def typed(name: str) -> bool:
-        source = context.get_parameter_source(name)
-        return source is not None and source.name == "COMMANDLINE"
-
     return {
         name: str(value) if isinstance(value, Path) else value
         for name, value in context.params.items()
-        if name in DeployConfig.model_fields and typed(name)
+        if name in DeployConfig.model_fields and typed(context, name)
     }
 
 

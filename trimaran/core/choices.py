@@ -39,3 +39,5 @@ TRITON_IMAGE = "trimaran-triton"
 GPU_IMAGE = "trimaran-triton-gpu"
 GATEWAY_IMAGE = "trimaran-gateway"
 CPU_IMAGE = "trimaran-cpu"
+# The most items of a list in a request to the gateway: no limit of texts is above it.
+MOST_TEXTS = 65_536
