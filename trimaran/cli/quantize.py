@@ -130,7 +130,12 @@ def build_engine_command(
     weight_streaming: Annotated[bool, typer.Option("--weight-streaming", help="Stream weights from host.")] = False,
     workspace_mb: Annotated[int | None, typer.Option("--workspace", help="Builder's scratch memory in MB.")] = None,
     hardware_compatible: Annotated[
-        HardwareCompatible, typer.Option("--hardware-compatible", help="GPUs that the engine shall run on too.")
+        HardwareCompatible,
+        typer.Option(
+            "--hardware-compatible",
+            metavar="<str>",
+            help="GPUs that the engine shall run on too: NONE, AMPERE_PLUS or SAME_COMPUTE_CAPABILITY.",
+        ),
     ] = "NONE",
     allow_shortfall: Annotated[
         bool, typer.Option("--allow-shortfall", help="Record kernels that fell short instead of failing.")
