@@ -54,7 +54,9 @@ class Check(Frozen):
         return kept(self.observed, self.comparison, self.limit)
 
     def __str__(self) -> str:
-        sign = {"<=": "≤", ">=": "≥", "==": "="}[self.comparison]
+        # Of the plain value: statistics may allow few texts to lie beyond a limit.
+        signs = {"<=": "≤>", ">=": "≥<", "==": "=≠"}[self.comparison]
+        sign = signs[0 if kept(self.observed, self.comparison, self.limit) else 1]
         return f"{self.name} {_short(self.observed)} {sign} {_short(self.limit)} {self.detail}".rstrip()
 
 

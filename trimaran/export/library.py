@@ -214,7 +214,8 @@ def _changed(ref: ModelRef) -> bool:
         if modules
         else Pooling(mode=pooling.mode, normalize=pooling.normalize)
     )
-    return pooling.model_copy(update={"dimensions": None}) != own or (pooling.dimensions is not None and not modules)
+    stated = pooling.model_copy(update={"dimensions": own.dimensions})
+    return stated != own or (pooling.dimensions is not None and not modules)
 
 
 def _record_calls(loaded: Any, fed: list[FedRow]) -> None:

@@ -18,6 +18,7 @@ from trimaran.core import isolation
 from trimaran.core.artifact import Artifact, Recipe
 from trimaran.core.environment import capture, tools
 from trimaran.core.errors import TrimaranError
+from trimaran.core.instructions import instruction_limit
 from trimaran.core.spec import Frozen
 from trimaran.core.store import Store
 from trimaran.pipeline.plan import DeployPlan
@@ -82,7 +83,12 @@ def reason_to_skip(plan: DeployPlan, row: Candidate, parent: Artifact, rivals: S
         step="bound",
         parents=(parent.digest, rival.artifact.digest),
         # All float candidates have the same matrix products, so they share one bound.
-        parameters={**settings, "candidate": row.name if row.searched else row.precision, "cpu": capture().cpu},
+        parameters={
+            **settings,
+            "candidate": row.name if row.searched else row.precision,
+            "cpu": capture().cpu,
+            **instruction_limit(),
+        },
         tools=tools("onnxruntime", "openvino"),
     )
     watch = CpuWatch(())

@@ -67,4 +67,4 @@ class TruncatedTexts:
             known = name in self._warned
             self._warned.add(name)
         if not known:
-            _log.warning("Model %s read only a part of %d texts, which are longer than it reads.", name, texts)
+            _log.warning("Model %s read only a part of texts that are longer than it reads: %d so far.", name, texts)
