@@ -115,7 +115,7 @@ def assess(
     with opened as probe:
         for done, rows in enumerate(policies):
             advance(done, len(policies), f"rows {rows}")
-            moved = _moved_by_neighbours(probe, texts, rows, row)
+            moved = moved_by_neighbours(probe, texts, rows, row)
             changes[rows] = moved.change
             if rows != "alone" and not moved.change <= limit:
                 continue
@@ -175,7 +175,7 @@ def asked_texts(artifact: Artifact, texts: Sequence[Text]) -> Sequence[Text]:
     return task(artifact.task).asked(answer_context(artifact), texts)
 
 
-class _Moved(NamedTuple):
+class Moved(NamedTuple):
     """How far answers moved at worst among neighbours, how many labels flipped, and how many texts showed it."""
 
     change: float
@@ -183,9 +183,9 @@ class _Moved(NamedTuple):
     texts: int
 
 
-def _moved_by_neighbours(probe: AnsweringProbe, texts: Sequence[Text], rows: Rows, row: Task) -> _Moved:
+def moved_by_neighbours(probe: AnsweringProbe, texts: Sequence[Text], rows: Rows, row: Task) -> Moved:
     if rows == "alone":
-        return _Moved(0.0, 0, len(texts))
+        return Moved(0.0, 0, len(texts))
     indices, together = probe.among_neighbours(texts, rows, _SEED)
     chosen = sorted(set(indices))
     positions = [chosen.index(index) for index in indices]
@@ -193,7 +193,7 @@ def _moved_by_neighbours(probe: AnsweringProbe, texts: Sequence[Text], rows: Row
     single = {name: array[positions] for name, array in alone.items()}
     labels = row.metric(LABELS)
     flips = int((labels.by_text(single, together) < 1).sum()) if labels else 0
-    return _Moved(row.change.value(single, together), flips, len(chosen))
+    return Moved(row.change.value(single, together), flips, len(chosen))
 
 
 def _refuse_none(texts: Sequence[Text]) -> None:

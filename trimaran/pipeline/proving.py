@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -23,6 +24,7 @@ from trimaran.pipeline.making import MakerInputs, fuse, make_candidate
 from trimaran.pipeline.outcomes import CandidateOutcome, Failed, Proven, Stopped, judged, outcome_words
 from trimaran.pipeline.plan import LANES, DeployPlan, DeployRun
 from trimaran.quantize.candidates import Candidate
+from trimaran.quantize.half.on_cpu import half_on_cpu
 from trimaran.runtime.text import PACKED_STEP, STEP
 
 # Waits for eager PyTorch's answers, and raises what eager PyTorch raised.
@@ -112,8 +114,7 @@ class _Prover:
                 row, parent, self._inputs, restriction=restriction, store=self._run.store, step=step
             )
             eager = self._answers()
-            # A judgement has the threads that the candidate will be served with, so two at once would disturb another.
-            with self._judging, self._run.plan.device.alone():
+            with self._alone(), self._run.plan.device.alone():
                 return artifact, judge(self._run, artifact, eager)
 
         try:
@@ -122,14 +123,22 @@ class _Prover:
             return Failed(row, error)
         return judged(row, artifact, quality, restriction)
 
+    def _alone(self) -> contextlib.AbstractContextManager[object]:
+        """A judgement has the threads that the candidate will be served with, so two at once would disturb another.
+
+        Graphs for another machine's GPU are never served here: two at once have one lane's threads each.
+        """
+        return contextlib.nullcontext() if self._run.plan.config.target else self._judging
+
 
 def judge(run: DeployRun, artifact: Artifact, eager: EagerAnswers) -> Quality:
     """Compares the artifact's answers with eager PyTorch's; an earlier judgement of the same is reused."""
     plan, on_data, on_teacher = run.plan, eager.on_data, eager.on_teacher
+    threads = plan.lane_threads if plan.config.target else plan.config.threads
     recipe = assess_recipe(
         plan,
         artifact,
-        threads=plan.config.threads,
+        threads=threads,
         libraries=("torch", "transformers", "onnxruntime", "openvino"),
         judged=lossy_candidates(plan.candidates),
         **({"data": on_data.data.digest} if on_data else {}),
@@ -138,11 +147,11 @@ def judge(run: DeployRun, artifact: Artifact, eager: EagerAnswers) -> Quality:
 
     def assessed() -> Quality:
         return assess(
-            artifact,
+            half_on_cpu(artifact, run.store),
             eager.judging,
             plan.judging,
             gates=plan.gates,
-            threads=plan.config.threads,
+            threads=threads,
             deadline_s=ASSESS_DEADLINE_S,
             on_data=on_data,
             on_teacher=on_teacher,

@@ -181,7 +181,7 @@ CANDIDATES: dict[str, Candidate] = {
         Candidate(
             "tensorrt-int8-attention", "tensorrt", "int8-static", "tensorrt", tensorrt_int8_attention,
             calibrated=True, searched=True, graph="onnx-int8-qdq-attention",
-            describe="TensorRT's plan of onnx-int8-qdq-attention, built on the GPU", default=False,
+            describe="TensorRT's plan of onnx-int8-qdq-attention, built on the GPU", default=False, on_gpu=True,
         ),
         Candidate(
             "tensorrt-int8-full", "tensorrt", "int8-static", "tensorrt", tensorrt_int8_full,

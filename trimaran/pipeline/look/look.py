@@ -72,7 +72,8 @@ def look(
     """
     if not 1 <= len(texts) <= 2 or not all(text.strip() for text in texts):
         raise UsageError(
-            f"One text or two are wanted, none of them empty; found {len(texts)}.",
+            "One text or two are wanted, none of them empty; found "
+            f"{len(texts) if all(text.strip() for text in texts) else 'an empty one'}.",
             hint='trimaran look MODEL "a text" "another text"',
         )
     cores = threads or usable_cores()
@@ -101,7 +102,7 @@ def look(
             step.outcome(f"{sum(len(reading.tokens) for reading in readings)} tokens")
         with progress.stage("engine") as step:
             engines = _engine_looks(subject, reader, readings, threads=cores)
-            step.outcome(f"{len(engines)} compared" if engines else "none: a trained model")
+            step.outcome(f"{len(engines)} compared" if engines else "none, this is a trained model")
         neighbours: list[list[Neighbour]] = []
         if chosen:
             with progress.stage("neighbours"):

@@ -31,7 +31,7 @@ from trimaran.judging.gate_check import KIND_SLACK
 from trimaran.judging.sensitivity import LayerCost, SearchEnd, SearchStep, Sensitivity
 
 # Raise this when the search decides otherwise on the same texts: what an older one made is then made anew.
-SEARCH_VERSION = 3
+SEARCH_VERSION = 4
 # The names of the layers in float.
 Layers = frozenset[str]
 AnswersOf = Callable[[Layers], Answers]
