@@ -48,7 +48,7 @@ ENTRIES_PER_REQUEST = 256
 Builder = Callable[Concatenate[Model, Any, Options], Ask[Any]]
 
 
-def _asks(output: str, read: Callable[[Any], given.Rows]) -> Callable[[Builder[Options]], Builder[Options]]:
+def _asks(output: str, read: Callable[[Any], given.GivenRows]) -> Callable[[Builder[Options]], Builder[Options]]:
     """The model must give `output`, and `read` checks the texts. Only then is the call planned.
 
     The decorated function always gets a list. An answer to a text without a list is taken out of the list again.
