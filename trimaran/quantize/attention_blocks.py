@@ -20,6 +20,7 @@ import numpy as np
 
 from trimaran.core.onnx_graph import add_weight, infer_types, is_weight, new_node
 from trimaran.core.onnx_write import write_model
+from trimaran.runtime.text import Array
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -233,7 +234,7 @@ class _Blocks:
     def _numbers(self, numbers: list[int]) -> ir.Value:
         return self._weight(f"list/{numbers[0]}", np.asarray(numbers, np.int64))
 
-    def _weight(self, name: str, array: np.ndarray) -> ir.Value:
+    def _weight(self, name: str, array: Array) -> ir.Value:
         """One weight for each number, whatever reads it."""
         name = f"attention_blocks/{name}"
         known = self._graph.initializers.get(name)

@@ -22,10 +22,12 @@ from trimaran.core.isolation import report_progress
 from trimaran.core.margins import narrowest_first
 from trimaran.core.onnx_graph import array_of
 from trimaran.core.onnx_write import write_model
+from trimaran.core.proof_effort import USUAL, ProofEffort, effort_for
 from trimaran.core.scratch import ScratchFolder
 from trimaran.core.tasks import task
 from trimaran.judging.sensitivity import KEY, Sensitivity
 from trimaran.quantize.activations import Samples, calibration_facts, calibration_inputs, sampled_rows
+from trimaran.quantize.attention_blocks import ATTENTION_BLOCKS, block_saved
 from trimaran.quantize.int8.embedding_tables import encoded_table, large_tables, write_tables
 from trimaran.quantize.int8.encodings import choose_encodings
 from trimaran.quantize.int8.integer_graph import Style, integer_graph, name_nodes
@@ -44,8 +46,6 @@ if TYPE_CHECKING:
 # Token vectors sampled of each activation, unless they would need more memory than this.
 ROWS = 2560
 MOST_SAMPLED_BYTES = 1 << 28
-# How many texts calibrate, and how many are held out to try layers on. No text does both.
-MOST_CALIBRATING, MOST_HELD_OUT = 280, 280
 QUICK_TEXTS, QUICK_TOKENS = 64, 64
 LENGTHS = (4, 8, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 160, 192, 256)
 MOST_ROWS = 16
@@ -66,24 +66,26 @@ def openvino_mixed(parent: Artifact, folder: Path, settings: MakerSettings) -> M
 
 def onnxruntime_static(parent: Artifact, folder: Path, settings: MakerSettings) -> MadeCandidate:
     made = _MixedGraph(parent, settings, backend="onnxruntime", style="onnxruntime").make(folder)
+    if blocks := block_saved(folder / made.entry, parent.profile.sequence.maximum):
+        made = made.model_copy(update={"details": {**made.details, ATTENTION_BLOCKS: blocks}})
     # Float layers add up in another order when packed, and the noise moves roundings after them.
     tolerance = PACKED_NOISE if made.details["kept_in_float"] else 0.0
     packed = pack_onnx(folder / made.entry, tolerance=tolerance)
     return made.model_copy(update={"details": {**made.details, "packed": packed}})
 
 
-def split_texts(texts: Sequence[Text]) -> tuple[list[Text], list[Text]]:
+def split_texts(texts: Sequence[Text], effort: ProofEffort = USUAL) -> tuple[list[Text], list[Text]]:
     """Return the texts that calibrate and the texts that are held out, both drawn evenly from the whole file.
 
-    Every second text of a kind calibrates, so that each kind is in both. Of 1,000 texts, 280 calibrate and 280 are held
-    out.
+    No text does both. Every second text of a kind calibrates, so that each kind is in both. Of 1,000 texts, 280
+    calibrate and 280 are held out; of a large model fewer.
     """
-    drawn = spread(texts, MOST_CALIBRATING + MOST_HELD_OUT)
+    drawn = spread(texts, USUAL.calibrating + USUAL.held_out)
     kinds = kinds_of(drawn)
     calibrating = set(sorted(range(len(drawn)), key=kinds.__getitem__)[::2])
     return (
-        [text for index, text in enumerate(drawn) if index in calibrating],
-        [text for index, text in enumerate(drawn) if index not in calibrating],
+        list(spread([text for index, text in enumerate(drawn) if index in calibrating], effort.calibrating)),
+        list(spread([text for index, text in enumerate(drawn) if index not in calibrating], effort.held_out)),
     )
 
 
@@ -123,7 +125,7 @@ class _MixedGraph:
         import onnx_ir as ir
 
         self._parent, self._settings, self._backend, self._style = parent, settings, backend, style
-        self._calibrating, self._held_out = split_texts(settings.calibration)
+        self._calibrating, self._held_out = split_texts(settings.calibration, effort_for(parent.details))
         self._encoder = encoder_of(parent)
         self._model = name_nodes(ir.load(parent.entry_path))
         self._layers = linear_layers(self._model)
@@ -196,7 +198,7 @@ class _MixedGraph:
 
     def _samples(self) -> dict[str, Samples]:
         # Nobody reads the answers at padding. The last of the inputs is the padded one: it is left out.
-        inputs = calibration_inputs(self._parent, self._calibrating, samples=MOST_CALIBRATING)[:-1]
+        inputs = calibration_inputs(self._parent, self._calibrating, samples=len(self._calibrating))[:-1]
         names = [name for layer in self._layers for name in layer.tensors]
         names += [name for scores in self._scores for name in scores.tensors]
         width = sum(layer.inputs * len(layer.tensors) for layer in self._layers)

@@ -23,6 +23,7 @@ from trimaran.core.errors import ToolError
 from trimaran.core.isolation import report_progress
 from trimaran.core.onnx_graph import add_weight, array_of, new_node
 from trimaran.core.onnx_write import write_model
+from trimaran.core.proof_effort import effort_for
 from trimaran.core.scratch import ScratchFolder
 from trimaran.core.tasks import task
 from trimaran.judging.sensitivity import KEY, Sensitivity
@@ -81,7 +82,9 @@ class _QdqGraph:
         # Without gates there is nothing to search for, so every text calibrates.
         self._searched = bool(settings.gates)
         calibrating, self._held_out = (
-            split_texts(settings.calibration) if self._searched else (settings.calibration, [])
+            split_texts(settings.calibration, effort_for(parent.details))
+            if self._searched
+            else (settings.calibration, [])
         )
         self._texts = spread(calibrating, SAMPLES)
         inputs = calibration_inputs(parent, self._texts, samples=SAMPLES)
