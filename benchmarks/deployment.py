@@ -36,6 +36,7 @@ def deployed(model: str, flags: list[str], folder: Path) -> dict[str, Any]:
         "-o", str(folder / "repository"), "--report", str(folder / "report"),
         every_s=2.0, environment={HOME_VARIABLE: str(folder / "home")},
     )  # fmt: skip
+    print(run.stderr, file=sys.stderr)
     assert run.answer
     return {
         "seconds": round(run.seconds, 1),
