@@ -42,6 +42,7 @@ class Peer:
 
 _ST = ("peer_sentence_transformers", "sentence-transformers", "sentence-transformers")
 _ST_ONNX = ("peer_sentence_transformers", "sentence-transformers-onnx", "sentence-transformers")
+_GENAI = ("peer_openvino_genai", "openvino-genai", "openvino-genai")
 
 PEERS: tuple[Peer, ...] = (
     Peer(REFERENCE, *_ST, "PyTorch fp32, in process", {"backend": "torch"}),
@@ -58,6 +59,12 @@ PEERS: tuple[Peer, ...] = (
          {"exported": "sentence-transformers-onnx"}),
     Peer("ctranslate2 int8", "peer_ctranslate2", "ctranslate2", "ctranslate2",
          "CTranslate2, INT8 with scales by token, padding left out, in process", {"compute": "int8"}),
+    Peer("torchao int8", "peer_torchao", "torchao", "torchao",
+         "PyTorch, dynamic INT8 with torch.compile, in process"),
+    Peer("openvino-genai int8-weights", *_GENAI, "OpenVINO with INT8 weights, tokenizer in C++, in process",
+         {"int8": "weights"}),
+    Peer("openvino-genai int8-static", *_GENAI, "OpenVINO, NNCF's static INT8, tokenizer in C++, in process",
+         {"int8": "static"}),
     Peer("infinity torch", "peer_infinity", "infinity", "infinity-emb", "PyTorch fp32, its own server over HTTP",
          {"engine": "torch"}, served=True),
     Peer("transformers pipeline", "peer_web_pipeline", "infinity", "transformers",

@@ -24,11 +24,17 @@ def padded_calls(types: Mapping[str, Any]) -> Iterator[PaddedCall]:
     """Yield calls of texts of unlike length. `types` are those of the graph's inputs, by name."""
     generator = np.random.default_rng(0)
     for rows, tokens in _SHAPES:
-        lengths = np.array([tokens, *generator.integers(1, tokens, rows - 1)])
-        shown = np.arange(tokens) < lengths[:, None]
-        inputs = {name: np.zeros((rows, tokens), kind) for name, kind in types.items()}
-        inputs["input_ids"] = generator.integers(2, 9, (rows, tokens)).astype(types["input_ids"])
-        yield PaddedCall({**inputs, MASK: shown.astype(types[MASK])}, shown)
+        yield padded_call(types, [tokens, *generator.integers(1, tokens, rows - 1)], tokens, generator)
+
+
+def padded_call(
+    types: Mapping[str, Any], lengths: Sequence[int], width: int, generator: np.random.Generator
+) -> PaddedCall:
+    """Return a call of texts with these lengths in tokens, padded to the width."""
+    shown = np.arange(width) < np.asarray(lengths)[:, None]
+    inputs = {name: np.zeros(shown.shape, kind) for name, kind in types.items()}
+    inputs["input_ids"] = generator.integers(2, 9, shown.shape).astype(types["input_ids"])
+    return PaddedCall({**inputs, MASK: shown.astype(types[MASK])}, shown)
 
 
 def agree_where_shown(

@@ -81,7 +81,7 @@ def test_an_exported_encoder_leaves_padding_out_and_answers_the_same(world: Worl
 def test_the_file_is_the_plain_graph_with_a_note(tmp_path: Path) -> None:
     """Triton's own OpenVINO backend reads it too, and knows nothing of packing."""
     model = layer()
-    assert pack_saved(tmp_path / save_openvino(model, tmp_path))
+    assert pack_saved(tmp_path / save_openvino(model, tmp_path))["packed"]
     assert {path.name for path in tmp_path.iterdir()} == {"model.xml", "model.bin"}
     read = ov.Core().read_model(tmp_path / "model.xml")
     assert [found.get_any_name() for found in read.inputs] == ["input_ids", MASK]

@@ -61,7 +61,7 @@ def openvino_mixed(parent: Artifact, folder: Path, settings: MakerSettings) -> M
     # The graph's weights are freed before the written graph is compiled twice, plain and packed.
     made = _MixedGraph(parent, settings, backend="openvino", style="qdq").make(folder)
     gc.collect()
-    return made.model_copy(update={"details": {**made.details, "packed": pack_saved(folder / made.entry)}})
+    return made.model_copy(update={"details": made.details | pack_saved(folder / made.entry)})
 
 
 def onnxruntime_static(parent: Artifact, folder: Path, settings: MakerSettings) -> MadeCandidate:

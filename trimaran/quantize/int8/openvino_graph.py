@@ -9,10 +9,11 @@ from typing import Any
 
 from trimaran.quantize.int8.openvino_mask import shorten_mask
 from trimaran.quantize.int8.openvino_packed import note_packing
+from trimaran.quantize.int8.openvino_widths import note_fixed_widths
 
 ENTRY = "model.xml"
 # Goes up when the same graph is written differently: artifacts from before are then made anew.
-FORM = 4
+FORM = 5
 _COUNTED = re.compile(r"^[A-Z][A-Za-z0-9]*_\d+")
 
 
@@ -37,16 +38,20 @@ def save_openvino(model: Any, folder: Path, *, final: bool = True) -> str:
     return ENTRY
 
 
-def pack_saved(path: Path) -> bool:
-    """Write into a saved graph how padding can be left out of it; return whether it can."""
+def pack_saved(path: Path) -> dict[str, Any]:
+    """Write into a saved graph how padding can be left out of it, and which widths get a copy of their own.
+
+    Return both, for the details of the artifact.
+    """
     import openvino as ov
 
     model = ov.Core().read_model(path)
     if not note_packing(model):
-        return False
+        return {"packed": False}
+    widths = note_fixed_widths(model, path.with_suffix(".bin").stat().st_size)
     # Into another folder first: the weights are mapped from the very file that is written anew.
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         ov.save_model(model, Path(folder) / path.name, compress_to_fp16=False)
         for file in Path(folder).iterdir():
             file.replace(path.with_name(file.name))
-    return True
+    return {"packed": True, "fixed_widths": widths}

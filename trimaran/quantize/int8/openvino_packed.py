@@ -10,6 +10,7 @@ written into the graph's file: at which nodes to gather the real tokens, and whi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from trimaran.quantize.int8.openvino_mask import ATTENTION, MASK, sources_of
@@ -130,14 +131,18 @@ def _has_features(output: Any) -> bool:
 
 def _answers_alike(model: Any, copy: Any) -> bool:
     """Whether both give the same numbers wherever there is no padding. One is compiled after the other."""
-    types = {parameter.get_any_name(): parameter.get_element_type().to_dtype() for parameter in model.inputs}
-    calls = list(padded_calls(types))
-    before = _answers(model, [call.inputs for call in calls])
-    after = _answers(copy, [Packing.of(call.inputs[MASK]).inputs(call.inputs) for call in calls])
+    calls = list(padded_calls(input_types(model)))
+    before = answers_of(model, [call.inputs for call in calls])
+    after = answers_of(copy, [Packing.of(call.inputs[MASK]).inputs(call.inputs) for call in calls])
     return agree_where_shown(calls, before, after)
 
 
-def _answers(model: Any, calls: list[dict[str, Any]]) -> list[list[Any]]:
+def input_types(model: Any) -> dict[str, Any]:
+    return {parameter.get_any_name(): parameter.get_element_type().to_dtype() for parameter in model.inputs}
+
+
+def answers_of(model: Any, calls: Sequence[dict[str, Any]]) -> list[list[Any]]:
+    """Return the outputs of each call, in the graph's order."""
     import openvino as ov
 
     request = ov.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"}).create_infer_request()
