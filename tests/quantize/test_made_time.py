@@ -17,7 +17,9 @@ from trimaran.quantize.made_time import made_time
 def test_both_graphs_answer_rows_of_each_length_and_the_ratio_is_the_candidates_over_the_rivals(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made, rival = (exported_family(tmp_path / name, name, "embedding") for name in ("bert", "roberta"))
+    made, rival = (
+        exported_family(tmp_path / str(layers), "bert", "embedding", num_hidden_layers=layers) for layers in (1, 2)
+    )
     answers: list[Any] = []
 
     def timed(*calls: Callable[[], Any]) -> list[float]:
