@@ -74,7 +74,7 @@ servers: $(VENV)/.installed .envs/infinity/.installed .envs/perf-analyzer/.insta
 # Standard load tools, which want other versions than ours.
 .envs/%/.installed: benchmarks/tools/%.txt
 	$(PYTHON) -m venv .envs/$*
-	.envs/$*/bin/pip install -q --disable-pip-version-check $(if $(filter perf-analyzer,$*),--no-deps) -r $<
+	.envs/$*/bin/pip install -q --disable-pip-version-check $(if $(filter aiperf perf-analyzer,$*),--no-deps) -r $<
 	@touch $@
 
 gpu-check: $(VENV)/.tested ## On a machine with a GPU: run its tests, deploy two models, keep the results
@@ -91,7 +91,7 @@ environments: $(ENVIRONMENTS:%=.envs/%/.tested) ## Make the environments of test
 
 .envs/%/.tested: tests/environments/%.txt
 	$(PYTHON) -m venv .envs/$*
-	.envs/$*/bin/pip install -q --disable-pip-version-check -r $<
+	.envs/$*/bin/pip install -q --disable-pip-version-check $(if $(filter optimum-%,$*),--no-deps) -r $<
 	@touch $@
 
 schemas: $(VENV)/.installed ## Write the generated pages: JSON schemas, table of families

@@ -61,7 +61,7 @@ def prepared(target: str, folder: Path) -> dict[str, Any]:
         "from_nothing": {
             "seconds": round(run.seconds, 1),
             "peak_memory_bytes": run.peak_bytes,
-            "chosen": run.answer["chosen"],
+            "chosen": run.answer["winner"],
         },
         "claims": {
             f"from nothing at most {MOST_PREPARED_S:g} s": run.seconds <= MOST_PREPARED_S,

@@ -74,7 +74,7 @@ def reports_by_instructions(name: str, folder: Path = RESULTS) -> list[tuple[str
 def undisturbed(measured: Measured) -> Measured:
     """Ends the script where other work disturbed the race: nothing measured on a busy machine becomes a result."""
     if measured.busy:
-        sys.exit(f"Not measured: {busy_words(measured.others_share)}; run again.")
+        sys.exit(f"Not measured: {busy_words(measured.others_share, measured.delayed)}; run again.")
     return measured
 
 

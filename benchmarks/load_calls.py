@@ -75,11 +75,11 @@ class TritonTarget:
 class OpenAITarget:
     """Without the client's retries, so that every answer of the gateway is seen."""
 
-    def __init__(self, url: str, model: str, key: str) -> None:
+    def __init__(self, url: str, model: str, key: str, timeout_s: float = 120.0) -> None:
         import openai
 
         self._openai, self._model = openai, model
-        self._client = openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0, timeout=120)
+        self._client = openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0, timeout=timeout_s)
 
     async def ask(self, given: Any, *, model: str = "", key: str = "") -> tuple[str, Any, bool]:
         client = self._client.with_options(api_key=key) if key else self._client
@@ -94,13 +94,15 @@ class OpenAITarget:
 
 
 @contextlib.asynccontextmanager
-async def connected(target: str, model: str, triton_url: str, gateway: tuple[str, str]) -> AsyncIterator[LoadTarget]:
-    """`target` is triton or gateway; `gateway` its address and a key."""
+async def connected(
+    target: str, model: str, triton_url: str, gateway: tuple[str, str], *, timeout_s: float = 120.0
+) -> AsyncIterator[LoadTarget]:
+    """`target` is triton or gateway; `gateway` its address and a key. `timeout_s` is that of OpenAI's client."""
     if target == "triton":
         async with AsyncClient(triton_url, concurrency=10_000, timeout_s=60) as client:
             yield TritonTarget(client, model)
         return
-    caller = OpenAITarget(gateway[0], model, gateway[1])
+    caller = OpenAITarget(gateway[0], model, gateway[1], timeout_s)
     try:
         yield caller
     finally:

@@ -233,7 +233,8 @@ def operation_block() -> str:
 def _deployment(result: dict[str, Any]) -> list[list[str]]:
     first, again = result["from_nothing"], result.get("once_more")
     size, _, quick = result["model"].partition(" ")
-    of = f" {quick}".rstrip() if size == "minilm" else f" of a {size} model at `balanced`"
+    quickly = f" with `{quick}`" if quick else ""
+    of = quickly if size == "minilm" else f" of a {size} model at `balanced`"
     most_s = next(claim for claim in result["claims"] if claim.startswith("from nothing")).split()[-2]
     most_gb = float(next(claim for claim in result["claims"] if claim.endswith("GB of memory")).split()[2])
     return [
@@ -325,12 +326,19 @@ def _serving(result: dict[str, Any]) -> list[list[str]]:
 def _overload(result: dict[str, Any]) -> list[list[str]]:
     answered = result["statuses"]["200"]
     refused = sum(number for status, number in result["statuses"].items() if status != "200")
-    where = f"{result['what']}, at {'Triton' if result['target'] == 'triton' else 'the gateway'}"
+    at_triton = result["target"] == "triton"
+    where = f"{result['what']}, at {'Triton' if at_triton else 'the gateway'}"
+    # Engines keep the memory of their largest call, and still meet larger ones in the first two minutes.
+    is_too_short = at_triton and result["settings"]["seconds"] < 240
     return [
         [f"{where}: answered, refused", f"{answered:,}, {refused:,}", "every one of them"],
         [f"{where}: wrong, lost", f"{result['wrong']}, {result['lost']}", "0, 0"],
         [f"{where}: longest answer", f"{result['latency_s']['max']:.1f} s", f"≤ {result['latency_bound_s']:.1f} s"],
-        [f"{where}: memory", f"{100 * result['memory']['growth']:+.1f} %", "≤ +5 %"],
+        [
+            f"{where}: memory, from the second quarter to the last",
+            f"{100 * result['memory']['growth']:+.1f} %",
+            "too short to tell" if is_too_short else "≤ +5 %",
+        ],
     ]
 
 

@@ -130,9 +130,12 @@ def bridge() -> Iterator[Bridge]:
     try:
         yield made
     finally:
-        # At once: removing the network alone would wait for each container to stop gracefully.
-        if left := podman("ps", "-aq", "--filter", f"network={made.name}", check=False).stdout.split():
-            podman("rm", "-f", "-t", "0", *left, check=False)
+        # At once: removing the network alone would wait for each container to stop gracefully. One after the other:
+        # podman 4.3 can wait for itself for ever when it removes several of one network.
+        left = podman("ps", "-aq", "--filter", f"network={made.name}", check=False).stdout.split()
+        for container in left:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                podman("rm", "-f", "-t", "0", container, check=False, timeout_s=60)
         podman("network", "rm", "-f", made.name, check=False)
 
 

@@ -24,7 +24,7 @@ from trimaran.serving.client import Client
 from trimaran.serving.triton import daemon
 
 SHARE, OFTEN, MOST_COST = 0.001, 0.1, 0.01
-REQUESTS, WARM_UP, ROUNDS = 300, 50, 6
+REQUESTS, WARM_UP, ROUNDS = 1500, 50, 6
 
 
 def main() -> None:
@@ -72,7 +72,11 @@ def measured(repository: Path, model: str, share: float) -> dict[str, Any]:
         "later": statistics.median(later[share]),
         "added": statistics.median(added[share]),
         "added_by_checks": checks,
-        "claims": {f"costs at most {MOST_COST:.0%}": max(statistics.median(added[share]), checks) <= MOST_COST},
+        "claims": {
+            f"costs at most {MOST_COST:.0%}": max(statistics.median(added[share]), checks) <= MOST_COST,
+            # Six rounds that are all later would be so by chance once in 64 times.
+            "delays no answer, as far as six rounds tell": min(later[share]) <= 0.0,
+        },
     }
 
 

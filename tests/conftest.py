@@ -33,7 +33,6 @@ TOGETHER = (
     ("tests/end_to_end/test_callers.py", "tests/end_to_end/test_minilm.py"),
     ("tests/serving/gateway/", "tests/serving/triton/test_every_task.py"),
     ("tests/bulk/test_ray",),
-    ("tests/rehearsal/",),
 )
 # Files that share the exported models of a family: the tests of one family stay together, whichever file they are in.
 BY_FAMILY = tuple(f"tests/export/test_{name}.py" for name in ("every_family", "answers", "weights"))

@@ -91,6 +91,35 @@ def test_heavy_libraries_are_imported_inside_functions(path: Path) -> None:
     assert subclasses_torch(path) or not loaded & HEAVY
 
 
+# Files that travel into Triton share three names. Triton asks for `TritonPythonModel`, and a stage asks its engine file
+# for `Engine`. An engine file is copied without the others, so each has its own `Array`.
+TRAVELLING = {"TritonPythonModel", "Engine", "Array"}
+
+
+def type_names(path: Path) -> set[str]:
+    """Classes and aliases of a module's top level that others may import. Type variables are no types."""
+    names: set[str] = set()
+    for node in tree_of(path).body:
+        if isinstance(node, ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign) and not isinstance(node.value, ast.Call):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return {name for name in names if name[0].isupper() and not name.isupper()}
+
+
+def test_a_type_has_a_name_of_its_own() -> None:
+    places: dict[str, list[str]] = {}
+    for path in SOURCES:
+        for name in type_names(path):
+            places.setdefault(name, []).append(name_in_package(path))
+    assert len(places) > 500
+    shared = {name: sorted(paths) for name, paths in places.items() if len(paths) > 1}
+    assert {name: paths for name, paths in shared.items() if name not in TRAVELLING} == {}
+    outside = {path for name in TRAVELLING for path in shared[name] if not path.startswith("runtime/")}
+    assert outside == {"core/backends.py"}, "the protocol of all engines"
+
+
 # Also slow to import, and needed by no command before it runs.
 SLOW_AT_START = {*HEAVY, "numpy", "pydantic", "trimaran.core.spec"}
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from trimaran.core.corpus import shipped_pairs, shipped_texts
+
+# Of every length. Tests that ask a deployed model for these may hold its answers against what its judgement promises.
+ASKED = shipped_texts("judging")[:40]
+# Characters.
+_SHORT = 80
 
 
 def judging_pairs(path: Path, *, count: int = 128) -> Path:
@@ -15,8 +21,11 @@ def judging_pairs(path: Path, *, count: int = 128) -> Path:
 
 
 def judging_texts(path: Path, *, count: int) -> Path:
-    """For `--judging` of tasks that read single texts."""
-    return _written(path, ({"text": text} for text in shipped_texts("judging")[:count]))
+    """For `--judging` of tasks that read single texts. Begins with `ASKED`; the others are short, so that a judgement
+    of many texts takes few seconds.
+    """
+    short = (text for text in shipped_texts("judging")[len(ASKED) :] if len(text) <= _SHORT)
+    return _written(path, ({"text": text} for text in itertools.islice(itertools.chain(ASKED, short), count)))
 
 
 def _written(path: Path, rows: Iterable[Mapping[str, str]]) -> Path:

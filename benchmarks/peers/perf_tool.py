@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sysconfig
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +72,10 @@ def point_of(export: dict[str, Any], callers: int) -> dict[str, Any]:
 
 def _linked_libraries(folder: Path) -> Path:
     """A folder with the libraries under the names that the program looks for."""
-    libraries = Path(sysconfig.get_paths()["purelib"]) / "nvidia_pytriton.libs"
+    spec = find_spec("pytriton")
+    if spec is None or spec.origin is None:
+        raise UnavailableError("perf_analyzer lacks two libraries.", hint="pip install nvidia-pytriton")
+    libraries = Path(spec.origin).parents[1] / "nvidia_pytriton.libs"
     linked = folder / "perf-libraries"
     linked.mkdir(exist_ok=True)
     for name, pattern in _LIBRARIES.items():

@@ -49,11 +49,19 @@ def swap(version: Path) -> None:
     shutil.copytree(version.parent / "2", version)
 
 
+def link(version: Path) -> None:
+    """What it leads to can be changed by somebody else, after it was compared."""
+    elsewhere = version.parents[2] / "elsewhere"
+    version.rename(elsewhere)
+    version.symlink_to(elsewhere)
+
+
 FORGERIES: dict[str, Callable[[Path], object]] = {
     "an edited stage with a list of its own": edit,
     "no signature": lambda version: (version / "digests.sig").unlink(),
     "a broken signature": lambda version: (version / "digests.sig").write_text("AAAA"),
     "another version in its place": swap,
+    "a link to the version": link,
     "a backend beside the version": lambda version: (version.parent / "libtriton_python.so").touch(),
     "an edited configuration": lambda version: (version.parent / "config.pbtxt").write_text(
         (version.parent / "config.pbtxt").read_text() + '\nparameters { key: "EXECUTION_ENV_PATH" }\n'

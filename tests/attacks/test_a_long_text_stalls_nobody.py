@@ -23,8 +23,10 @@ from trimaran.runtime.text import TextEncoder
 from trimaran.serving.client import Model, calls
 from trimaran.serving.gateway.admission import Admission, RateLimiter
 from trimaran.serving.gateway.call import Call
+from trimaran.serving.gateway.compatible_messages import TokenizeRequest
+from trimaran.serving.gateway.routes import ROUTES, embedding_texts
 from trimaran.serving.gateway.settings import RequestLimits
-from trimaran.serving.gateway.vocabulary import Vocabulary
+from trimaran.serving.gateway.vocabulary import TokenCount, Vocabulary
 
 LONG = 200_000
 # Pieces that are one token or many, that vanish or grow when normalised, and that a cut may go through.
@@ -156,11 +158,12 @@ def _call(capacity: int) -> Call:
     return Call(gateway, "id", {}, 0.0)  # type: ignore[arg-type]
 
 
-def test_no_more_large_requests_are_tokenised_at_a_time_than_there_are_cores() -> None:
+@pytest.mark.parametrize("kind", ["texts", "token ids", "tokens"])
+def test_no_more_large_requests_are_tokenised_at_a_time_than_there_are_cores(kind: str) -> None:
     now = most = 0
     lock = threading.Lock()
 
-    def count(*, is_over: Callable[[], bool]) -> Any:
+    def count(*given: object, is_over: Callable[[], bool], **options: object) -> Any:
         nonlocal now, most
         with lock:
             now += 1
@@ -168,10 +171,22 @@ def test_no_more_large_requests_are_tokenised_at_a_time_than_there_are_cores() -
         time.sleep(0.005)
         with lock:
             now -= 1
+        return TokenCount(1, 0, 1)
+
+    vocabulary = SimpleNamespace(count=count, texts_of_ids=count, tokens=count, longest=8, prompts={})
+    served = SimpleNamespace(vocabulary=vocabulary, task="embedding")
 
     async def scenario() -> None:
         call = _call(capacity=2)
-        await asyncio.gather(*(call._in_thread(count) for _ in range(8)))
+        call.pick = lambda name: asyncio.sleep(0, served)  # type: ignore
+        call.gateway.catalogue = SimpleNamespace(models=(served,))  # type: ignore
+        large = ["x" * 9000]
+        requests = {
+            "texts": lambda: call.check_size(served, large, whole=False, times=1, prompt=None),  # type: ignore
+            "token ids": lambda: embedding_texts(call, served, [[1, 2]] * 9),  # type: ignore
+            "tokens": lambda: ROUTES["/tokenize"].handle(call, TokenizeRequest(inputs=large)),
+        }
+        await asyncio.gather(*(requests[kind]() for _ in range(8)))
         assert (call.gateway.counting.in_flight, call.gateway.counting.waiting) == (0, 0)
 
     asyncio.run(scenario())
@@ -188,7 +203,7 @@ def test_a_large_request_is_not_tokenised_on_when_its_caller_hangs_up() -> None:
         ended.set()
 
     async def scenario() -> None:
-        task = asyncio.create_task(_call(capacity=1)._in_thread(count))
+        task = asyncio.create_task(_call(capacity=1).in_thread(count))
         await asyncio.to_thread(begun.wait, 30)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

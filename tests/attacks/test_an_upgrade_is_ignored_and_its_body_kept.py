@@ -94,6 +94,31 @@ def test_connect_is_refused_and_what_follows_is_not_read() -> None:
     assert said.startswith(b"HTTP/1.1 405 ") and said.count(b"HTTP/1.1 ") == 1
 
 
+CHUNKED = b"GET /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+async def answer_at_once(scope: Scope, receive: Receive, send: Send) -> None:
+    """Reads no body, as an open page of the gateway."""
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+    await send({"type": "http.response.body", "body": b""})
+
+
+BEHIND = {
+    "an upgrade with a body": b"0\r\n\r\n" + post(UPGRADES["websocket"], SMUGGLED),
+    "a head above the limit": b"0\r\n\r\nGET /%s HTTP/1.1\r\nHost: x\r\n\r\n" % (b"a" * 5000),
+    "a trailer without end": b"0\r\n" + b"A: b\r\n" * 5000,
+    "a chunk without end": b"fffffff\r\n" + b"a" * 5000,
+}
+
+
+@pytest.mark.parametrize("behind", BEHIND.values(), ids=BEHIND)
+def test_the_connection_ends_with_a_body_of_unknown_length(behind: bytes) -> None:
+    """The parser read the heads behind it without limits, and kept every line of its trailer."""
+    said = conversation(CHUNKED + behind, app=answer_at_once)
+    assert said.startswith(b"HTTP/1.1 200 ") and said.count(b"HTTP/1.1 ") == 1
+    assert b"connection: close" in said.lower()
+
+
 @pytest.mark.parametrize("pieces", [1, 3])
 def test_the_limit_of_a_head_counts_its_request_line_however_it_arrives(pieces: int) -> None:
     head = b"GET /%s HTTP/1.1\r\nHost: x\r\n\r\n" % (b"a" * 5000)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import http.client
 import json
+import os
+import socket
 import stat
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,6 +19,7 @@ from tests.commands import trimaran, trimaran_json
 from tests.homes import home_at
 from tests.serving.worlds import processes_with
 from tests.tiny import tiny_artifact
+from trimaran.core.errors import NotReady
 from trimaran.model_repository.layout import lay_out
 from trimaran.serving.client import Client
 from trimaran.serving.triton import control, daemon
@@ -122,6 +127,32 @@ def test_other_users_cannot_read_the_secret(running: daemon.Running, home: Path)
     ]
     assert not [path for path in readable if secret in path.read_text(errors="replace")]
     assert secret not in running.model_dump_json()
+
+
+def test_the_secret_is_not_sent_to_another_user_who_took_the_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a server starts again, its port is free. Whoever took it was sent the secret, which stays the same."""
+    heard: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = Address(*taken.getsockname(), secret="of the server")
+
+        def listen() -> None:
+            for _ in range(2):
+                connection, _ = taken.accept()
+                with connection:
+                    connection.settimeout(1)
+                    with contextlib.suppress(TimeoutError):
+                        heard.append(connection.recv(4096))
+
+        thread = threading.Thread(target=listen)
+        thread.start()
+        with pytest.raises(NotReady):
+            control.index(address)
+        monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+        with pytest.raises(NotReady, match="listened to by another user"):
+            control.index(address)
+        thread.join()
+    assert b"of the server" in heard[0], "it is sent to a server of this user"
+    assert heard[1] == b""
 
 
 def test_a_command_of_ours_loads_a_tensor_model_by_hand(running: daemon.Running, home: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -24,6 +25,7 @@ from trimaran.pipeline.api import load
 from trimaran.pipeline.artifact_lookup import find_artifact
 from trimaran.serving.client import Client
 from trimaran.serving.triton.server import launch
+from trimaran.serving.triton.undamaged import damaged
 
 
 @pytest.fixture
@@ -78,7 +80,19 @@ def test_every_damage_is_found_before_use_and_by_the_check(repository: Path, dam
 
 
 def test_a_file_that_did_not_change_is_not_read_again(repository: Path, tmp_path: Path) -> None:
-    """By its inode, size and time; so a start of a large model does not wait for its digests."""
+    """By its inode, size and times; so a start of a large model does not wait for its digests."""
+    version, config = repository / "bad" / "1", read_config(repository / "bad" / "config.pbtxt")
+    with home_at(tmp_path / "home") as home:
+        require_undamaged(version, config)
+        known = json.loads((home / "digests.json").read_text())
+        (home / "digests.json").write_text(json.dumps(dict.fromkeys(known, "0" * 64)))
+        with pytest.raises(IntegrityError, match=r"model\.onnx differs"):
+            require_undamaged(version, config)
+    assert problems(repository) == (), "the check reads everything"
+
+
+def test_an_edit_that_keeps_the_time_of_a_file_is_found(repository: Path, tmp_path: Path) -> None:
+    """As `rsync --times --inplace` of a damaged copy."""
     version, config = repository / "bad" / "1", read_config(repository / "bad" / "config.pbtxt")
     weights = version / "model.onnx"
     with home_at(tmp_path / "home"):
@@ -86,11 +100,25 @@ def test_a_file_that_did_not_change_is_not_read_again(repository: Path, tmp_path
         times = weights.stat().st_mtime_ns
         flip(weights)
         os.utime(weights, ns=(times, times))
-        require_undamaged(version, config)
-        os.utime(weights, ns=(times + 1, times + 1))
         with pytest.raises(IntegrityError, match=r"model\.onnx differs"):
             require_undamaged(version, config)
-    assert [problem.code for problem in problems(repository)] == ["digest-mismatch"] * 2, "the check reads everything"
+
+
+@pytest.mark.parametrize("name", ["digests.json", "serving.json"])
+def test_json_of_endless_depth_damages_its_own_model_only(repository: Path, name: str, tmp_path: Path) -> None:
+    (repository / "bad" / "1" / name).write_text('{"a":' * 200_000)
+    if name == "serving.json":
+        list_digests(repository / "bad" / "1", model="bad", version=1)
+    with home_at(tmp_path / "home"):
+        assert damaged(repository, ["good", "bad"]).keys() == {"bad"}
+
+
+def test_a_name_that_triton_reads_as_all_models_is_refused(repository: Path, tmp_path: Path) -> None:
+    """`--load-model=*` would load the damaged ones too."""
+    for name in ("*", "good?x", "a b", "-x"):
+        shutil.copytree(repository / "good", repository / name)
+    with home_at(tmp_path / "home"):
+        assert damaged(repository, ["good", "*", "good?x", "a b", "-x"]).keys() == {"*", "good?x", "a b", "-x"}
 
 
 def test_a_list_that_was_written_anew_is_believed(repository: Path, tmp_path: Path) -> None:

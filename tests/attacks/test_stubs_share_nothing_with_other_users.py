@@ -13,10 +13,24 @@ from tests.serving.worlds import shared_memory_with
 from tests.tiny import tiny_artifact
 from trimaran.model_repository.layout import lay_out
 from trimaran.serving.client import Client
+from trimaran.serving.triton import keeper
 from trimaran.serving.triton.processes import stubs_of
 from trimaran.serving.triton.server import launch
 
 pytestmark = [pytest.mark.usefixtures("triton"), pytest.mark.slow]
+
+
+def test_a_link_in_shared_memory_changes_no_other_file(tmp_path: Path) -> None:
+    """Another user can see the names of a server's shared memory, and put a link of such a name beside it."""
+    program = tmp_path / "program"
+    program.touch(0o755)
+    link = keeper.SHARED_MEMORY / f"trimaran-test-{os.getpid()}-link"
+    link.symlink_to(program)
+    try:
+        keeper.make_private(f"trimaran-test-{os.getpid()}-")
+    finally:
+        link.unlink()
+    assert stat.S_IMODE(program.stat().st_mode) == 0o755
 
 
 def test_shared_memory_is_ours_alone_and_secrets_stay_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import re
 from pathlib import Path
 
 import pytest
@@ -53,6 +55,31 @@ def test_a_file_that_everybody_may_write_to_is_refused(path: Path) -> None:
         add_key(path, "b")
     path.chmod(0o600)
     assert keys.find(key) is not None
+
+
+@pytest.mark.parametrize("digest", ["é", "", "0" * 63, "G" * 64])
+def test_a_digest_that_is_none_is_damage(path: Path, digest: str) -> None:
+    """A sign outside ASCII cannot be compared in constant time: every request ended with 500."""
+    key = add_key(path, "a").encode()
+    path.write_text(re.sub('"sha256": "[^"]*"', f'"sha256": "{digest}"', path.read_text()))
+    with pytest.raises(Refusal) as refused:
+        Keys(path).find(key)
+    assert refused.value.code == "keys_unusable"
+
+
+def test_a_file_that_cannot_be_read_lets_nobody_in(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = add_key(path, "a").encode()
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "read_bytes", _forbidden)
+        with pytest.raises(UsageError, match="cannot be read"):
+            read_keys(path)
+    with pytest.raises(Refusal) as refused:
+        Keys(path / "below-a-file").find(key)
+    assert refused.value.code == "keys_unusable"
+
+
+def _forbidden(path: Path) -> bytes:
+    raise PermissionError(errno.EACCES, "Permission denied")
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0), (0, 0)])

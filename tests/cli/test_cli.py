@@ -62,7 +62,7 @@ ALL_COMMANDS = dict(commands_below(get_command(command_line())))
 
 def test_every_module_of_the_folder_adds_its_commands() -> None:
     folder = Path(cli.__file__).parent
-    shared = {"__init__", "app", "options", "output"}
+    shared = {"__init__", "app", "help_types", "options", "output"}
     assert set(cli.MODULES) == {path.stem for path in folder.glob("*.py")} - shared
 
 
@@ -115,6 +115,17 @@ def test_at_80_columns_no_flag_is_cut(
     for parameter in ALL_COMMANDS[words].params:
         for name in (*parameter.opts, *parameter.secondary_opts):
             assert not name.startswith("-") or f" {name} " in shown, f"{name} is cut"
+        for choice in parameter.type_descriptor.choices or () if parameter.show_choices else ():
+            assert re.search(rf"[<|{{ ]{re.escape(str(choice))}[>|}} ]", shown), f"the choice {choice} is cut"
+
+
+def test_a_flag_shows_no_type_and_a_list_that_of_one_value(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["deploy", "--help"])
+    lines = capsys.readouterr().out.splitlines()
+    (quick,) = (line for line in lines if "--quick " in line)
+    (gate,) = (line for line in lines if "--gate " in line)
+    assert "<" not in quick and "<str>" in gate
 
 
 def test_deploy_shows_the_options_that_matter_first(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import typing
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trimaran.core.config_pbtxt import config_from_pbtxt, pbtxt_from_config
-from trimaran.core.errors import RepositoryError
+from trimaran.core.errors import RepositoryError, UnavailableError
 from trimaran.core.model_config import (
     Accelerator,
     DataType,
@@ -154,3 +155,10 @@ def test_a_configuration_from_elsewhere_is_read_for_what_we_use() -> None:
     config = config_from_pbtxt('name: "m" platform: "ensemble" max_batch_size: 8')
     assert (config.name, config.max_batch_size, config.instance_group) == ("m", 8, None)
     assert config.ensemble
+
+
+def test_without_tritons_client_the_install_command_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tritonclient.grpc", None)
+    with pytest.raises(UnavailableError, match="Triton's client") as told:
+        config_from_pbtxt('name: "m"')
+    assert "trimaran[gateway]" in told.value.hint

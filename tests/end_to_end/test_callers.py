@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 from tests.end_to_end.conftest import World
-from tests.end_to_end.test_minilm import TEXTS, eager_vectors
+from tests.end_to_end.test_minilm import eager_vectors
 from tests.serving.gateway.worlds import Running, gateway
+from tests.texts import ASKED
 from trimaran import AsyncClient, Client
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -44,15 +45,15 @@ def openai_client(served: Served) -> np.ndarray:
     openai = pytest.importorskip("openai")
     with openai.OpenAI(base_url=f"{served.gateway.url}/v1", api_key=served.gateway.key) as client:
         assert [model.id for model in client.models.list().data] == ["minilm"]
-        found = client.embeddings.create(model="minilm", input=list(TEXTS))
-    assert found.usage.prompt_tokens > len(TEXTS)
+        found = client.embeddings.create(model="minilm", input=list(ASKED))
+    assert found.usage.prompt_tokens > len(ASKED)
     return np.asarray([item.embedding for item in found.data])
 
 
 def curl(served: Served) -> np.ndarray:
     if shutil.which("curl") is None:
         pytest.skip("curl is not installed")
-    body = json.dumps({"input": list(TEXTS), "encoding_format": "base64"})
+    body = json.dumps({"input": list(ASKED), "encoding_format": "base64"})
     done = subprocess.run(
         ["curl", "-sS", "--fail-with-body", "-H", f"Authorization: Bearer {served.gateway.key}",
          "-H", "Content-Type: application/json", "--data-binary", "@-", f"{served.gateway.url}/v1/embeddings"],
@@ -63,7 +64,7 @@ def curl(served: Served) -> np.ndarray:
 
 
 def bert_as_service(served: Served) -> np.ndarray:
-    found = served.gateway.ask("/encode", {"id": 7, "texts": list(TEXTS), "is_tokenized": False}).json
+    found = served.gateway.ask("/encode", {"id": 7, "texts": list(ASKED), "is_tokenized": False}).json
     assert (found["id"], found["status"]) == (7, 200)
     return np.asarray(found["result"])
 
@@ -84,8 +85,8 @@ def triton_http(served: Served) -> np.ndarray:
 
 def _plainly(triton: object, client: object) -> np.ndarray:
     vectors = []
-    for begin in range(0, len(TEXTS), 8):
-        data = np.array([[text.encode()] for text in TEXTS[begin : begin + 8]], dtype=np.object_)
+    for begin in range(0, len(ASKED), 8):
+        data = np.array([[text.encode()] for text in ASKED[begin : begin + 8]], dtype=np.object_)
         text = triton.InferInput("TEXT", data.shape, "BYTES")  # type: ignore[attr-defined]
         text.set_data_from_numpy(data)
         vectors.append(client.infer("minilm", [text]).as_numpy("EMBEDDING"))  # type: ignore[attr-defined]
@@ -94,13 +95,13 @@ def _plainly(triton: object, client: object) -> np.ndarray:
 
 def own_client(served: Served) -> np.ndarray:
     with Client(served.http_url, protocol="http") as client:
-        return client.embed("minilm", TEXTS)
+        return client.embed("minilm", ASKED)
 
 
 def own_async_client(served: Served) -> np.ndarray:
     async def asked() -> np.ndarray:
         async with AsyncClient(served.grpc_url) as client:
-            return await client.embed("minilm", TEXTS)
+            return await client.embed("minilm", ASKED)
 
     return asyncio.run(asked())
 

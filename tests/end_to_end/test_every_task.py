@@ -124,7 +124,8 @@ def test_every_candidate_that_competes_unasked_is_made_judged_and_measured(tiny_
     assert set(planned["candidates"]) == unasked
     # By name they all compete in the short race, too.
     named = ("--candidates", ",".join(planned["candidates"]), "--quick")
-    said = trimaran_json(*deploy, *named, home=tmp_path / "home", cwd=tmp_path)
+    with workers_in_this_process():
+        said = trimaran_json_here(*deploy, *named, home=tmp_path / "home", cwd=tmp_path)
     found = {row["name"]: row for row in said["candidates"]}
     assert set(found) == unasked
     assert not [row["name"] for row in found.values() if row["verdict"] == "failed"]

@@ -10,11 +10,10 @@ import pytest
 
 from tests.commands import trimaran, trimaran_here, trimaran_json, trimaran_json_here
 from tests.end_to_end.conftest import MINILM, MINILM_CANDIDATES, MINILM_DEPLOY, World
+from tests.texts import ASKED
 from trimaran.benchmarks.report.report_files import read_report
-from trimaran.core.corpus import shipped_texts
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-TEXTS = shipped_texts("judging")[:40]
 
 
 @functools.cache
@@ -24,7 +23,7 @@ def eager_vectors() -> np.ndarray:
     from trimaran.export.locate import locate
 
     model = SentenceTransformer(locate(MINILM).directory, device="cpu")
-    return np.asarray(model.encode(list(TEXTS), batch_size=1, show_progress_bar=False))
+    return np.asarray(model.encode(list(ASKED), batch_size=1, show_progress_bar=False))
 
 
 def test_the_json_has_what_scripts_rely_on(minilm: World) -> None:
@@ -56,7 +55,7 @@ def test_served_vectors_are_those_of_sentence_transformers(
     minilm: World, server: dict[str, int], protocol: str
 ) -> None:
     said = trimaran_json(
-        "query", "minilm", *TEXTS, "--url", f"127.0.0.1:{server[f'{protocol}_port']}", "--protocol", protocol,
+        "query", "minilm", *ASKED, "--url", f"127.0.0.1:{server[f'{protocol}_port']}", "--protocol", protocol,
         home=minilm.home,
     )  # fmt: skip
     served, eager = np.asarray(said["answers"]), eager_vectors()

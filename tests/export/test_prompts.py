@@ -109,13 +109,18 @@ def test_another_prompt_is_another_artifact(tmp_path: Path) -> None:
     assert (first.tokenizer.default_prompt, second.tokenizer.default_prompt) == ("query", "passage")
 
 
-def test_prompts_of_a_sparse_encoder_are_those_of_sentence_transformers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("most", [None, 5])
+def test_prompts_and_weights_of_a_sparse_encoder_are_those_of_sentence_transformers(
+    tmp_path: Path, most: int | None
+) -> None:
     from sentence_transformers import SparseEncoder
     from sentence_transformers.sparse_encoder.models import MLMTransformer, SpladePooling
 
     zoo.saved_model(tmp_path / "plain", "bert", "sparse-embedding")
     modules = [MLMTransformer(str(tmp_path / "plain")), SpladePooling()]
-    model = SparseEncoder(modules=modules, device="cpu", prompts=PROMPTS, default_prompt_name="query")
+    model = SparseEncoder(
+        modules=modules, device="cpu", prompts=PROMPTS, default_prompt_name="query", max_active_dims=most
+    )
     model.save(str(tmp_path / "sparse"))
     served = answering(exported(locate(str(tmp_path / "sparse")), tmp_path, profile=LONG))
     for name in (None, *PROMPTS):
@@ -123,3 +128,4 @@ def test_prompts_of_a_sparse_encoder_are_those_of_sentence_transformers(tmp_path
         found = {entry["token"]: entry["weight"] for entry in answers.sparse_vectors(served, TEXTS[:1], prompt=name)[0]}
         kept = {int(index): float(wanted[index]) for index in np.flatnonzero(np.asarray(wanted) > 0)}
         assert found == pytest.approx(kept, abs=1e-5)
+        assert most is None or len(found) == most

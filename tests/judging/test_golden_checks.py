@@ -39,6 +39,9 @@ def test_a_mean_is_refuted_beyond_what_so_few_requests_may_show(distances: list[
     golden, served = bundle(distances, Gate("mean_cosine_distance", "<=", LIMIT))
     (check,) = whole_checks(golden, served)
     assert (check.holds, check.limit) == (holds, LIMIT)
+    beyond = float(check.observed) > LIMIT
+    assert ("as few requests may by chance" in str(check)) == (holds and beyond)
+    assert f" {'>' if beyond else '≤'} " in str(check), "the sign is that of the value"
 
 
 @pytest.mark.parametrize(("beyond", "holds"), [(1, True), (3, False)])

@@ -33,20 +33,31 @@ def checked(ref: ModelRef, reference: Artifact) -> LibraryCheck:
     return LibraryCheck.model_validate(compare_with_library(str(reference.directory), rows, maximum, 1))
 
 
-def sentence_folder(root: Path, *, limit: int = 48, config: dict[str, Any] | None = None, **settings: Any) -> Path:
+def sentence_folder(
+    root: Path, *, limit: int = 48, config: dict[str, Any] | None = None, normalized: bool = False, **settings: Any
+) -> Path:
     from sentence_transformers import SentenceTransformer
-    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+    from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
 
     zoo.saved_model(root / "plain", "roberta", "embedding")
-    model = SentenceTransformer(
-        modules=[Transformer(str(root / "plain")), Pooling(32, pooling_mode="cls")], device="cpu", **settings
-    )
+    last = [Normalize()] if normalized else []
+    modules = [Transformer(str(root / "plain")), Pooling(32, pooling_mode="cls"), *last]
+    model = SentenceTransformer(modules=modules, device="cpu", **settings)
     model.max_seq_length = limit
     model.save(str(root / "sentence"))
     for name, changes in (config or {}).items():
         path = root / "sentence" / name
         path.write_text(json.dumps({**json.loads(path.read_text(encoding="utf-8")), **changes}), encoding="utf-8")
     return root / "sentence"
+
+
+@pytest.mark.parametrize("normalized", [False, True])
+def test_the_number_of_dimensions_that_a_folder_states_is_the_librarys(tmp_path: Path, normalized: bool) -> None:
+    folder = sentence_folder(tmp_path, truncate_dim=8, normalized=normalized)
+    ref, reference = referenced(folder, tmp_path)
+    assert reference.signature.outputs[0].dims == ("batch", 8)
+    check = checked(ref, reference)
+    assert (check.difference, check.unable, check.numbers) == ("", "", True)
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -13,13 +13,13 @@ from trimaran.core.artifact import Artifact
 from trimaran.core.spec import Range
 from trimaran.core.store import Store
 from trimaran.pipeline.lower_bounds import LARGE_BYTES, Rival, reason_not_to_judge, reason_to_skip, waits_for_rivals
-from trimaran.quantize.candidates import CANDIDATES, Candidate, LowerBound, candidate
+from trimaran.quantize.candidates import CANDIDATES, Candidate, MeasuresLowerBound, candidate
 
 PROVEN = candidate("openvino-int8-mixed")
 PLAN: Any = SimpleNamespace(profile=PROFILE, config=SimpleNamespace(objective="latency", busy_ok=True))
 
 
-def with_bound(lower_bound: LowerBound) -> Candidate:
+def with_bound(lower_bound: MeasuresLowerBound) -> Candidate:
     return replace(candidate("onnxruntime-int8-static"), lower_bound=lower_bound)
 
 
@@ -40,7 +40,7 @@ def test_who_is_no_faster_at_best_is_not_searched_and_the_reason_has_the_numbers
 
 
 @pytest.mark.parametrize("lower_bound", [bounds.faster, bounds.broken])
-def test_who_may_win_or_cannot_be_told_is_searched(artifact: Artifact, lower_bound: LowerBound) -> None:
+def test_who_may_win_or_cannot_be_told_is_searched(artifact: Artifact, lower_bound: MeasuresLowerBound) -> None:
     store = Store(artifact.directory.parent)
     assert reason_to_skip(PLAN, with_bound(lower_bound), artifact, [Rival(PROVEN, artifact)], store=store) == ""
 

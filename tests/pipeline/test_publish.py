@@ -6,24 +6,29 @@ from pathlib import Path
 
 import pytest
 
+from tests.model_repository.worlds import changed
 from tests.tiny import tiny_artifact
 from trimaran.core.artifact import Artifact, Check, Recipe
 from trimaran.core.choices import Rows
 from trimaran.core.errors import QualityError, UsageError
+from trimaran.core.instructions import PRODUCTS_VARIABLE
 from trimaran.core.metrics import METRICS_VERSION
 from trimaran.core.model_config import PROOF
 from trimaran.core.store import Store
 from trimaran.judging.judgement import Quality
 from trimaran.model_repository.check import problems
 from trimaran.model_repository.versions import list_models, pin, unproven_served
+from trimaran.pipeline.artifact_lookup import certified
 from trimaran.pipeline.publish import publish_by_hand
 
 
-def judged(store: Store, artifact: Artifact, overlap: float, *, rows: Rows = "padded") -> None:
+def judged(
+    store: Store, artifact: Artifact, overlap: float, *, rows: Rows = "padded", vnni: bool | None = None
+) -> None:
     quality = Quality(
         artifact=artifact.digest, task="embedding", metrics={"neighbour_overlap": overlap}, rows=rows, changes={},
         neighbours=1, checks=(Check(name="neighbour_overlap", observed=overlap, limit=0.97, comparison=">="),), n=1,
-        n_batched=1, texts="", peak_memory_bytes=0, metrics_version=METRICS_VERSION,
+        n_batched=1, texts="", peak_memory_bytes=0, metrics_version=METRICS_VERSION, vnni=vnni,
     )  # fmt: skip
     store.remember(Recipe(step="assess", parameters={"overlap": overlap}), Quality, lambda: quality)
 
@@ -50,6 +55,21 @@ def test_a_proven_one_is_published_with_the_rows_of_its_proof(tmp_path: Path) ->
         published(store, artifact, tmp_path, rows="padded")
     assert [published(store, artifact, tmp_path, rows=rows) for rows in ("alone", "equal-length")] == [1, 2]
     assert unproven_served(tmp_path / "r") == ()
+
+
+def test_an_int8_proof_of_another_instruction_set_proves_nothing_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path / "s")
+    artifact = changed(tiny_artifact(tmp_path / "s"), tmp_path / "s", precision="int8-dynamic")
+    judged(store, artifact, 0.99, vnni=True)
+    monkeypatch.setenv(PRODUCTS_VARIABLE, "without-vnni")
+    with pytest.raises(QualityError, match="never judged against eager PyTorch on such a CPU"):
+        published(store, artifact, tmp_path)
+    assert certified(artifact, store).rows == "alone"
+    monkeypatch.setenv(PRODUCTS_VARIABLE, "vnni")
+    assert published(store, artifact, tmp_path, rows="padded") == 1
+    assert certified(artifact, store).rows == "padded"
 
 
 def test_an_unproven_one_is_marked_until_a_proven_one_is_served(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from tests.tiny import tiny_artifact
 from trimaran.core.artifact import Artifact
 from trimaran.core.digests import damages_of
 from trimaran.core.errors import IntegrityError, QualityError, UsageError
-from trimaran.core.instructions import PRODUCTS_VARIABLE, products_by
+from trimaran.core.instructions import PRODUCTS_VARIABLE, instruction_limit, products_by
 from trimaran.core.serving_json import read_serving
 from trimaran.core.store import Store
 from trimaran.core.tasks import Gate
@@ -20,6 +20,7 @@ from trimaran.judging.final_answers import final_answers
 from trimaran.judging.golden import Golden, make_golden
 from trimaran.model_repository.layout import lay_out
 from trimaran.pipeline.artifact_lookup import find_artifact
+from trimaran.pipeline.local.opening import find_source
 from trimaran.pipeline.reprove import Reproof, reprove_repository
 from trimaran.serving.triton.undamaged import damaged
 
@@ -64,6 +65,9 @@ def test_another_instruction_set_is_refused_until_finish_proves_it(
     assert f"trimaran finish {repository} m" in error.hint
     with pytest.raises(IntegrityError, match="without VNNI"):
         find_artifact("m", store=Store(tmp_path / "s"), repository=repository)
+    for reference in ("m", repository / "m", repository / "m" / "1"):
+        with pytest.raises(IntegrityError, match="without VNNI"):
+            find_source(reference, repository=repository, store=tmp_path / "s")
     (proof,) = finished(repository)
     assert (proof.name, proof.version, proof.products_by) == ("m", 1, "without-vnni")
     assert proof.moved == pytest.approx(0.0, abs=1e-12)
@@ -73,11 +77,14 @@ def test_another_instruction_set_is_refused_until_finish_proves_it(
         assert not list(damages_of(repository / model / "1"))
     assert damaged(repository, ["m", "m_onnxruntime"]) == {} and finished(repository) == ()
     assert find_artifact("m", store=Store(tmp_path / "s"), repository=repository).rows == "padded"
+    assert find_source("m", repository=repository, store=tmp_path / "s").rows == "padded"
 
 
 def test_a_model_that_breaks_its_limits_here_stays_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     repository = proven_with_vnni(tmp_path, monkeypatch, sign=-1.0)
-    with pytest.raises(QualityError, match="is not proven here: mean 1−cos 2 is above its limit"):
+    with pytest.raises(
+        QualityError, match=r"is not proven here: mean 1−cos 2 is above its limit 1e-6 \(over 5 requests\)"
+    ):
         finished(repository, "m")
     assert read_serving(repository / "m" / "1").proven_on == ("vnni",)
     assert list(damaged(repository, ["m"])) == ["m"]
@@ -95,9 +102,14 @@ def test_float_models_and_old_versions_need_no_proof_here(tmp_path: Path, monkey
 
 def test_a_limit_of_onednn_takes_vnni_away(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(PRODUCTS_VARIABLE, raising=False)
+    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
     monkeypatch.setattr("trimaran.core.instructions.cpu_flags", lambda: frozenset({"avx2", "avx512_vnni"}))
     assert [products_by({"ONEDNN_MAX_CPU_ISA": isa}) for isa in ("AVX2", "AVX512_CORE_VNNI")] == [
         "without-vnni",
         "vnni",
     ]
-    assert products_by({}) == "vnni"
+    assert products_by({}) == "vnni" and instruction_limit() == {}
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "avx2")
+    assert products_by({}) == "without-vnni", "a limit of this process counts too"
+    assert products_by({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI"}) == "vnni", "the version's own comes first"
+    assert instruction_limit() == {"ONEDNN_MAX_CPU_ISA": "avx2"}

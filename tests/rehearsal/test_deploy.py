@@ -8,8 +8,8 @@ import pytest
 
 from tests.export.zoo import saved_model
 from tests.rehearsal.conftest import Rehearsal
+from tests.texts import judging_texts
 from trimaran.core.config_pbtxt import CONFIG_FILE, read_config
-from trimaran.core.corpus import shipped_texts
 from trimaran.core.serving_json import read_serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
@@ -40,8 +40,7 @@ def test_a_model_is_deployed_served_verified_promoted_and_rolled_back(
     task, candidates, gates = MODELS[name]
     world = Rehearsal(machine.python, machine.driver, tmp_path / "home", tmp_path / "repository")
     # As many as the tails are proven with.
-    judging = tmp_path / "judging.txt"
-    judging.write_text("\n".join(shipped_texts("judging")[:400]), encoding="utf-8")
+    judging = judging_texts(tmp_path / "judging.jsonl", count=400)
     deploy = [
         "deploy", "-m", saved_model(tmp_path / name, "bert", task, num_attention_heads=2), "--task", task,
         "--name", name, "--device", "cuda", "--budget", 5, "--quick", "--candidates", candidates, "--judging", judging,

@@ -7,9 +7,11 @@ import subprocess
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.rehearsal.conftest import Rehearsal
+from trimaran.judging.golden import read_golden
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -75,6 +77,16 @@ def test_a_plan_of_another_gpu_is_not_opened(finished: Rehearsal, triton: None) 
     done = finished.run(*command, TRIMARAN_REHEARSAL_GPU="Other GPU")
     assert done.returncode == 6, done.stdout
     assert "built on Rehearsal GPU, here is Other GPU. Run `trimaran finish`" in done.stderr
+
+
+def test_the_golden_bundle_has_the_gpus_own_answers_beside_eagers(rehearsal: Rehearsal, tmp_path: Path) -> None:
+    world = rehearsal.copy(tmp_path)
+    world.said("finish", world.repository, "tiny", "--quick", TRIMARAN_REHEARSAL="own-rounding")
+    prepared, finished = (read_golden(world.repository / "tiny" / version / "golden.json") for version in "12")
+    assert (finished.rows, finished.answers) == (prepared.rows, prepared.answers), "eager's answers travelled along"
+    cpu, gpu = (golden.proven_tensors["EMBEDDING"] for golden in (prepared, finished))
+    assert gpu.shape == cpu.shape and 1e-4 < np.abs(gpu - cpu).max() < 0.1, "answered by the plan on this GPU"
+    assert finished.observed["mean_cosine_distance"] > prepared.observed["mean_cosine_distance"]
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from trimaran.bulk.part_files import VectorBlock, Vectors
+from trimaran.bulk.part_files import VectorBlock
 from trimaran.bulk.vectors import VectorFolder, are_unit
 from trimaran.core.choices import ExportTarget
 from trimaran.core.errors import UsageError
 from trimaran.core.progress import Progress
+from trimaran.core.small_vectors import Vectors
 from trimaran.core.spec import Frozen
 from trimaran.core.store import publish, temporary_sibling
 

@@ -19,11 +19,11 @@ import numpy.typing as npt
 from pydantic import ConfigDict, Field
 
 from trimaran.bulk.index_choice import LINKS, TRAINED_PER_LIST, IndexChoice, choose_index, code_bytes, lists_for
-from trimaran.bulk.part_files import Vectors
 from trimaran.bulk.vectors import VectorFolder, are_unit
 from trimaran.core.choices import IndexKind
 from trimaran.core.errors import UnavailableError, ValidationError, install_hint
 from trimaran.core.progress import Progress, Step
+from trimaran.core.small_vectors import Vectors
 from trimaran.core.spec import Frozen
 from trimaran.core.store import write_atomically
 

@@ -17,11 +17,10 @@ from trimaran.bulk.answer_types import answer_type
 from trimaran.bulk.chunks import Identity
 from trimaran.core.choices import PartFormat, VectorDType
 from trimaran.core.errors import UsageError
-from trimaran.core.small_vectors import VectorPrecision, quantized, ranges_from_text, restored, shortened
+from trimaran.core.small_vectors import VectorPrecision, Vectors, quantized, ranges_from_text, restored, shortened
 from trimaran.core.spec import Frozen
 from trimaran.runtime.text import Array
 
-Vectors = npt.NDArray[np.float32]
 Files = dict[str, bytes]
 _NUMPY_TYPES: dict[VectorDType, Any] = {"fp32": np.float32, "fp16": np.float16}
 # Number types without a scale for each vector -> how `quantize_embeddings` of sentence-transformers calls them.

@@ -13,12 +13,12 @@ from pydantic import ValidationError as SchemaError
 from trimaran.bulk.child import EncodeChild
 from trimaran.bulk.faiss_index import IndexFacts, facts_path, faiss_library, ids_path, ready_for_index
 from trimaran.bulk.hit_texts import texts_of
-from trimaran.bulk.part_files import Vectors
 from trimaran.bulk.worker import EncodeOptions, require_prompt, width_of
 from trimaran.core.artifact import Artifact
 from trimaran.core.environment import usable_cores
 from trimaran.core.errors import IntegrityError, UsageError
 from trimaran.core.isolation import Worker
+from trimaran.core.small_vectors import Vectors
 from trimaran.core.spec import Frozen
 from trimaran.core.tasks import task
 from trimaran.runtime.tasks.hybrid_embedding import DENSE, OUTPUTS

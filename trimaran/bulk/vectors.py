@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from trimaran.bulk.part_files import VectorBlock, Vectors, vectors_in
+from trimaran.bulk.part_files import VectorBlock, vectors_in
 from trimaran.bulk.run_folder import PARTS, BulkManifest, read_manifest
 from trimaran.core.artifact import sha256_of
 from trimaran.core.errors import IntegrityError, UsageError
+from trimaran.core.small_vectors import Vectors
 
 _UNIT_TOLERANCE = 1e-3
 

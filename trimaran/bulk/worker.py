@@ -20,13 +20,14 @@ import numpy as np
 from pydantic import Field
 
 from trimaran.bulk.chunks import Identity
-from trimaran.bulk.part_files import PartResults, Vectors
+from trimaran.bulk.part_files import PartResults
 from trimaran.bulk.readers import TOO_LONG
 from trimaran.core.artifact import Artifact, load_artifact
 from trimaran.core.backends import Arrays, backend, open_session
 from trimaran.core.choices import Overflow, Rows
 from trimaran.core.corpus import encoder_of
 from trimaran.core.errors import UsageError
+from trimaran.core.small_vectors import Vectors
 from trimaran.core.spec import Frozen
 from trimaran.core.tasks import task
 from trimaran.core.whole_texts import WholeTexts, pieces_by

@@ -6,7 +6,7 @@ import errno
 import importlib
 import json
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trimaran.core.errors import TrimaranError, UsageError
 
@@ -26,7 +26,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Runs a command and ends the process with the exit code of the table in `core/errors.py`."""
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        command_line()(args=arguments, prog_name="trimaran", standalone_mode=True)
+        _command()(args=arguments, prog_name="trimaran", standalone_mode=True)
     except TrimaranError as error:
         _fail(error, as_json="--json" in arguments)
     except OSError as error:
@@ -41,6 +41,17 @@ def command_line() -> typer.Typer:
     for module in MODULES:
         importlib.import_module(f"trimaran.cli.{module}")
     return importlib.import_module("trimaran.cli.app").app  # type: ignore[no-any-return]
+
+
+def _command() -> Any:
+    """The same as a click command, with types that leave room for the help."""
+    from typer.main import get_command
+
+    from trimaran.cli.help_types import shorten_types
+
+    command = get_command(command_line())
+    shorten_types(command)
+    return command
 
 
 def _translated(error: OSError) -> TrimaranError:

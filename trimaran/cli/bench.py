@@ -54,8 +54,12 @@ def bench(
     suite: Annotated[
         str | None, typer.Option("--suite", help="quick, brief, standard, full, or a TOML file of your own; with -m.")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Take up a run of this suite that was cut.")] = False,
-    list_suites: Annotated[bool, typer.Option("--list-suites", help="Say what the suites measure, and stop.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue a run of this suite that was interrupted.")
+    ] = False,
+    list_suites: Annotated[
+        bool, typer.Option("--list-suites", help="Print what each suite measures, and stop.")
+    ] = False,
     texts: Annotated[
         Path | None, typer.Option("--texts", help="Real texts for the scenarios, one a line; else the judging texts.")
     ] = None,

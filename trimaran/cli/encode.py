@@ -55,7 +55,7 @@ def encode_command(
     ] = "local",
     address: Annotated[
         str | None,
-        typer.Option("--address", help="A Ray cluster: `auto`, `host:port`, `ray://host:port`; by default an own one."),
+        typer.Option("--address", help="A Ray cluster: `auto`, `host:port`, `ray://host:port`; by default its own."),
     ] = None,
     workers: Annotated[
         int | None, typer.Option("--workers", min=1, help="Processes, or Ray actors; by default one, or all that fit.")
@@ -63,7 +63,7 @@ def encode_command(
     threads: Annotated[
         int | None, typer.Option("--threads", min=1, help="Cores of each worker; by default all of its share.")
     ] = None,
-    format_: Annotated[PartFormat, typer.Option("--format", help="What the parts are.")] = "parquet",
+    format_: Annotated[PartFormat, typer.Option("--format", help="File format of the parts.")] = "parquet",
     dtype: Annotated[
         VectorDType,
         typer.Option(
@@ -91,7 +91,7 @@ def encode_command(
         int, typer.Option("--longest-bytes", min=1, help="Texts and lines beyond this are rejected as too long.")
     ] = 1 << 20,
     rows: Annotated[
-        Rows | None, typer.Option("--rows", help="EncodeOptions rows may share a call; by default as it was proven.")
+        Rows | None, typer.Option("--rows", help="How rows may share a call; by default as it was proven.")
     ] = None,
     part_rows: Annotated[
         int | None, typer.Option("--part-rows", min=1, help="Input rows of each part.", show_default="2048")

@@ -12,7 +12,7 @@ import typer
 from trimaran.cli.app import app
 from trimaran.cli.options import REPOSITORY, JsonOption
 from trimaran.cli.output import emit
-from trimaran.core.choices import Protocol
+from trimaran.core.choices import MOST_TEXTS, Protocol
 from trimaran.core.errors import UsageError
 
 gateway_app = typer.Typer(
@@ -55,7 +55,7 @@ def gateway(
         int, typer.Option("--workers", min=1, max=64, help="Processes that share the port and the limits.")
     ] = 1,
     keys: KeysOption = None,
-    no_auth: Annotated[bool, typer.Option("--no-auth", help="Let everybody call. It must be said.")] = False,
+    no_auth: Annotated[bool, typer.Option("--no-auth", help="Let everybody call without a key.")] = False,
     open_metrics: Annotated[
         bool, typer.Option("--open-metrics", help="Show /metrics without a key.", rich_help_panel=WATCHING)
     ] = False,
@@ -100,7 +100,7 @@ def gateway(
         int, typer.Option("--max-bodies", min=1024, help="Bytes of all bodies at a time.", rich_help_panel=LIMITS)
     ] = 256 << 20,
     max_texts: Annotated[
-        int, typer.Option("--max-texts", min=1, help="Texts of one request.", rich_help_panel=LIMITS)
+        int, typer.Option("--max-texts", min=1, max=MOST_TEXTS, help="Texts of one request.", rich_help_panel=LIMITS)
     ] = 2048,
     max_characters: Annotated[
         int, typer.Option("--max-characters", min=1, help="Characters of one text.", rich_help_panel=LIMITS)

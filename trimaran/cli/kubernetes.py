@@ -19,8 +19,10 @@ _DEFAULTS = KubernetesOptions()
 @app.command(rich_help_panel="Serve")
 def kubernetes(
     name: Annotated[str, typer.Argument(help="The model to serve.")],
-    repository: Annotated[Path, typer.Option("--repository", help="Where it is; read for what it needs.")] = REPOSITORY,
-    namespace: Annotated[str, typer.Option("--namespace", help="Where to put it.")] = _DEFAULTS.namespace,
+    repository: Annotated[
+        Path, typer.Option("--repository", help="The model repository, read for what the model needs.")
+    ] = REPOSITORY,
+    namespace: Annotated[str, typer.Option("--namespace", help="The namespace of the objects.")] = _DEFAULTS.namespace,
     claim: Annotated[str, typer.Option("--claim", help="The volume claim that holds the repository.")] = (
         _DEFAULTS.claim
     ),
@@ -28,8 +30,8 @@ def kubernetes(
         str, typer.Option("--image", help="Triton under trimaran; by default trimaran-cpu, for KServe trimaran-triton.")
     ] = "",
     gateway_image: Annotated[str, typer.Option("--gateway-image", help="The gateway.")] = _DEFAULTS.gateway_image,
-    replicas: Annotated[int, typer.Option("--replicas", min=1, help="Pods at least.")] = _DEFAULTS.replicas,
-    most_replicas: Annotated[int, typer.Option("--most-replicas", min=1, help="Pods at most.")] = (
+    replicas: Annotated[int, typer.Option("--replicas", min=1, help="Fewest pods.")] = _DEFAULTS.replicas,
+    most_replicas: Annotated[int, typer.Option("--most-replicas", min=1, help="Most pods.")] = (
         _DEFAULTS.most_replicas
     ),
     pending: Annotated[

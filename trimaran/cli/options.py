@@ -35,7 +35,7 @@ StoreOption = Annotated[
     typer.Option("--store", help="Folder of the artifacts; by default $TRIMARAN_HOME/store.", rich_help_panel=THE_RUN),
 ]
 ForceOption = Annotated[
-    bool, typer.Option("--force", help="Make anew what the store already has.", rich_help_panel=THE_RUN)
+    bool, typer.Option("--force", help="Make again what the store already has.", rich_help_panel=THE_RUN)
 ]
 WaitQuietOption = Annotated[
     bool,
@@ -82,7 +82,7 @@ TaskOption = Annotated[
     str | None,
     typer.Option(
         "--task",
-        help="What the model is asked for; `auto` reads it from the model.",
+        help="The model's task; `auto` reads it from the model.",
         show_default="auto",
         rich_help_panel=THE_MODEL,
     ),
@@ -155,7 +155,9 @@ DataOption = Annotated[
 ]
 MetricOption = Annotated[
     str | None,
-    typer.Option("--metric", help="Of --data: spearman, accuracy, f1 or exact-match.", rich_help_panel=THE_PROOF),
+    typer.Option(
+        "--metric", help="Metric for --data: spearman, accuracy, f1 or exact-match.", rich_help_panel=THE_PROOF
+    ),
 ]
 BudgetOption = Annotated[
     float | None,
@@ -168,7 +170,7 @@ BudgetOption = Annotated[
         rich_help_panel=THE_CANDIDATES,
     ),
 ]
-FidelityOption = Annotated[Level, typer.Option("--fidelity", help="How true to eager PyTorch a candidate must stay.")]
+FidelityOption = Annotated[Level, typer.Option("--fidelity", help="How close to eager PyTorch a candidate must stay.")]
 GateOption = Annotated[
     list[str] | None,
     typer.Option("--gate", help="Override one limit: METRIC=NUMBER. May be repeated.", rich_help_panel=THE_PROOF),
@@ -185,7 +187,7 @@ LayoutOption = Annotated[
     Literal["plain", "optimum"],
     typer.Option(
         "--layout",
-        help="Of the folder -o: trimaran's own, or one that optimum's ORTModel and OVModel classes open.",
+        help="Layout of the folder -o: trimaran's own, or one that optimum's ORTModel and OVModel classes open.",
     ),
 ]
 NameOption = Annotated[str | None, typer.Option("--name", help="What callers will call; by default the model's name.")]
@@ -224,18 +226,20 @@ PromptOption = Annotated[
 ]
 
 
+def typed(context: typer.Context, name: str) -> bool:
+    """Whether the parameter stands on the command line."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
 def deploy_flags(context: typer.Context) -> dict[str, Any]:
     """The typed flags that set a key of the config: a command names such a parameter as the key."""
     from trimaran.core.config import DeployConfig
 
-    def typed(name: str) -> bool:
-        source = context.get_parameter_source(name)
-        return source is not None and source.name == "COMMANDLINE"
-
     return {
         name: str(value) if isinstance(value, Path) else value
         for name, value in context.params.items()
-        if name in DeployConfig.model_fields and typed(name)
+        if name in DeployConfig.model_fields and typed(context, name)
     }
 
 

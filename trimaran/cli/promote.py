@@ -42,6 +42,8 @@ def list_command(repository: RepositoryOption = REPOSITORY, as_json: JsonOption 
     if as_json:
         emit({"repository": str(repository), "models": [model.model_dump(mode="json") for model in models]})
         return
+    if not models:
+        typer.echo(f"{repository} holds no models. `trimaran deploy` adds one.", err=True)
     for model in models:
         versions = ", ".join(_shown(version, model) for version in model.versions) or "no version"
         kind = model.task or "tensors, loaded on demand"

@@ -34,7 +34,9 @@ def optimize(
     ],
     output: FolderOption = None,
     layout: LayoutOption = "plain",
-    allow_partial_fusion: Annotated[bool, typer.Option("--allow-partial-fusion", help="Record a shortfall.")] = False,
+    allow_partial_fusion: Annotated[
+        bool, typer.Option("--allow-partial-fusion", help="Record missing fusions instead of failing.")
+    ] = False,
     store: StoreOption = None,
     force: ForceOption = False,
     as_json: JsonOption = False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from functools import partial
@@ -11,22 +12,35 @@ from typing import Annotated, Literal
 import typer
 
 from trimaran.cli.app import app
-from trimaran.cli.options import JsonOption, MetricOption, TaskOption, progress_on_stderr
+from trimaran.cli.options import JsonOption, MetricOption, TaskOption, progress_on_stderr, typed
 from trimaran.cli.output import emit
 from trimaran.core.errors import QualityError, UsageError
 
 _SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 _LEARNING = "Learning, with --layers or --to"
+_LEARNING_ONLY = (
+    "texts",
+    "data",
+    "metric",
+    "budget",
+    "resume",
+    "epochs",
+    "learning_rate",
+    "temperature",
+    "label_weight",
+    "seed",
+)
 
 
 @app.command("shrink", rich_help_panel="Stages")
 def shrink_command(
+    context: typer.Context,
     model: Annotated[str, typer.Argument(help="A model folder, or `package:NAME`.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="The folder to write.")],
     more: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="[FILES]...", help="More files of texts, as the shell gives them for `*.txt`.", show_default=False
+            metavar="FILES", help="More files of texts, as the shell gives them for `*.txt`.", show_default=False
         ),
     ] = None,
     vocabulary: Annotated[
@@ -36,7 +50,9 @@ def shrink_command(
             help="Texts (.txt, .jsonl, .tsv, .csv, .parquet) whose tokens stay; again for more files.",
         ),
     ] = None,
-    layers: Annotated[int | None, typer.Option("--layers", min=1, help="So many layers stay. Needs --texts.")] = None,
+    layers: Annotated[
+        int | None, typer.Option("--layers", min=1, help="Number of layers to keep. Needs --texts.")
+    ] = None,
     to: Annotated[
         Literal["bilstm"] | None,
         typer.Option("--to", help="Another kind of model: a small BiLSTM. Needs --texts.", show_default=False),
@@ -74,7 +90,7 @@ def shrink_command(
         float | None,
         typer.Option(
             "--learning-rate",
-            help="Its highest value.",
+            help="The highest learning rate of the run.",
             show_default="0.0003; a BiLSTM 0.002",
             rich_help_panel=_LEARNING,
         ),
@@ -82,7 +98,10 @@ def shrink_command(
     temperature: Annotated[
         float,
         typer.Option(
-            "--temperature", min=0.1, help="Of the soft targets that a classifier learns.", rich_help_panel=_LEARNING
+            "--temperature",
+            min=0.1,
+            help="Temperature of the soft targets that a classifier learns.",
+            rich_help_panel=_LEARNING,
         ),
     ] = 2.0,
     label_weight: Annotated[
@@ -96,7 +115,7 @@ def shrink_command(
         ),
     ] = 0.0,
     seed: Annotated[
-        int, typer.Option("--seed", min=0, help="Decides all that is random.", rich_help_panel=_LEARNING)
+        int, typer.Option("--seed", min=0, help="Seed of all random choices.", rich_help_panel=_LEARNING)
     ] = 0,
     task: TaskOption = "auto",
     as_json: JsonOption = False,
@@ -112,11 +131,9 @@ def shrink_command(
 
     Example: `trimaran shrink ./my-model -o smaller --layers 3 --texts texts.txt --budget 20m`
     """
-    if sum(map(bool, (vocabulary, layers, to))) != 1 or bool(texts) == bool(vocabulary):
-        raise UsageError(
-            "One of --vocabulary, --layers with --texts, or --to with --texts is wanted.",
-            hint="Shrink the result again to leave out both tokens and layers.",
-        )
+    _require_one_way(context, vocabulary=bool(vocabulary), learning=(bool(layers), bool(to)), texts=bool(texts))
+    if learning_rate is not None and not (math.isfinite(learning_rate) and learning_rate > 0):
+        raise UsageError(f"--learning-rate {learning_rate} teaches nothing.", hint="Give a number above 0.")
     if vocabulary:
         from trimaran.pipeline.shrink import shrink_vocabulary
 
@@ -128,7 +145,7 @@ def shrink_command(
     from trimaran.pipeline.shrink_layers import shrink_layers
     from trimaran.shrink.training import LearningSettings
 
-    typed = {
+    wanted = {
         "epochs": epochs,
         "learning_rate": learning_rate,
         "temperature": temperature,
@@ -136,7 +153,7 @@ def shrink_command(
         "seed": seed,
     }
     begun = SETTINGS if to else LearningSettings()
-    settings = begun.model_copy(update={name: value for name, value in typed.items() if value is not None})
+    settings = begun.model_copy(update={name: value for name, value in wanted.items() if value is not None})
     shrink = shrink_to_bilstm if to else partial(shrink_layers, layers=layers or 0)
     student = shrink(
         model,
@@ -154,6 +171,27 @@ def shrink_command(
     if not student.holds:
         # The folder is there: the person may know better. A script must not go on by itself.
         raise typer.Exit(QualityError.exit_code)
+
+
+def _require_one_way(context: typer.Context, *, vocabulary: bool, learning: tuple[bool, bool], texts: bool) -> None:
+    """Raises UsageError unless exactly one way of shrinking is asked for, with the options of that way only."""
+    if vocabulary + sum(learning) != 1:
+        raise UsageError(
+            "Choose one way: --vocabulary, --layers with --texts, or --to with --texts.",
+            hint="Shrink the result again to leave out both tokens and layers.",
+        )
+    if vocabulary:
+        ignored = [f"--{name.replace('_', '-')}" for name in _LEARNING_ONLY if typed(context, name)]
+        if ignored:
+            raise UsageError(
+                f"--vocabulary learns nothing, so it cannot use {', '.join(ignored)}.",
+                hint="Leave that out, or use --layers or --to.",
+            )
+    elif not texts:
+        raise UsageError(
+            f"{'--layers' if learning[0] else '--to'} needs texts to learn from.",
+            hint="Give --texts FILE: some thousand texts like those that the model will see, without labels.",
+        )
 
 
 def _tell(headline: str, content: dict[str, object], output: Path, *, as_json: bool) -> None:

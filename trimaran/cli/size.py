@@ -24,7 +24,7 @@ def size_command(
     texts: Annotated[
         Path | None, typer.Option("--texts", help="Texts to measure with, one a line; by default shipped ones.")
     ] = None,
-    price: Annotated[float | None, typer.Option("--price", min=0, help="Of one replica for an hour.")] = None,
+    price: Annotated[float | None, typer.Option("--price", min=0, help="Price of one replica for an hour.")] = None,
     repository: RepositoryOption = REPOSITORY,
     as_json: JsonOption = False,
 ) -> None:

@@ -57,7 +57,7 @@ def status(as_json: JsonOption = False) -> None:
 def logs(
     repository: Annotated[Path | None, typer.Argument(help="The repository; all servers when none is named.")] = None,
     lines: Annotated[int, typer.Option("-n", "--lines", min=1, help="How many of the last lines.")] = 40,
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on as lines come, until Ctrl-C.")] = False,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Keep printing new lines until Ctrl-C.")] = False,
 ) -> None:
     """Print the last lines of the logs of running servers.
 

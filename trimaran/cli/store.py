@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
     from trimaran.pipeline.store_care import StoredArtifact
 
-store_app = typer.Typer(no_args_is_help=True, help="What is kept of earlier runs: list it, and free its room.")
+store_app = typer.Typer(no_args_is_help=True, help="List what earlier runs keep on disk, and free the space.")
 app.add_typer(store_app, name="store", rich_help_panel="Look")
 
 RepositoriesOption = Annotated[
     list[Path] | None,
-    typer.Option("-r", "--repository", help="What its versions descend from is deployed; again for more."),
+    typer.Option("-r", "--repository", help="What its versions were made from counts as deployed; repeat for more."),
 ]
 
 
@@ -41,8 +41,10 @@ def list_command(
 @store_app.command("prune")
 def prune_command(
     repositories: RepositoriesOption = None,
-    older_than: Annotated[float, typer.Option("--older-than", min=0, help="Days; younger ones stay.")] = 0.0,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be removed.")] = False,
+    older_than: Annotated[
+        float, typer.Option("--older-than", min=0, help="Age in days; younger artifacts stay.")
+    ] = 0.0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be removed.")] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:

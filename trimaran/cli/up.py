@@ -32,7 +32,9 @@ def up(
     full: Annotated[
         bool, typer.Option("--full", help="Deploy with the INT8 search and the full race, as `trimaran deploy` does.")
     ] = False,
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Of the gateway; 0 picks a free one.")] = 8080,
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="Port of the gateway; 0 picks a free one.")
+    ] = 8080,
     output: Annotated[str, typer.Option("-o", "--output", help="The model repository.")] = "model_repository",
     task: TaskOption = None,
     name: NameOption = None,
@@ -75,7 +77,10 @@ def down(as_json: JsonOption = False) -> None:
     if as_json:
         emit({"ended": [state.url for state in ended]})
     else:
-        typer.echo("\n".join(f"Ended {state.name} at {state.url}." for state in ended) or "Nothing was up.")
+        typer.echo(
+            "\n".join(f"Ended {state.name} at {state.url}." for state in ended)
+            or "Nothing that `trimaran up` started is running."
+        )
 
 
 def _announce(ready: Ready, as_json: bool) -> None:

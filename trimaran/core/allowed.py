@@ -58,7 +58,7 @@ def _inside(name: str) -> str:
 
 
 Variables = Annotated[dict[str, str], AfterValidator(_variables)]
-EngineOptions = Annotated[dict[str, Any], AfterValidator(_engine_options)]
+StoredEngineOptions = Annotated[dict[str, Any], AfterValidator(_engine_options)]
 # The path of a file in the folder of its manifest.
 PathInside = Annotated[str, AfterValidator(_inside)]
 # Part of the name of a module that is imported.

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import PrivateAttr
 
-from trimaran.core.allowed import BackendName, EngineOptions, PathInside, Variables
+from trimaran.core.allowed import BackendName, PathInside, StoredEngineOptions, Variables
 from trimaran.core.environment import Environment
 from trimaran.core.errors import IntegrityError, UsageError
 from trimaran.core.persisted import Persisted
@@ -54,7 +54,9 @@ class Check(Frozen):
         return kept(self.observed, self.comparison, self.limit)
 
     def __str__(self) -> str:
-        sign = {"<=": "≤", ">=": "≥", "==": "="}[self.comparison]
+        # Of the plain value: statistics may allow few texts to lie beyond a limit.
+        signs = {"<=": "≤>", ">=": "≥<", "==": "=≠"}[self.comparison]
+        sign = signs[0 if kept(self.observed, self.comparison, self.limit) else 1]
         return f"{self.name} {_short(self.observed)} {sign} {_short(self.limit)} {self.detail}".rstrip()
 
 
@@ -74,7 +76,7 @@ class Draft(Frozen):
     labels: tuple[str, ...] = ()
     # The file that its backend opens.
     entry: PathInside
-    engine_options: EngineOptions = {}
+    engine_options: StoredEngineOptions = {}
     # Environment variables that the engine was proven with.
     execution_environment: Variables = {}
     checks: tuple[Check, ...] = ()

@@ -9,16 +9,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy.typing as npt
-
 from trimaran.core.artifact import Artifact
 from trimaran.core.engine_identity import refuse_foreign
 from trimaran.core.environment import driver_present, version_of
 from trimaran.core.errors import UnavailableError, UsageError, install_hint
 from trimaran.core.spec import Signature
 from trimaran.runtime import onnxruntime_engine, onnxruntime_gpu_engine, openvino_engine, tensorrt_engine
+from trimaran.runtime.text import Array
 
-Array = npt.NDArray[Any]
 Arrays = Mapping[str, Array]
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-# How true to eager PyTorch a candidate must stay.
+# How close to eager PyTorch a candidate must stay.
 Level = Literal["exact", "strict", "balanced"]
 # What the fastest means.
 Objective = Literal["latency", "throughput"]
@@ -39,3 +39,5 @@ TRITON_IMAGE = "trimaran-triton"
 GPU_IMAGE = "trimaran-triton-gpu"
 GATEWAY_IMAGE = "trimaran-gateway"
 CPU_IMAGE = "trimaran-cpu"
+# The most items of a list in a request to the gateway: no limit of texts is above it.
+MOST_TEXTS = 65_536

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError as SchemaError
 
-from trimaran.core.errors import RepositoryError, UsageError
+from trimaran.core.errors import RepositoryError, UnavailableError, UsageError, install_hint
 from trimaran.core.model_config import InstanceGroup, ModelConfig
 from trimaran.core.store import write_atomically
 
@@ -31,28 +31,39 @@ def write_config(path: Path, config: ModelConfig) -> None:
 
 
 def pbtxt_from_config(config: ModelConfig) -> str:
+    messages = _messages()
     from google.protobuf import json_format, text_format
-    from tritonclient.grpc import model_config_pb2 as pb
 
     # An output has fewer fields than an input in the protobuf: the missing ones are dropped.
-    message = json_format.ParseDict(_fields_from_config(config), pb.ModelConfig(), ignore_unknown_fields=True)
+    message = json_format.ParseDict(_fields_from_config(config), messages.ModelConfig(), ignore_unknown_fields=True)
     return str(text_format.MessageToString(message, as_utf8=True))
 
 
 def config_from_pbtxt(text: str, *, origin: object = "The model configuration") -> ModelConfig:
     """Reads the fields that trimaran uses and ignores the others. Raises RepositoryError, which names the `origin`."""
+    messages = _messages()
     from google.protobuf import json_format, text_format
-    from tritonclient.grpc import model_config_pb2 as pb
 
     try:
         fields = json_format.MessageToDict(
-            text_format.Parse(text, pb.ModelConfig()),
+            text_format.Parse(text, messages.ModelConfig()),
             preserving_proto_field_name=True,
             always_print_fields_with_no_presence=True,
         )
         return _config_from_fields(fields)
     except (text_format.ParseError, SchemaError, UsageError) as error:
         raise RepositoryError(f"{origin} cannot be read: {' '.join(str(error).split())}.", hint=_HINT) from error
+
+
+def _messages() -> Any:
+    """Triton's protobuf of configurations. Raises UnavailableError with the install command."""
+    try:
+        from tritonclient.grpc import model_config_pb2
+    except ImportError as error:
+        raise UnavailableError(
+            f"A repository is read by means of Triton's client: {error}.", hint=install_hint("gateway")
+        ) from error
+    return model_config_pb2
 
 
 def _fields_from_config(config: ModelConfig) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import functools
 import importlib.util
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Literal
 
 from trimaran.core.environment import driver_present
@@ -16,6 +17,9 @@ from trimaran.core.gpu_release import GPU_RELEASE, installed_tensorrt, missing_m
 from trimaran.core.spec import Frozen
 from trimaran.runtime.cuda_driver import CudaError, Driver, gpu_names, numbers
 
+# The devices on the PCI bus, as Linux shows them, also without a driver.
+_PCI_DEVICES = Path("/sys/bus/pci/devices")
+_NVIDIA, _DISPLAY_CLASS = "0x10de", "0x03"
 # `auto`, `cpu`, `cuda` or `cuda:1`.
 ASKED = re.compile(r"auto|cpu|cuda(:\d{1,3})?")
 
@@ -58,6 +62,25 @@ def choose_device(name: str) -> Device:
             hint="`trimaran doctor` says what is missing.",
         )
     return Device(kind="cuda", number=number, why=f"{gpu_names()[number]} with TensorRT {installed_tensorrt()}")
+
+
+def card_without_driver(devices: Path = _PCI_DEVICES) -> str:
+    """What a machine lacks that has an NVIDIA GPU and no driver; empty with a driver, or without such a GPU."""
+    if driver_present():
+        return ""
+    if not any(_is_nvidia_gpu(device) for device in devices.glob("*")):
+        return ""
+    return (
+        "an NVIDIA GPU is in this machine, and no driver (libcuda.so.1): install the driver "
+        f"{GPU_RELEASE.driver} or newer; a container needs --gpus"
+    )
+
+
+def _is_nvidia_gpu(device: Path) -> bool:
+    vendor, kind = device / "vendor", device / "class"
+    if not (vendor.is_file() and kind.is_file()):
+        return False
+    return vendor.read_text().strip() == _NVIDIA and kind.read_text().startswith(_DISPLAY_CLASS)
 
 
 def gpu_lacks(number: int = 0) -> str:

@@ -69,7 +69,7 @@ def is_listed(folder: Path, config: ModelConfig | None) -> bool:
 def damages_of(folder: Path, *, remembered: bool = True) -> Iterator[Damage]:
     """Each file that is missing, differs from the list or is not on it.
 
-    A digest is remembered by inode, size and time of the last change. Without `remembered`, every file is read.
+    A digest is remembered by inode, size and the times of the last change. Without `remembered`, every file is read.
     Raises IntegrityError when the list itself cannot be read.
     """
     digests = Digests.read(folder / DIGESTS_FILE)
@@ -121,7 +121,10 @@ def _files_of(folder: Path) -> dict[str, Path]:
 
 
 class _Known:
-    """Digests that were computed before, in a file of the home. A file that was written since has another time."""
+    """Digests that were computed before, in a file of the home. A file that was written since has another time.
+
+    A copy may keep the time of its contents, such as that of `rsync --times`. Nobody can set the time of its inode.
+    """
 
     def __init__(self) -> None:
         self._path = default_home() / "digests.json"
@@ -132,7 +135,7 @@ class _Known:
 
     def sha256_of(self, path: Path) -> str:
         facts = path.stat()
-        key = f"{facts.st_dev}:{facts.st_ino}:{facts.st_size}:{facts.st_mtime_ns}"
+        key = f"{facts.st_dev}:{facts.st_ino}:{facts.st_size}:{facts.st_mtime_ns}:{facts.st_ctime_ns}"
         if key not in self._sha256:
             self._sha256[key] = sha256_of(path)
             self._grew = True

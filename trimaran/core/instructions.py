@@ -23,16 +23,22 @@ INTEGER = ("int8-dynamic", "int8-static")
 # For tests: takes the place of what this CPU has.
 PRODUCTS_VARIABLE = "TRIMARAN_TEST_PRODUCTS_BY"
 _VNNI = {"avx512_vnni", "avx_vnni", "amx_int8"}
-# Limits of oneDNN below which it does not use VNNI.
+# oneDNN's limit of instructions, and its values that leave VNNI out.
+_LIMIT = "ONEDNN_MAX_CPU_ISA"
 _BELOW_VNNI = {"SSE41", "AVX", "AVX2", "AVX512_CORE"}
 
 
 def products_by(environment: Mapping[str, str]) -> ProductsBy:
-    """What computes INT8 products here, for an engine that runs with these environment variables."""
+    """What computes INT8 products here, for an engine with these environment variables on top of this process's."""
     if PRODUCTS_VARIABLE in os.environ:
         return cast(ProductsBy, os.environ[PRODUCTS_VARIABLE])
-    limited = environment.get("ONEDNN_MAX_CPU_ISA", "") in _BELOW_VNNI
+    limited = {**os.environ, **environment}.get(_LIMIT, "").upper() in _BELOW_VNNI
     return "vnni" if not limited and cpu_flags() & _VNNI else "without-vnni"
+
+
+def instruction_limit() -> dict[str, str]:
+    """oneDNN's limit if this process was started with one. What is remembered under it counts under no other."""
+    return {_LIMIT: os.environ[_LIMIT]} if os.environ.get(_LIMIT) else {}
 
 
 _RUNNER = """

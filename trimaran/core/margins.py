@@ -8,11 +8,10 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from trimaran.core.distances import Outputs
+from trimaran.core.distances import Column, Outputs
 from trimaran.runtime.text import softmax
 
-Column = npt.NDArray[np.float64]
-Draws = Callable[[int, int], npt.NDArray[np.intp]]
+DrawRows = Callable[[int, int], npt.NDArray[np.intp]]
 # Texts far from the border hardly move, and say nothing about those near to it.
 NEAR = 1 / 3
 FEWEST_NEAR = 8
@@ -58,7 +57,7 @@ def narrowest_first(reference: Outputs) -> list[int] | None:
     return [int(index) for index in np.argsort(widths, kind="stable")]
 
 
-def foreseen_changes(reference: Outputs, candidate: Outputs, draws: Draws) -> Column | None:
+def foreseen_changes(reference: Outputs, candidate: Outputs, draws: DrawRows) -> Column | None:
     """The share of texts whose label would change, once for each resample of `draws(n, turn)`; None without margins.
 
     A label changes where its margin narrows by more than it is wide. Each margin is held against every move that was

@@ -73,6 +73,6 @@ def _schema_of(text: bytes | str) -> object:
     """The schema that the text names, or None."""
     try:
         data = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return data.get("schema") if isinstance(data, dict) else None

@@ -27,5 +27,6 @@ def require_proof_here(version: Path) -> None:
         raise IntegrityError(
             f"{version.parent.name} version {version.name} was proven on {proven}, and this is {here}: INT8 answers "
             "differ between them.",
-            hint=f"`trimaran finish {version.parent.parent} {version.parent.name}` proves it here.",
+            hint=f"`trimaran finish {version.parent.parent} {version.parent.name}` proves it here. Where it cannot, "
+            "deploy the model on this machine.",
         )

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from trimaran.core.allowed import BackendName, EngineOptions, PathInside, Threads, Variables
+from trimaran.core.allowed import BackendName, PathInside, StoredEngineOptions, Threads, Variables
 from trimaran.core.choices import Rows
 from trimaran.core.errors import UsageError
 from trimaran.core.instructions import ProductsBy
@@ -43,7 +43,7 @@ class Serving(Persisted):
     facts: dict[str, Any]
     tokenizer: TokenizerSpec
     profile: ShapeProfile
-    engine_options: EngineOptions
+    engine_options: StoredEngineOptions
     execution_environment: Variables
     rows_a_call: int = Field(default=0, ge=0)
     stretch: float = Field(default=STRETCH, ge=1.0)

@@ -53,7 +53,7 @@ def require_signed(folder: Path, key: Path) -> None:
         shutil.rmtree(compiled, ignore_errors=True)
     damages = [f"{damage.path} {damage.sentence}" for damage in damages_of(folder, remembered=False)]
     damages += [f"{path} cannot be removed." for path in folder.rglob("__pycache__")]
-    damages += [f"{path} is a link." for path in folder.rglob("*") if path.is_symlink()]
+    damages += [f"{path} is a link." for path in (folder.parent, folder, *folder.rglob("*")) if path.is_symlink()]
     if damages:
         raise IntegrityError(f"Refused, damaged: {'; '.join(damages)}", hint=_HINT, path=str(folder))
 

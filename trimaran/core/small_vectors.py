@@ -12,17 +12,17 @@ quantised at different times can then be compared.
 from __future__ import annotations
 
 import base64
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from trimaran.core.distances import EPSILON, NEIGHBOURS, similarities
 from trimaran.core.errors import UsageError
+from trimaran.runtime.text import Array
 
 VectorPrecision = Literal["float32", "int8", "uint8", "binary", "ubinary"]
 PRECISIONS: tuple[VectorPrecision, ...] = get_args(VectorPrecision)
-Array = npt.NDArray[Any]
 Vectors = npt.NDArray[np.float32]
 # The name of the ranges in a manifest's details, and in the parameters of a served model.
 RANGES = "vector_ranges"

@@ -163,6 +163,8 @@ class Sparse(Frozen):
 
     strategy: Literal["max", "sum"] = "max"
     activation: Literal["relu", "log1p_relu"] = "relu"
+    # Keep only so many of the heaviest weights of a text; None keeps all.
+    most: int | None = None
 
 
 class TextSide(Frozen):

@@ -97,8 +97,8 @@ class Store:
         if len(matches) == 1:
             return load_artifact(matches[0].directory)
         known = ", ".join(sorted(path.name for path in self._folders())) or "none"
-        count = f"{len(matches)} artifacts match" if matches else "nothing matches"
-        raise UsageError(f"No single artifact {reference!r}: {count}.", hint=f"In {self.root}: {known}.")
+        count = f"{len(matches)} artifacts match" if matches else "no artifact matches"
+        raise UsageError(f"{count.capitalize()} {reference!r}.", hint=f"In {self.root}: {known}.")
 
     def lineage(self, artifact: Artifact) -> list[Artifact]:
         """The artifact and its ancestors, oldest last. It ends early where a parent is no longer stored."""

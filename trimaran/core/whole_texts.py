@@ -13,14 +13,13 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, get_args
 
 import numpy as np
-import numpy.typing as npt
 
 from trimaran.core.choices import Overflow
 from trimaran.core.errors import UsageError
+from trimaran.core.small_vectors import Vectors
 from trimaran.runtime.text import Text
 
 OVERFLOWS: tuple[Overflow, ...] = get_args(Overflow)
-Vectors = npt.NDArray[np.float32]
 _UNIT_TOLERANCE = 1e-3
 
 

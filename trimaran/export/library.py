@@ -24,7 +24,7 @@ from trimaran.core.spec import Frozen, ModelRef, Pooling
 from trimaran.core.tasks import task
 from trimaran.core.tasks.library import Library, Plain
 from trimaran.core.tasks.task import RequestRow
-from trimaran.export.library_causes import Difference, FedRow, Sides, first_difference
+from trimaran.export.library_causes import BothAnswers, Difference, FedRow, first_difference
 from trimaran.export.quiet import quiet
 from trimaran.export.reference import model_ref_of
 from trimaran.export.sentence import MODES_BY_NAME, pooling_of, sentence_modules
@@ -118,7 +118,7 @@ def _compare(
                 float("inf"), f"the library answers, and we fail: {first_line(error)}", "our answers"
             )
         else:
-            sides = Sides(row, answer, wanted, tuple(mine.fed), tuple(theirs.fed), reader, maximum)
+            sides = BothAnswers(row, answer, wanted, tuple(mine.fed), tuple(theirs.fed), reader, maximum)
             difference = first_difference(sides, with_numbers=with_numbers)
         compared += 1
         largest = max(largest, difference.size)
@@ -214,7 +214,8 @@ def _changed(ref: ModelRef) -> bool:
         if modules
         else Pooling(mode=pooling.mode, normalize=pooling.normalize)
     )
-    return pooling.model_copy(update={"dimensions": None}) != own or (pooling.dimensions is not None and not modules)
+    stated = pooling.model_copy(update={"dimensions": own.dimensions})
+    return stated != own or (pooling.dimensions is not None and not modules)
 
 
 def _record_calls(loaded: Any, fed: list[FedRow]) -> None:

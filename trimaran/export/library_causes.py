@@ -25,7 +25,7 @@ class FedRow(NamedTuple):
     segments: tuple[int, ...] | None
 
 
-class Sides(NamedTuple):
+class BothAnswers(NamedTuple):
     """Both answers to one request, and what both models were fed for it."""
 
     row: Library
@@ -46,7 +46,7 @@ class Difference(NamedTuple):
     cause: str = ""
 
 
-def first_difference(sides: Sides, *, with_numbers: bool) -> Difference:
+def first_difference(sides: BothAnswers, *, with_numbers: bool) -> Difference:
     """Tokens first: other tokens explain other numbers. Rows are compared by length, whatever order they ran in."""
     ours, theirs = sorted(sides.our_rows, key=_order), sorted(sides.their_rows, key=_order)
     for mine, other in zip(ours, theirs, strict=False):
@@ -63,7 +63,7 @@ def _order(row: FedRow) -> tuple[int, tuple[int, ...]]:
     return len(row.tokens), row.tokens
 
 
-def _token_difference(ours: Sequence[int], theirs: Sequence[int], sides: Sides) -> Difference:
+def _token_difference(ours: Sequence[int], theirs: Sequence[int], sides: BothAnswers) -> Difference:
     index = next(
         (position for position, pair in enumerate(zip(ours, theirs, strict=False)) if pair[0] != pair[1]),
         min(len(ours), len(theirs)),
@@ -80,7 +80,7 @@ def _token(tokens: Sequence[int], index: int, reader: Reader) -> str:
     return repr(reader.token(tokens[index])) if index < len(tokens) else "absent"
 
 
-def _token_cause(ours: Sequence[int], theirs: Sequence[int], sides: Sides) -> str:
+def _token_cause(ours: Sequence[int], theirs: Sequence[int], sides: BothAnswers) -> str:
     texts = [sides.reader.text(tokens, skip_special=True) for tokens in (ours, theirs)]
     plain = ["".join(text.split()) for text in texts]
     if plain[0] == plain[1]:
@@ -95,7 +95,7 @@ def _token_cause(ours: Sequence[int], theirs: Sequence[int], sides: Sides) -> st
     return "the side that is cut" if len(ours) == len(theirs) == sides.maximum else "the tokenizer"
 
 
-def _number_difference(sides: Sides, *, same_segments: bool) -> Difference:
+def _number_difference(sides: BothAnswers, *, same_segments: bool) -> Difference:
     ours, theirs = sides.row.numbers(sides.ours), sides.row.numbers(sides.theirs)
     largest = 0.0
     for name in dict.fromkeys((*theirs, *ours)):

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
 from trimaran.core.families import family
 from trimaran.core.spec import ModelRef, TokenizerSpec
-
-Array = npt.NDArray[Any]
+from trimaran.runtime.text import Array
 
 
 def sample_inputs(

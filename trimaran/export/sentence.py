@@ -139,6 +139,10 @@ def pooling_of(folder: Path, modules: tuple[SentenceModule, ...], plain: Pooling
         for module in modules
         if module.kind in ("Normalize", "Dense")
     )
+    dimensions = model_settings(folder).get("truncate_dim")
+    if dimensions is not None:
+        # The library cuts vectors after all modules, so those that were of unit length are no longer.
+        return Pooling(mode=mode, normalize=False, modules=stages, dimensions=dimensions)
     ends_normal = bool(stages) and stages[-1] == "normalize"
     return Pooling(mode=mode, normalize=ends_normal, modules=stages[:-1] if ends_normal else stages)
 
@@ -151,6 +155,7 @@ def sparse_of(folder: Path, modules: tuple[SentenceModule, ...]) -> Sparse:
                 {
                     "strategy": config.get("pooling_strategy", "max"),
                     "activation": config.get("activation_function", "relu"),
+                    "most": model_settings(folder).get("max_active_dims"),
                 }
             )
     return Sparse()

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from trimaran.core.artifact import Artifact, Check, Draft, Recipe
+from trimaran.core.backends import Arrays
 from trimaran.core.call_memory import budget_bytes, model_size, proof_shapes
 from trimaran.core.choices import Exporter
 from trimaran.core.corpus import encoder_of, shipped_texts
@@ -26,12 +27,11 @@ from trimaran.core.store import Store
 from trimaran.core.tasks import task
 from trimaran.export.reference import model_ref_of
 from trimaran.export.samples import sample_inputs
-from trimaran.export.trace import Array, trace
-from trimaran.export.validate import ATOL, Infer, prove_equal_lengths, prove_padding, prove_parity
-from trimaran.judging.equality import Arrays
+from trimaran.export.trace import trace
+from trimaran.export.validate import ATOL, RunGraph, prove_equal_lengths, prove_padding, prove_parity
 from trimaran.judging.judgement import UNPADDED
 from trimaran.runtime.onnxruntime_engine import Engine as OnnxEngine
-from trimaran.runtime.text import infer_rows
+from trimaran.runtime.text import Array, infer_rows
 
 ENTRY = "model.onnx"
 DYNAMO_OPSET = 20
@@ -194,7 +194,7 @@ def calibrated_ranges(parent: Artifact, path: Path, threads: int) -> Vectors:
     return ranges_of(vectors)
 
 
-def in_slices(infer: Infer, inputs: Arrays) -> Arrays:
+def in_slices(infer: RunGraph, inputs: Arrays) -> Arrays:
     """Eager's answer for a large batch, computed a few rows at a time; the rows keep their padding.
 
     Rows are independent. For a whole batch most of the time would go into allocating memory for activations.

@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from trimaran.core.errors import IntegrityError
 from trimaran.core.spec import ModelRef
 from trimaran.core.tasks import task
 from trimaran.export.locate import current_digest
-
-Array = npt.NDArray[Any]
+from trimaran.runtime.text import Array
 
 
 class TorchEngine:

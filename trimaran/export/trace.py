@@ -6,8 +6,6 @@ import io
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import numpy.typing as npt
-
 from trimaran.core.choices import Exporter
 from trimaran.core.errors import ToolError, first_line
 from trimaran.core.families import EXPORTERS
@@ -15,11 +13,11 @@ from trimaran.core.onnx_graph import drop_identities, share_equal_weights
 from trimaran.core.spec import Signature
 from trimaran.export.fold import fold_constants
 from trimaran.export.quiet import quiet
+from trimaran.runtime.text import Array
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-Array = npt.NDArray[Any]
 # torch's dynamo exporter names inner values `embedding` or `logits`; outputs with these names would collide.
 PREFIX = "output."
 

@@ -7,18 +7,19 @@ from collections.abc import Callable
 import numpy as np
 
 from trimaran.core.artifact import Check, Draft
+from trimaran.core.backends import Arrays
 from trimaran.core.call_memory import ProofShapes, model_size, rows_that_fit
 from trimaran.core.spec import ShapeProfile, Signature
-from trimaran.judging.equality import Arrays, worst_difference
+from trimaran.judging.equality import worst_difference
 
-Infer = Callable[[Arrays], Arrays]
+RunGraph = Callable[[Arrays], Arrays]
 ATOL = 1e-5
 _EQUAL_ROWS = 4
 
 
 def prove_parity(
-    reference: Infer,
-    candidate: Infer,
+    reference: RunGraph,
+    candidate: RunGraph,
     signature: Signature,
     profile: ShapeProfile,
     sample: Callable[[int, int], Arrays],
@@ -43,7 +44,7 @@ def prove_parity(
     return Check(name="max |Δ| to eager", observed=worst, limit=atol, detail=detail)
 
 
-def prove_equal_lengths(infer: Infer, sample: Callable[..., Arrays], sequence: int, *, atol: float = ATOL) -> Check:
+def prove_equal_lengths(infer: RunGraph, sample: Callable[..., Arrays], sequence: int, *, atol: float = ATOL) -> Check:
     """A row's answer must not change with the rows beside it, if all have the same length and there is no padding."""
     rows = [sample(1, sequence, seed=seed) for seed in range(_EQUAL_ROWS)]
     together = infer({name: np.concatenate([row[name] for row in rows]) for name in rows[0]})
@@ -56,7 +57,7 @@ def prove_equal_lengths(infer: Infer, sample: Callable[..., Arrays], sequence: i
 
 
 def prove_padding(
-    infer: Infer, parent: Draft, sample: Callable[..., Arrays], *, atol: float = ATOL, budget: int | None = None
+    infer: RunGraph, parent: Draft, sample: Callable[..., Arrays], *, atol: float = ATOL, budget: int | None = None
 ) -> tuple[Check, Check]:
     """A row's answer must not change with more padding, nor with the rows beside it.
 

@@ -8,16 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from trimaran.core.artifact import Artifact
 from trimaran.core.corpus import encoder_of
 from trimaran.core.errors import UsageError
 from trimaran.core.progress import Progress
 from trimaran.export.reference import model_ref_of
-from trimaran.runtime.text import infer_rows
+from trimaran.runtime.text import Array, infer_rows
 
-Array = npt.NDArray[Any]
 CHUNK = 256
 # A direction with less than this share of the largest variance holds only the noise of fp32.
 NOISE = 1e-10

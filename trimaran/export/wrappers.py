@@ -22,7 +22,7 @@ from trimaran.export.pooling import Pooled, TokenStages, pool
 __all__ = ["Complete", "complete_module", "pool"]
 
 # One tensor, or one for each output of the task.
-Tensors: TypeAlias = Any
+ModelOutputs: TypeAlias = Any
 
 
 class Complete(torch.nn.Module):
@@ -35,10 +35,10 @@ class Complete(torch.nn.Module):
         self.masks: Callable[[torch.Tensor], Masks] | None = None
         self._inputs = ref.inputs or family(ref.family).inputs
 
-    def forward(self, *arrays: torch.Tensor) -> Tensors:
+    def forward(self, *arrays: torch.Tensor) -> ModelOutputs:
         return self.finished(dict(zip(self._inputs, arrays, strict=True)))
 
-    def finished(self, inputs: dict[str, torch.Tensor]) -> Tensors:
+    def finished(self, inputs: dict[str, torch.Tensor]) -> ModelOutputs:
         raise NotImplementedError
 
     def outputs(self, inputs: Mapping[str, torch.Tensor], **keywords: Any) -> Any:
@@ -56,7 +56,7 @@ class PooledVectors(Complete):
         # Of these layers the mean is pooled, counted from the embeddings on.
         self.layers = (ref.pooling or Pooling()).layers
 
-    def finished(self, inputs: dict[str, torch.Tensor]) -> Tensors:
+    def finished(self, inputs: dict[str, torch.Tensor]) -> ModelOutputs:
         if self.layers == (-1,):
             states = self.outputs(inputs).last_hidden_state
         else:
@@ -73,12 +73,12 @@ class WithHead(Complete):
         super().__init__(model, ref)
         self._ref, self._head, self._keywords = ref, head, dict(head.keywords(ref))
 
-    def finished(self, inputs: dict[str, torch.Tensor]) -> Tensors:
+    def finished(self, inputs: dict[str, torch.Tensor]) -> ModelOutputs:
         output = self.outputs(self._head.prepare(inputs), **self._keywords)
         return self._head.finish(output, inputs, self._ref)
 
 
-class TokenVectors(Complete):
+class TokenVectorModule(Complete):
     """The token vectors of a late-interaction model, those of a query's expansion among them.
 
     The graph gets a mask of all tokens of a text. Where the others must not attend to the expansion, it is told from
@@ -90,7 +90,7 @@ class TokenVectors(Complete):
         self.stages = TokenStages(Path(ref.root), late.modules)
         self._hidden_id = late.hidden_id
 
-    def finished(self, inputs: dict[str, torch.Tensor]) -> Tensors:
+    def finished(self, inputs: dict[str, torch.Tensor]) -> ModelOutputs:
         if self._hidden_id is not None:
             inputs = {**inputs, "attention_mask": self._attended(inputs["input_ids"], inputs["attention_mask"])}
         vectors: torch.Tensor = self.stages(self.outputs(inputs).last_hidden_state)
@@ -102,7 +102,7 @@ class TokenVectors(Complete):
         return mask * (positions <= last).to(mask.dtype)
 
 
-class HybridVectors(Complete):
+class HybridVectorModule(Complete):
     """The vector of a text, the weight of each token and a vector for each token, from the same token states."""
 
     def __init__(self, model: torch.nn.Module, ref: ModelRef) -> None:
@@ -110,7 +110,7 @@ class HybridVectors(Complete):
         self.pooled = Pooled(ref)
         self.sparse, self.colbert = (load_head(Path(ref.root) / name) for name in (SPARSE_FILE, COLBERT_FILE))
 
-    def finished(self, inputs: dict[str, torch.Tensor]) -> Tensors:
+    def finished(self, inputs: dict[str, torch.Tensor]) -> ModelOutputs:
         states, mask = self.outputs(inputs).last_hidden_state, inputs["attention_mask"]
         vectors = torch.nn.functional.normalize(self.colbert(states), p=2.0, dim=-1)
         return self.pooled(states, mask), self.sparse(states).relu().squeeze(-1), vectors
@@ -129,7 +129,7 @@ class ScoredByWords(Complete):
         self._ids, self._sigmoid = ref.score_ids, ref.activation == "sigmoid"
         self.words = _difference(words, ref) if folded else words
 
-    def finished(self, inputs: dict[str, torch.Tensor]) -> Tensors:
+    def finished(self, inputs: dict[str, torch.Tensor]) -> ModelOutputs:
         states = self.outputs(inputs).last_hidden_state
         logits = self.words(pool(states, inputs["attention_mask"], "last-token"))
         if logits.shape[-1] > 1:
@@ -179,9 +179,9 @@ def complete_module(ref: ModelRef, *, attention: str, traced: bool = False) -> t
     model, head = load_model(ref, attention=attention), task(ref.task).head
     complete: Complete
     if ref.multi_vector:
-        complete = TokenVectors(model, ref, ref.multi_vector)
+        complete = TokenVectorModule(model, ref, ref.multi_vector)
     elif ref.token_width:
-        complete = HybridVectors(model, ref)
+        complete = HybridVectorModule(model, ref)
     elif ref.score_ids:
         complete = ScoredByWords(model, ref, folded=traced)
     else:

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from trimaran.core.distances import Column
+
 Bounds = tuple[float, float]
 Draws = npt.NDArray[np.intp]
-Floats = npt.NDArray[np.float64]
 
 
 def draws(n: int, *, resamples: int, seed: int) -> Draws:
@@ -77,6 +78,6 @@ def percentile_interval(
     return _ends(percentiles, confidence)
 
 
-def _ends(values: Floats | Sequence[np.floating[Any]], confidence: float) -> Bounds:
+def _ends(values: Column | Sequence[np.floating[Any]], confidence: float) -> Bounds:
     low, high = np.quantile(values, ((1 - confidence) / 2, (1 + confidence) / 2))
     return float(low), float(high)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from trimaran.core.backends import Arrays
 from trimaran.core.distances import max_abs_difference, scale_of
 from trimaran.core.errors import ParityError
 from trimaran.runtime.text import SEQUENCE_AXES, unpadded
-
-Arrays = Mapping[str, npt.NDArray[Any]]
 
 
 def worst_difference(

@@ -6,8 +6,10 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, ConfigDict
 
-from trimaran.core.artifact import Check
+from trimaran.core.artifact import Artifact, Check
 from trimaran.core.choices import Rows
+from trimaran.core.instructions import INTEGER, products_by
+from trimaran.core.metrics import METRICS_VERSION
 from trimaran.core.spec import Frozen
 from trimaran.judging.gate_check import GateCheck
 
@@ -78,3 +80,11 @@ class Quality(Frozen):
         """Checks that are not proven; those whose limit is broken first."""
         failed = [check for check in self.checks if not check.holds]
         return tuple(sorted(failed, key=lambda check: check.verdict == "not proven"))
+
+
+def counts_here(quality: Quality, artifact: Artifact) -> bool:
+    """Whether a remembered judgement is of this artifact, by today's metrics and with this CPU's INT8 products."""
+    if quality.artifact != artifact.digest or quality.metrics_version != METRICS_VERSION:
+        return False
+    here = products_by(artifact.execution_environment) == "vnni"
+    return artifact.precision not in INTEGER or quality.vnni in (None, here)

@@ -18,7 +18,6 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from trimaran.core.artifact import Check, FileEntry, sha256_of
-from trimaran.core.backends import Array
 from trimaran.core.choices import Level, Objective
 from trimaran.core.environment import Environment
 from trimaran.core.errors import IntegrityError
@@ -28,7 +27,7 @@ from trimaran.core.spec import Frozen, Precision, ShapeProfile
 from trimaran.core.tasks import Gate
 from trimaran.judging.judgement import Quality
 from trimaran.judging.probe import read_texts
-from trimaran.runtime.text import Text
+from trimaran.runtime.text import Array, Text
 
 PREPARED_FILE = "prepared.json"
 PREPARED_FOLDER = "prepared"

@@ -12,14 +12,13 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import numpy as np
 
 from trimaran.core.artifact import Artifact
-from trimaran.core.backends import Array
 from trimaran.core.choices import Rows
 from trimaran.core.errors import ChildError
 from trimaran.core.isolation import Held, Worker
 from trimaran.core.samples import Round, Shape
 from trimaran.core.scratch import ScratchFolder
 from trimaran.judging.probe import Probe
-from trimaran.runtime.text import Text
+from trimaran.runtime.text import Array, Text
 
 REST_LIMIT_S = 1.0
 Parameters = ParamSpec("Parameters")

@@ -10,7 +10,7 @@ import numpy as np
 
 from trimaran.runtime.text import Row, Text, TextEncoder, batch_of, groups_of, infer_rows
 
-Clock = Callable[[], int]
+NanosecondClock = Callable[[], int]
 
 
 class TextRuns:
@@ -27,7 +27,7 @@ class TextRuns:
         *,
         rows: str,
         maximum_batch: int,
-        clock: Clock = time.perf_counter_ns,
+        clock: NanosecondClock = time.perf_counter_ns,
     ) -> None:
         self._infer, self._encoder, self._texts, self._clock = infer, encoder, texts, clock
         self._rows, self._maximum_batch = rows, maximum_batch

@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
 from trimaran.core.artifact import Artifact
-from trimaran.core.backends import Array
 from trimaran.core.choices import Rows
 from trimaran.core.corpus import answer_context, digest_of_texts
 from trimaran.core.distances import Outputs
@@ -28,7 +27,7 @@ from trimaran.judging.on_teacher import OnTeacher, against_teacher
 from trimaran.judging.probe_process import ProbeProcess
 from trimaran.judging.proof import Proof
 from trimaran.judging.quality_intervals import intervals
-from trimaran.runtime.text import Text
+from trimaran.runtime.text import Array, Text
 
 LABELS = "label_agreement"
 FLIPS = "batch_label_flips"
@@ -116,7 +115,7 @@ def assess(
     with opened as probe:
         for done, rows in enumerate(policies):
             advance(done, len(policies), f"rows {rows}")
-            moved = _moved_by_neighbours(probe, texts, rows, row)
+            moved = moved_by_neighbours(probe, texts, rows, row)
             changes[rows] = moved.change
             if rows != "alone" and not moved.change <= limit:
                 continue
@@ -176,7 +175,7 @@ def asked_texts(artifact: Artifact, texts: Sequence[Text]) -> Sequence[Text]:
     return task(artifact.task).asked(answer_context(artifact), texts)
 
 
-class _Moved(NamedTuple):
+class Moved(NamedTuple):
     """How far answers moved at worst among neighbours, how many labels flipped, and how many texts showed it."""
 
     change: float
@@ -184,9 +183,9 @@ class _Moved(NamedTuple):
     texts: int
 
 
-def _moved_by_neighbours(probe: AnsweringProbe, texts: Sequence[Text], rows: Rows, row: Task) -> _Moved:
+def moved_by_neighbours(probe: AnsweringProbe, texts: Sequence[Text], rows: Rows, row: Task) -> Moved:
     if rows == "alone":
-        return _Moved(0.0, 0, len(texts))
+        return Moved(0.0, 0, len(texts))
     indices, together = probe.among_neighbours(texts, rows, _SEED)
     chosen = sorted(set(indices))
     positions = [chosen.index(index) for index in indices]
@@ -194,7 +193,7 @@ def _moved_by_neighbours(probe: AnsweringProbe, texts: Sequence[Text], rows: Row
     single = {name: array[positions] for name, array in alone.items()}
     labels = row.metric(LABELS)
     flips = int((labels.by_text(single, together) < 1).sum()) if labels else 0
-    return _Moved(row.change.value(single, together), flips, len(chosen))
+    return Moved(row.change.value(single, together), flips, len(chosen))
 
 
 def _refuse_none(texts: Sequence[Text]) -> None:

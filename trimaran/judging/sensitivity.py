@@ -9,7 +9,7 @@ from trimaran.judging.evidence import Evidence
 
 KEY = "sensitivity"
 # Why a search ended; `trials`: after as many as it makes at most.
-Stopped = Literal["gates keep", "budget", "trials", "nothing left"]
+SearchEnd = Literal["gates keep", "budget", "trials", "nothing left"]
 
 
 class LayerCost(Frozen):
@@ -43,6 +43,6 @@ class Sensitivity(Frozen):
     layers: tuple[LayerCost, ...]
     steps: tuple[SearchStep, ...]
     gates: tuple[Evidence, ...]
-    stopped: Stopped
+    stopped: SearchEnd
     seconds: float
     budget_s: float

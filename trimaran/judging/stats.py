@@ -17,9 +17,9 @@ import numpy as np
 from trimaran.judging import bootstrap
 
 Number = TypeVar("Number", int, float)
-Samples = Sequence[int]
+TimeSamples = Sequence[int]
 Rounds = tuple[tuple[int, ...], ...]
-Difference = Literal["faster", "slower", "no difference"]
+SpeedDifference = Literal["faster", "slower", "no difference"]
 
 CONFIDENCE = 0.95
 # A smaller difference is not worth a decision. The same engine against itself must come out as "no difference".
@@ -62,7 +62,7 @@ def too_few_samples(share: float, samples: int) -> str:
     return f"not proven: p{share:g} needs {fewest_samples(share)} samples, has {samples}"
 
 
-def median(samples: Samples) -> int:
+def median(samples: TimeSamples) -> int:
     return percentile(samples, 50)
 
 
@@ -132,14 +132,14 @@ def combined(ratios: Sequence[Ratio]) -> Ratio:
     )
 
 
-def separated(ratio: Ratio, *, margin: float = MARGIN) -> Difference:
+def separated(ratio: Ratio, *, margin: float = MARGIN) -> SpeedDifference:
     """A difference counts only where the whole interval lies beyond the margin."""
     if ratio.low > 1 + margin:
         return "faster"
     return "slower" if ratio.high < 1 / (1 + margin) else "no difference"
 
 
-def ecdf(samples: Samples, *, points: int = 60) -> tuple[tuple[int, float], ...]:
+def ecdf(samples: TimeSamples, *, points: int = 60) -> tuple[tuple[int, float], ...]:
     """(sample, share of samples not above it), thinned to at most `points` observed values."""
     ordered = sorted(samples)
     last = len(ordered) - 1

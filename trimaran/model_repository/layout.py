@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -17,7 +16,7 @@ from trimaran.core.config_pbtxt import CONFIG_FILE, read_config, write_config
 from trimaran.core.digests import DIGESTS_FILE, LISTED, list_digests
 from trimaran.core.errors import RepositoryError, UnavailableError, UsageError
 from trimaran.core.model_config import PROOF, RELEASE, UNPROVEN, ModelConfig, TensorConfig
-from trimaran.core.repository import versions_of
+from trimaran.core.repository import MODEL_NAME, versions_of
 from trimaran.core.serving_json import Serving, write_serving
 from trimaran.core.shadow_graph import place_shadow_graph
 from trimaran.core.spec import Frozen
@@ -44,7 +43,6 @@ from trimaran.model_repository.warmups import WARMUP_FOLDER, warmup_files
 REPORT_FILE = "report.json"
 TEXT_STAGE = "triton_text_model.py"
 TOKENIZER_STAGE = "triton_tokenizer_model.py"
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _RUNTIME = Path(trimaran.runtime.__file__).parent
 
 
@@ -80,7 +78,7 @@ def lay_out(
 
     Raises RepositoryError when callers of the present versions could not call this one.
     """
-    if not _NAME.fullmatch(name):
+    if not MODEL_NAME.fullmatch(name):
         raise UsageError(
             f"{name!r} cannot name a model: wanted letters, digits, '.', '_' and '-', found something else.",
             hint="Give another --name.",

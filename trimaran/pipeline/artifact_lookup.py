@@ -12,11 +12,10 @@ from trimaran.core.choices import Rows
 from trimaran.core.config_pbtxt import CONFIG_FILE, read_config
 from trimaran.core.digests import require_undamaged
 from trimaran.core.errors import IntegrityError, UsageError
-from trimaran.core.metrics import METRICS_VERSION
 from trimaran.core.proven_here import require_proof_here
 from trimaran.core.serving_json import SERVING_FILE, read_serving
 from trimaran.core.store import Store, link_or_copy, publish, temporary_sibling
-from trimaran.judging.judgement import WIDEST_FIRST, Quality
+from trimaran.judging.judgement import WIDEST_FIRST, Quality, counts_here
 from trimaran.model_repository.stages import served_names
 from trimaran.model_repository.versions import model_versions
 
@@ -66,12 +65,7 @@ def served_version(repository: Path, name: str) -> Path:
 
 def certified(artifact: Artifact, store: Store) -> KnownArtifact:
     """By the judgements of this artifact in the store; of several, the most careful."""
-    # A certificate from before the metric changed proves nothing any more.
-    proven = [
-        quality.rows
-        for quality in store.remembered("assess", Quality)
-        if quality.artifact == artifact.digest and quality.metrics_version == METRICS_VERSION
-    ]
+    proven = [quality.rows for quality in store.remembered("assess", Quality) if counts_here(quality, artifact)]
     if proven:
         return KnownArtifact(artifact, max(proven, key=WIDEST_FIRST.index), "by its batch-invariance certificate")
     return KnownArtifact(artifact, "alone", "it has no batch-invariance certificate, and rows alone are always safe")

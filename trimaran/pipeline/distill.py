@@ -21,7 +21,7 @@ from trimaran.pipeline.shrinking_run import ShrinkingRun, opened_run
 from trimaran.pipeline.student_folder import CARD, common_facts, free_folder
 from trimaran.pipeline.teacher import Teacher, load_teacher
 from trimaran.shrink.teaching import Runner, TeacherAnswers
-from trimaran.shrink.training import Clock, Learned, LearningSettings, Lessons, Training
+from trimaran.shrink.training import Learned, LearningSettings, Lessons, Training, TrainingClock
 
 BUDGET_S = 1200.0
 # Texts on which the written student is compared with the one that learnt.
@@ -89,7 +89,7 @@ def distill(
         texts = split(lessons, settings.seed)
         teacher = load_teacher(ref, row, run.folder, seed=settings.seed)
         student, own_facts = kind.begin(teacher, texts, run, progress)
-        clock = Clock(run.spent_s, course.budget_s, run.save)
+        clock = TrainingClock(run.spent_s, course.budget_s, run.save)
         learned = _learn(kind, teacher, student, texts, settings, run.folder, clock, progress)
         with temporary_sibling(output) as folder:
             with progress.stage("write") as step:
@@ -137,7 +137,7 @@ def _learn(
     texts: SplitTexts,
     settings: LearningSettings,
     folder: Path,
-    clock: Clock,
+    clock: TrainingClock,
     progress: Progress,
 ) -> Learned:
     rows = teacher.tokenised([lesson.text for lesson in texts.learnt], longest=settings.sequence)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from trimaran.core.backends import BACKENDS
-from trimaran.core.devices import gpu_lacks, torch_lacks_cuda
+from trimaran.core.devices import card_without_driver, gpu_lacks, torch_lacks_cuda
 from trimaran.core.environment import Environment, capture, driver_present
 from trimaran.core.errors import UnavailableError
 from trimaran.core.gpu_release import installed_tensorrt, mismatches
@@ -29,7 +29,7 @@ class Examination:
     # Each backend, and Triton.
     backends: dict[str, Availability]
     instructions: tuple[Probed, ...]
-    # What a machine with a driver lacks to build, time and serve plans; empty without a driver.
+    # What a machine with an NVIDIA GPU lacks to build, time and serve plans.
     gpu_warnings: tuple[str, ...] = ()
 
     def facts(self) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def examine() -> Examination:
 
 def _gpu_warnings() -> tuple[str, ...]:
     if not driver_present():
-        return ()
+        return (missing,) if (missing := card_without_driver()) else ()
     lacking = filter(None, [gpu_lacks()])
     eager = (f"eager PyTorch cannot be timed on the GPU: {reason}",) if (reason := torch_lacks_cuda()) else ()
     return (*dict.fromkeys((*lacking, *mismatches(installed_tensorrt(), driver_version(), spoken_cuda()))), *eager)

@@ -14,7 +14,6 @@ from typing import NamedTuple
 import numpy as np
 
 from trimaran.core.artifact import Artifact, Recipe, digest_of
-from trimaran.core.backends import Array
 from trimaran.core.corpus import digest_of_texts
 from trimaran.core.environment import capture, tools
 from trimaran.core.isolation import Worker
@@ -30,7 +29,7 @@ from trimaran.judging.probe_process import thread_environment
 from trimaran.judging.quality import reference_answers
 from trimaran.pipeline.library import compare_library
 from trimaran.pipeline.plan import DeployRun
-from trimaran.runtime.text import Text
+from trimaran.runtime.text import Array, Text
 
 ASSESS_DEADLINE_S = 900.0
 # Larger answers are computed again rather than kept: logits over a vocabulary for every token.

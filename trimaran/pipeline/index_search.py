@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from trimaran.bulk.part_files import Vectors
 from trimaran.bulk.search import encoded_by_artifact
 from trimaran.bulk.worker import EncodeOptions
 from trimaran.core.choices import Protocol
 from trimaran.core.errors import UsageError
+from trimaran.core.small_vectors import Vectors
 from trimaran.core.store import Store
 from trimaran.pipeline.artifact_lookup import find_artifact
 from trimaran.runtime.tasks.hybrid_embedding import COLBERT, SPARSE

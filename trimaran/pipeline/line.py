@@ -16,7 +16,6 @@ from trimaran.benchmarks.report.report import Report
 from trimaran.benchmarks.report.report_files import read_report, write_reports
 from trimaran.benchmarks.report.summary import summary_json
 from trimaran.core.artifact import Artifact
-from trimaran.core.backends import Array
 from trimaran.core.config import DeployConfig
 from trimaran.core.config_pbtxt import CONFIG_FILE, read_config
 from trimaran.core.errors import QualityError, TrimaranError, UnavailableError
@@ -39,6 +38,8 @@ from trimaran.pipeline.plan import DeployRun, plan_deployment, require_writable
 from trimaran.pipeline.proving import make_and_prove_candidates
 from trimaran.pipeline.race import QUICK, make_report, measure_candidates
 from trimaran.pipeline.redeploy import made_before, remember_deployment
+from trimaran.quantize.half.on_cpu import half_on_cpu
+from trimaran.runtime.text import Array
 from trimaran.serving.client.asking import example_command
 from trimaran.serving.triton.golden_check import serve_and_verify
 
@@ -172,7 +173,10 @@ def make_golden_bundle(run: DeployRun, reference: Artifact, winner: Proven, requ
             rows=requests.rows,
             wanted=requests.answers,
             proven=final_answers(
-                winner.artifact, requests.rows, threads=plan.config.threads, policy=winner.quality.rows
+                half_on_cpu(winner.artifact, run.store),
+                requests.rows,
+                threads=plan.config.threads,
+                policy=winner.quality.rows,
             ),
             gates=plan.gates,
         )

@@ -20,11 +20,11 @@ from trimaran.core import isolation
 from trimaran.core.artifact import Artifact, Recipe
 from trimaran.core.environment import capture, tools
 from trimaran.core.errors import TrimaranError
+from trimaran.core.instructions import instruction_limit
 from trimaran.core.spec import Frozen
 from trimaran.core.store import Store
 from trimaran.pipeline.plan import DeployPlan
-from trimaran.quantize.candidates import Candidate
-from trimaran.quantize.candidates import LowerBound as TimeRatio
+from trimaran.quantize.candidates import Candidate, MeasuresLowerBound
 from trimaran.quantize.int8 import saturation
 from trimaran.quantize.made_time import made_time
 
@@ -86,7 +86,7 @@ def _too_slow(
     row: Candidate,
     parent: Artifact,
     rivals: Sequence[Rival],
-    lower_bound: TimeRatio,
+    lower_bound: MeasuresLowerBound,
     kind: Kind,
     *,
     store: Store,
@@ -110,7 +110,12 @@ def _too_slow(
         step="bound",
         parents=(parent.digest, rival.artifact.digest),
         # All float candidates have the same matrix products, so they share one bound.
-        parameters={**settings, "candidate": row.precision if kind == "float" else row.name, "cpu": capture().cpu},
+        parameters={
+            **settings,
+            "candidate": row.precision if kind == "float" else row.name,
+            "cpu": capture().cpu,
+            **instruction_limit(),
+        },
         tools=tools("onnxruntime", "openvino"),
     )
     watch = CpuWatch(())

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from trimaran.core.digests import DIGESTS_FILE, SIGNATURE_FILE, require_undamage
 from trimaran.core.errors import RepositoryError, UsageError
 from trimaran.core.model_config import RELEASE
 from trimaran.core.remote_repository import RemoteRepository, everything, is_remote
-from trimaran.core.repository import models_in
+from trimaran.core.repository import RepositoryModel, models_in
 from trimaran.core.signatures import require_signed, signature_of
 from trimaran.core.spec import Frozen
 from trimaran.core.store import locked, publish
@@ -102,11 +103,14 @@ def pull(source: str, repository: Path, *, trust_key: Path | None) -> tuple[Pull
     repository.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=repository, prefix=".pull-") as scratch:
         unpacked, digest = _fetched(source, Path(scratch))
-        versions = [(model.folder, version) for model in models_in(unpacked) for version in model.served]
+        models = models_in(unpacked)
+        versions = [(model.folder, version) for model in models for version in model.served]
         if not versions:
             raise RepositoryError(f"{source} holds no model.", hint="`trimaran package` makes such images.")
-        for model, version in versions:
-            _require_sound(model, version, trust_key)
+        for model in models:
+            _drop_unchecked(model)
+        for folder, version in versions:
+            _require_sound(folder, version, trust_key)
         with locked(repository):
             return tuple(_add(model, version, repository, digest) for model, version in versions)
 
@@ -121,6 +125,18 @@ def _fetched(source: str, scratch: Path) -> tuple[Path, str]:
     image = read_layout(layout) if layout.is_dir() else pull_image(reference_of(source), scratch / "image")
     unpack(image, scratch / "unpacked")
     return scratch / "unpacked" / _FOLDER, image.digest
+
+
+def _drop_unchecked(model: RepositoryModel) -> None:
+    """Leaves what is served, its configuration and warm-up data: all that is checked, and all that is published."""
+    kept = {CONFIG_FILE, WARMUP_FOLDER, *map(str, model.served)}
+    for path in model.folder.iterdir():
+        if path.name in kept:
+            continue
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
 
 
 def _require_sound(model: Path, version: int, trust_key: Path | None) -> None:

@@ -17,11 +17,12 @@ from trimaran.core.shadow_graph import shadow_graph
 from trimaran.core.store import Store
 from trimaran.core.tail import fewest_texts
 from trimaran.core.tasks import Gate, task
-from trimaran.judging.gate_check import GateCheck
+from trimaran.core.tasks.task import BATCH_CHANGE
+from trimaran.judging.gate_check import GateCheck, point_check
 from trimaran.judging.golden import Golden
 from trimaran.judging.probe_process import ProbeProcess
 from trimaran.judging.proof import Proof
-from trimaran.judging.quality import asked_texts, reference_answers
+from trimaran.judging.quality import asked_texts, moved_by_neighbours, reference_answers
 from trimaran.pipeline.plan import texts_for
 from trimaran.runtime.text import Text
 
@@ -56,8 +57,7 @@ def proof_by_texts(
         )
     requests = asked_texts(artifact, texts)
     reference = reference_answers(graph, texts, threads=serving.threads, deadline_s=DEADLINE_S)
-    environment = {**artifact.execution_environment, **serving.execution_environment}
-    with ProbeProcess(artifact, threads=serving.threads, environment=environment, deadline_s=DEADLINE_S) as probe:
+    with _probe(artifact, serving) as probe:
         answers = probe.answers(requests, serving.rows, alone=True)
     row, context = task(artifact.task), answer_context(artifact)
     proof = Proof(
@@ -68,6 +68,27 @@ def proof_by_texts(
         kinds=kinds_of(texts),
     )
     return ProofByTexts(proof.checks, len(texts))
+
+
+def batch_check(artifact: Artifact, serving: Serving, golden: Golden) -> tuple[GateCheck, ...]:
+    """The certificate of the rows policy, here: each text among neighbours and alone, both padded as it is served.
+
+    It needs no reference, so texts serve that the tokenizer hardly reads.
+    """
+    gates = [Gate(limit.metric, limit.comparison, limit.limit) for limit in golden.limits]
+    gates = [gate for gate in gates if gate.metric == BATCH_CHANGE]
+    if not gates or serving.rows == "alone":
+        return ()
+    texts = asked_texts(artifact, _texts(artifact) or texts_for(artifact.task, "judging", None))
+    with _probe(artifact, serving) as probe:
+        moved = moved_by_neighbours(probe, texts, serving.rows, task(artifact.task))
+    detail = f"of {moved.texts} texts among neighbours"
+    return tuple(point_check(gate, moved.change).model_copy(update={"detail": detail}) for gate in gates)
+
+
+def _probe(artifact: Artifact, serving: Serving) -> ProbeProcess:
+    environment = {**artifact.execution_environment, **serving.execution_environment}
+    return ProbeProcess(artifact, threads=serving.threads, environment=environment, deadline_s=DEADLINE_S)
 
 
 def _texts(artifact: Artifact) -> tuple[Text, ...]:

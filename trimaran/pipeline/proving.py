@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,6 +13,7 @@ from trimaran.core.artifact import Artifact, Recipe
 from trimaran.core.corpus import digest_of_texts, kinds_of
 from trimaran.core.environment import capture, tools
 from trimaran.core.errors import TrimaranError
+from trimaran.core.instructions import instruction_limit
 from trimaran.core.isolation import first_restriction_that_runs
 from trimaran.core.metrics import METRICS_VERSION
 from trimaran.core.progress import Step
@@ -23,6 +25,7 @@ from trimaran.pipeline.making import MakerInputs, fuse, make_candidate
 from trimaran.pipeline.outcomes import CandidateOutcome, Failed, Proven, Stopped, judged, outcome_words
 from trimaran.pipeline.plan import LANES, DeployPlan, DeployRun
 from trimaran.quantize.candidates import Candidate
+from trimaran.quantize.half.on_cpu import half_on_cpu
 from trimaran.runtime.text import PACKED_STEP, STEP
 
 # Waits for eager PyTorch's answers, and raises what eager PyTorch raised.
@@ -121,8 +124,7 @@ class _Prover:
             ):
                 return artifact, Stopped(row, reason)
             eager = self._answers()
-            # A judgement has the threads that the candidate will be served with, so two at once would disturb another.
-            with self._judging, self._run.plan.device.alone():
+            with self._alone(), self._run.plan.device.alone():
                 return artifact, judge(self._run, artifact, eager)
 
         try:
@@ -131,14 +133,22 @@ class _Prover:
             return Failed(row, error)
         return found if isinstance(found, Stopped) else judged(row, artifact, found, restriction)
 
+    def _alone(self) -> contextlib.AbstractContextManager[object]:
+        """A judgement has the threads that the candidate will be served with, so two at once would disturb another.
+
+        Graphs for another machine's GPU are never served here: two at once have one lane's threads each.
+        """
+        return contextlib.nullcontext() if self._run.plan.config.target else self._judging
+
 
 def judge(run: DeployRun, artifact: Artifact, eager: EagerAnswers) -> Quality:
     """Compares the artifact's answers with eager PyTorch's; an earlier judgement of the same is reused."""
     plan, on_data, on_teacher = run.plan, eager.on_data, eager.on_teacher
+    threads = plan.lane_threads if plan.config.target else plan.config.threads
     recipe = assess_recipe(
         plan,
         artifact,
-        threads=plan.config.threads,
+        threads=threads,
         libraries=("torch", "transformers", "onnxruntime", "openvino"),
         judged=lossy_candidates(plan.candidates),
         **({"data": on_data.data.digest} if on_data else {}),
@@ -147,11 +157,11 @@ def judge(run: DeployRun, artifact: Artifact, eager: EagerAnswers) -> Quality:
 
     def assessed() -> Quality:
         return assess(
-            artifact,
+            half_on_cpu(artifact, run.store),
             eager.judging,
             plan.judging,
             gates=plan.gates,
-            threads=plan.config.threads,
+            threads=threads,
             deadline_s=ASSESS_DEADLINE_S,
             on_data=on_data,
             on_teacher=on_teacher,
@@ -180,6 +190,7 @@ def assess_recipe(
             "gates": [[gate.metric, gate.comparison, gate.limit] for gate in plan.gates],
             "threads": threads,
             "cpu": capture().cpu,
+            **instruction_limit(),
             "policies": [*WIDEST_FIRST, PACKED_STEP, STEP],
             **more,
         },

@@ -8,9 +8,8 @@ from trimaran.benchmarks.report.choice import broken_sentence
 from trimaran.core.artifact import Artifact
 from trimaran.core.choices import Rows
 from trimaran.core.errors import QualityError, UsageError
-from trimaran.core.metrics import METRICS_VERSION
 from trimaran.core.store import Store
-from trimaran.judging.judgement import Quality
+from trimaran.judging.judgement import Quality, counts_here
 from trimaran.model_repository.layout import Deployment, lay_out
 from trimaran.pipeline.live import load_where_served
 
@@ -40,15 +39,11 @@ def publish_by_hand(
 
 def require_proof(store: Store, artifact: Artifact, rows: Rows) -> Quality:
     """The judgement of this artifact that kept all its gates with these rows."""
-    # A judgement from before the metrics changed proves nothing any more.
-    judgements = [
-        quality
-        for quality in store.remembered("assess", Quality)
-        if quality.artifact == artifact.digest and quality.metrics_version == METRICS_VERSION
-    ]
+    judgements = [quality for quality in store.remembered("assess", Quality) if counts_here(quality, artifact)]
     proofs = [quality for quality in judgements if quality.holds]
     if not judgements:
-        raise QualityError(f"{artifact.directory.name} was never judged against eager PyTorch.", hint=_HINT)
+        name = artifact.directory.name
+        raise QualityError(f"{name} was never judged against eager PyTorch on such a CPU.", hint=_HINT)
     if not proofs:
         broken = broken_sentence(judgements[0])
         raise QualityError(f"{artifact.directory.name} was judged and rejected. {broken}", hint=_HINT)

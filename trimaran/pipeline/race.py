@@ -12,9 +12,9 @@ import psutil
 
 from trimaran.benchmarks.measure.baselines import Baseline, baseline_entries, environment_for, runs_as
 from trimaran.benchmarks.measure.gpu_state import GpuFacts
-from trimaran.benchmarks.measure.quiet import busy_words, noticed, wait_until_quiet
-from trimaran.benchmarks.measure.runner import DELAY_LIMIT, Effort, Measured, RaceEntry, measure
+from trimaran.benchmarks.measure.quiet import DELAY_LIMIT, busy_words, noticed, wait_until_quiet
 from trimaran.benchmarks.measure.runner import ContenderOutcome as Timing
+from trimaran.benchmarks.measure.runner import Effort, Measured, RaceEntry, measure
 from trimaran.benchmarks.report.choice import (
     baseline_row,
     choose,
@@ -27,10 +27,10 @@ from trimaran.benchmarks.report.figures import decisive, rounds_of_race
 from trimaran.benchmarks.report.report import EAGER, REFERENCE, CandidateRow, Report, ReportVerdict
 from trimaran.benchmarks.report.wording import metric_name
 from trimaran.core.artifact import Artifact, Recipe
-from trimaran.core.backends import Array
 from trimaran.core.devices import Device
 from trimaran.core.environment import capture, tools
 from trimaran.core.errors import TrimaranError
+from trimaran.core.instructions import instruction_limit
 from trimaran.core.pinning import cores_for
 from trimaran.core.samples import Shape
 from trimaran.core.tail import too_few_words
@@ -43,6 +43,7 @@ from trimaran.pipeline.on_gpu import gpu_notes
 from trimaran.pipeline.outcomes import CandidateOutcome, Failed, Judged, Proven, Rejected, Stopped
 from trimaran.pipeline.plan import DeployPlan, DeployRun
 from trimaran.pipeline.proving import assess_recipe
+from trimaran.runtime.text import Array
 
 # `--wait-quiet` tries again for this long.
 WAIT_QUIET_S = 1800.0
@@ -145,6 +146,7 @@ def measure_candidates(
             "cores": list(cores),
             "effort": effort.model_dump(mode="json"),
             "environment": capture().model_dump(mode="json"),
+            **instruction_limit(),
         },
         tools=tools("torch", "onnxruntime", "openvino"),
     )
@@ -168,7 +170,9 @@ def measure_candidates(
             keep=lambda race_result: not race_result.busy,
         )
         if measured.busy:
-            step.outcome(f"not measured: {busy_words(measured.others_share)}; run again, or with --wait-quiet")
+            step.outcome(
+                f"not measured: {busy_words(measured.others_share, measured.delayed)}; run again, or with --wait-quiet"
+            )
             return measured
         rounds, more = rounds_of_race(measured.measurements, REFERENCE)
         further = f", {more} more of the leaders" if more else ""
@@ -214,7 +218,7 @@ def make_report(
     rows = [report_row(outcome, timings.get(outcome.candidate.name)) for outcome in outcomes]
     rows = [row.model_copy(update={"gpu": on_gpu[row.name]}) if row.name in on_gpu else row for row in rows]
     choice = (
-        choose_unmeasured(rows, level=plan.config.fidelity, others_share=measured.others_share)
+        choose_unmeasured(rows, level=plan.config.fidelity, why=busy_words(measured.others_share, measured.delayed))
         if measured.busy
         else choose(
             rows,

@@ -13,6 +13,7 @@ from trimaran.benchmarks.report.report_files import FORMATS
 from trimaran.core.artifact import MANIFEST, Recipe, sha256_of
 from trimaran.core.corpus import digest_of_texts
 from trimaran.core.environment import LIBRARIES, capture, tools
+from trimaran.core.instructions import instruction_limit
 from trimaran.core.metrics import METRICS_VERSION
 from trimaran.core.repository import versions_of
 from trimaran.core.spec import Frozen
@@ -94,6 +95,7 @@ def _path(plan: DeployPlan, store: Store) -> Path:
             "name": plan.name,
             "metrics": METRICS_VERSION,
             "cpu": capture().cpu,
+            **instruction_limit(),
             "trimaran": trimaran.__version__,
         },
         tools=tools(*LIBRARIES),

@@ -19,16 +19,15 @@ from trimaran.core.repository import models_in
 from trimaran.core.serving_json import SERVING_FILE, Serving, read_serving, write_serving
 from trimaran.core.spec import Frozen
 from trimaran.core.store import Store, locked, write_atomically
-from trimaran.core.tasks import Gate
-from trimaran.core.tasks.task import BATCH_CHANGE, WireTensors
+from trimaran.core.tasks.task import WireTensors
 from trimaran.judging.final_answers import final_answers
-from trimaran.judging.gate_check import GateCheck, point_check
+from trimaran.judging.gate_check import GateCheck
 from trimaran.judging.golden import GOLDEN_FILE, Golden, read_golden
 from trimaran.judging.golden_checks import group_checks, whole_checks
 from trimaran.judging.wire_fidelity import wire_change
 from trimaran.model_repository.versions import models_beside
 from trimaran.pipeline.artifact_lookup import artifact_of_version, served_version
-from trimaran.pipeline.proof_by_texts import ProofByTexts, proof_by_texts
+from trimaran.pipeline.proof_by_texts import ProofByTexts, batch_check, proof_by_texts
 
 
 class Reproof(Frozen):
@@ -72,7 +71,7 @@ def _reprove(version: Path, *, store: Store, progress: Progress) -> Reproof:
         step.outcome("; ".join(map(str, proof.checks)))
     if broken := [check for check in proof.checks if not check.holds]:
         raise QualityError(
-            f"{model.name} version {version.name} is not proven here: {'; '.join(map(broken_words, broken))}.",
+            f"{model.name} version {version.name} is not proven here: {'; '.join(map(_broken_words, broken))}.",
             hint="Deploy the model on this machine: other candidates may keep them.",
         )
     with locked(model.parent):
@@ -82,6 +81,10 @@ def _reprove(version: Path, *, store: Store, progress: Progress) -> Reproof:
         for name in (*models_beside(model.parent, model.name, int(version.name)), model.name):
             _add_proof(model.parent / name / version.name, proof.products_by)
     return proof
+
+
+def _broken_words(check: GateCheck) -> str:
+    return broken_words(check) + (f" ({check.detail})" if check.detail else "")
 
 
 def _add_proof(version: Path, products: ProductsBy) -> None:
@@ -94,15 +97,7 @@ def _add_proof(version: Path, products: ProductsBy) -> None:
 def _judged(version: Path, serving: Serving, golden: Golden, store: Store) -> tuple[Reproof, WireTensors]:
     artifact = artifact_of_version(version, store)
     here = final_answers(artifact, golden.rows, threads=serving.threads, policy=serving.rows)
-    checks = list(whole_checks(golden, here))
-    if serving.rows != "alone":
-        alone = final_answers(artifact, golden.rows, threads=serving.threads, policy="alone")
-        change = wire_change(golden.task, golden.numbers, alone, here)
-        checks += [
-            point_check(Gate(limit.metric, limit.comparison, limit.limit), change)
-            for limit in golden.limits
-            if limit.metric == BATCH_CHANGE
-        ]
+    checks = [*whole_checks(golden, here), *batch_check(artifact, serving, golden)]
     checks += [check for group in group_checks(golden, here).values() for check in group if not check.holds]
     moved = wire_change(golden.task, golden.numbers, golden.proven_tensors, here) if golden.proven else None
     # A limit that the requests refute needs no further texts.

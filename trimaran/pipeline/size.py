@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
+
+import numpy as np
 
 from trimaran.benchmarks.scenarios.sizing import MOST_REPLICAS, MeasuredServer, Predicted, fewest_replicas, simulate
 from trimaran.core.errors import UsageError
@@ -17,6 +20,8 @@ from trimaran.serving.container.image import served_model
 
 _ROUNDS, _WARM_UP = 30, 3
 _MOST_OF_A_BATCH = 32
+# Of each size that is smaller.
+_TEXTS_A_ROUND = 8
 
 
 class Sized(Frozen):
@@ -41,18 +46,25 @@ class Sized(Frozen):
 
 
 def measure_server(client: Client, name: str, texts: Sequence[str], *, instances: int) -> MeasuredServer:
-    """Seconds of batches of 1, 2, 4, … texts, in rounds, so that a disturbance falls on all sizes alike."""
+    """Seconds of batches of 1, 2, 4, … texts, in rounds, so that a disturbance falls on all sizes alike.
+
+    Texts differ in length, and a few long ones decide the tail. So small batches are sent more often, and each size
+    takes texts from all parts of the given ones.
+    """
     model = client.model(name)
     largest = min(model.max_batch_size, _MOST_OF_A_BATCH)
     sizes = sorted({largest, *(2**power for power in range(int(math.log2(largest)) + 1))})
     seconds: dict[int, list[float]] = {size: [] for size in sizes}
+    shuffled = [texts[index] for index in np.random.default_rng(1).permutation(len(texts))]
+    supplies = {size: itertools.cycle(shuffled) for size in sizes}
     for number in range(_WARM_UP + _ROUNDS):
         for size in sizes:
-            batch = [texts[(number * 7 + index) % len(texts)] for index in range(size)]
-            began = time.perf_counter()
-            client.ask(name, lambda model, batch=batch: query(model, batch))  # type: ignore[misc]
-            if number >= _WARM_UP:
-                seconds[size].append(time.perf_counter() - began)
+            for _ in range(max(1, _TEXTS_A_ROUND // size)):
+                batch = list(itertools.islice(supplies[size], size))
+                began = time.perf_counter()
+                client.ask(name, lambda model, batch=batch: query(model, batch))  # type: ignore[misc]
+                if number >= _WARM_UP:
+                    seconds[size].append(time.perf_counter() - began)
     return MeasuredServer(seconds, instances)
 
 

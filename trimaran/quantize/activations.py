@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 Inputs = Mapping[str, Array]
 FEWEST_TEXTS = 16
+# Token vectors sampled of each activation, unless they would need more memory than this.
+ROWS = 2560
+MOST_SAMPLED_BYTES = 1 << 28
 
 
 def calibration_inputs(parent: Artifact, texts: Sequence[Text], *, samples: int) -> list[dict[str, Array]]:
@@ -124,6 +127,11 @@ class Samples:
     def thinned(self, rows: int) -> Samples:
         """Return about so many of the rows, drawn evenly."""
         return replace(self, rows=self.rows[:: max(1, len(self.rows) // rows)], halved=None)
+
+
+def rows_within_memory(width: int) -> int:
+    """Return how many token vectors to sample, if those of all activations have `width` numbers together."""
+    return min(ROWS, max(ROWS // 8, MOST_SAMPLED_BYTES // (4 * max(1, width))))
 
 
 def sampled_rows(

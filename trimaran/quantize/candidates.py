@@ -26,7 +26,7 @@ from trimaran.quantize.tensorrt.qdq import tensorrt_int8, tensorrt_int8_attentio
 Maker = Callable[[Artifact, Path, MakerSettings], MadeCandidate]
 
 
-class LowerBound(Protocol):
+class MeasuresLowerBound(Protocol):
     """Estimates how fast a candidate can be at best, before it is made: its least time over a rival's, by length.
 
     `parent` and `rival` are folders of artifacts. It runs in a child process, so it takes and returns JSON.
@@ -57,7 +57,7 @@ class Candidate(Contestant):
     # Written so that it skips padding, where its graph allows it (`packed_tokens`).
     packed: bool = False
     # If the bound shows that a proven candidate is faster, the search is skipped (for float: the judging).
-    lower_bound: LowerBound | None = None
+    lower_bound: MeasuresLowerBound | None = None
     engine_options: tuple[tuple[str, str], ...] = ()
     describe: str = ""
     # Competes when no candidate is named.
@@ -181,7 +181,7 @@ CANDIDATES: dict[str, Candidate] = {
         Candidate(
             "tensorrt-int8-attention", "tensorrt", "int8-static", "tensorrt", tensorrt_int8_attention,
             calibrated=True, searched=True, graph="onnx-int8-qdq-attention",
-            describe="TensorRT's plan of onnx-int8-qdq-attention, built on the GPU", default=False,
+            describe="TensorRT's plan of onnx-int8-qdq-attention, built on the GPU", default=False, on_gpu=True,
         ),
         Candidate(
             "tensorrt-int8-full", "tensorrt", "int8-static", "tensorrt", tensorrt_int8_full,

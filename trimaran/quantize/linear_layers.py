@@ -59,6 +59,8 @@ class LinearLayer:
     # The products that make the activation by elementwise functions alone. Their output channels may be repeated, and
     # so the activation's.
     hidden: tuple[LinearProduct, ...] = ()
+    # Whether the activation is the result of a plain attention.
+    attended: bool = False
     inputs: int = 0
     outputs: int = 0
 
@@ -106,6 +108,16 @@ def attention_scores(model: ir.Model) -> list[AttentionScores]:
     return scores
 
 
+def is_attention_product(node: ir.Node | None) -> bool:
+    """Whether this multiplies two activations, as queries with keys, or probabilities with V."""
+    return node is not None and node.op_type == "MatMul" and not any(map(is_weight, node.inputs))
+
+
+def is_attention_result(value: ir.Value) -> bool:
+    """Whether the value is the product with V, its heads put side by side again."""
+    return is_attention_product(through_layout(value))
+
+
 def through_layout(value: ir.Value | None, *, sole_reader: bool = False) -> ir.Node | None:
     """Return the node that computed the value, before any Reshape and Transpose.
 
@@ -128,6 +140,7 @@ def _layer(weights: tuple[ir.Value, ...], tensors: list[ir.Value], nodes: list[i
         products=tuple(map(_product, nodes)),
         values=_values(tensors),
         hidden=_hidden(tensors, nodes),
+        attended=any(map(is_attention_result, tensors)),
         inputs=_shape(weights[0])[0],
         outputs=sum(_shape(weight)[1] for weight in weights),
     )

@@ -30,8 +30,8 @@ def _logits(student: torch.Tensor, teacher: torch.Tensor, temperature: float) ->
     """Soft targets: the divergence of both distributions, with logits divided by the temperature."""
     from torch.nn.functional import kl_div, log_softmax
 
-    found, wanted = (log_softmax(side / temperature, dim=-1) for side in (student, teacher))
-    return kl_div(found, wanted, reduction="batchmean", log_target=True) * temperature**2
+    student_logs, teacher_logs = (log_softmax(side / temperature, dim=-1) for side in (student, teacher))
+    return kl_div(student_logs, teacher_logs, reduction="batchmean", log_target=True) * temperature**2
 
 
 def _probabilities(student: torch.Tensor, teacher: torch.Tensor, temperature: float) -> torch.Tensor:

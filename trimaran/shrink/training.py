@@ -60,7 +60,7 @@ class Lessons(NamedTuple):
     labels: Sequence[int] = ()
 
 
-class Clock(NamedTuple):
+class TrainingClock(NamedTuple):
     """The time of a run, over all its sessions."""
 
     spent_s: Callable[[], float]
@@ -92,7 +92,7 @@ class Training:
         *,
         held_out: Callable[[], float],
         checkpoint: Path,
-        clock: Clock,
+        clock: TrainingClock,
     ) -> None:
         import torch
 
@@ -156,15 +156,15 @@ class Training:
     def _learn(self, batch: Sequence[int]) -> float:
         import torch
 
-        wanted = self._lessons.teacher.of(batch)
-        found = self._student([self._lessons.rows[index] for index in batch])
-        loss = LOSSES[self._lessons.output](found.answers, wanted.answers, self._settings.temperature)
-        if wanted.states is not None and found.states is not None:
-            loss = loss + relative_error(found.states, wanted.states)
+        teacher = self._lessons.teacher.of(batch)
+        student = self._student([self._lessons.rows[index] for index in batch])
+        loss = LOSSES[self._lessons.output](student.answers, teacher.answers, self._settings.temperature)
+        if teacher.states is not None and student.states is not None:
+            loss = loss + relative_error(student.states, teacher.states)
         if self._lessons.labels:
             labels = torch.tensor([self._lessons.labels[index] for index in batch])
             weight = self._settings.label_weight
-            loss = (1 - weight) * loss + weight * label_loss(found.answers, labels)
+            loss = (1 - weight) * loss + weight * label_loss(student.answers, labels)
         if not bool(torch.isfinite(loss)):
             raise QualityError(
                 f"The student's loss is not a number at step {self._step}.", hint="Give a smaller --learning-rate."

@@ -18,7 +18,7 @@ from trimaran.benchmarks.measure.harness import (
 )
 from trimaran.benchmarks.measure.measurement import Measurement
 from trimaran.benchmarks.measure.runner import Effort, RaceEntry, measure
-from trimaran.benchmarks.measure.steadiness import drift, flagged_rounds, unsteady
+from trimaran.benchmarks.measure.steadiness import beside_words, drift, flagged_rounds, unsteady, usual_delay
 from trimaran.benchmarks.report.figures import find, speedups
 from trimaran.core.pinning import cores_for
 from trimaran.core.samples import Round, Shape
@@ -119,6 +119,20 @@ def test_all_slowing_down_together_is_a_drift_and_one_noisy_round_is_not() -> No
     assert drift(both) > 1.1
     assert "drifted" in unsteady(both)
     assert unsteady([with_rounds("a", [10, 10.2, 10, 9.9, 10.1, 10])]) == ""
+
+
+def delayed(row: Measurement, share: float) -> Measurement:
+    return row.model_copy(update={"rounds": tuple(r.model_copy(update={"delayed": share}) for r in row.rounds)})
+
+
+def test_a_steady_small_load_is_told_by_how_much_it_delays_the_usual_turn() -> None:
+    calm = with_rounds("a", [10] * 6)
+    assert usual_delay([calm]) is None and beside_words([calm]) == ""
+    rare = calm.model_copy(update={"rounds": (*delayed(calm, 0.03).rounds[1:], *delayed(calm, 0.2).rounds[:1])})
+    assert unsteady([rare]) == "", "a single turn that waited says nothing of the usual one"
+    loaded = [delayed(calm, 0.12), delayed(with_rounds("b", [5] * 6), 0.14)]
+    assert beside_words(loaded) == ", beside other work that delayed calls by 12%"
+    assert "speed-ups over it may be too high" in unsteady(loaded)
 
 
 def test_threads_get_cores_of_their_own_before_they_share_one(tmp_path: Path) -> None:

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from trimaran.benchmarks.measure.quiet import CpuWatch, noticed, own_seconds
+from trimaran.benchmarks.measure import quiet as module
+from trimaran.benchmarks.measure.quiet import CpuWatch, noticed, own_seconds, wait_until_quiet
 
 TICK = os.sysconf("SC_CLK_TCK")
 
@@ -36,6 +39,25 @@ def test_what_the_cores_did_and_we_did_not_was_done_by_others(
 def test_a_quiet_machine_is_not_remarked_on_and_a_busy_one_is() -> None:
     assert noticed(None) == noticed(0.01) == ""
     assert "used 40% of the cores" in noticed(0.4)
+
+
+@pytest.mark.parametrize(("others_s", "quiet"), [(0.2, True), (0.3, False)])
+def test_a_machine_is_quiet_enough_where_others_would_void_no_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others_s: float, quiet: bool
+) -> None:
+    """Of each second, others take a part of one of two cores."""
+    path, now = stat(tmp_path / "stat", 0.0, 0.0), [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+        stat(path, now[0] * others_s, 0.0)
+
+    clock = SimpleNamespace(monotonic=lambda: now[0], sleep=sleep)
+    monkeypatch.setattr(module, "time", clock)
+    watch = partial(CpuWatch, stat=path, own=lambda: 0.0, clock_s=clock.monotonic)
+    monkeypatch.setattr(module, "CpuWatch", watch)
+    assert wait_until_quiet((0, 1), until_s=60.0, look_s=10.0) == quiet
+    assert now[0] == (10.0 if quiet else 60.0)
 
 
 def test_a_system_that_does_not_tell_is_taken_at_its_silence(tmp_path: Path) -> None:

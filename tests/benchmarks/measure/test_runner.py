@@ -237,7 +237,7 @@ def test_a_turn_that_waited_for_a_cpu_is_repeated_and_only_the_repeat_counts(art
 
 def test_a_machine_that_delays_every_turn_gives_no_measurement_and_ends_soon(artifact: Artifact) -> None:
     found, contender = disturbed(artifact, *[(0.4, 100)] * 500)
-    assert found.busy and found.measurements == ()
+    assert found.busy and found.measurements == () and found.delayed == 0.4
     assert len(contender.turns) == EFFORT.void_rounds * (1 + EFFORT.repeats)
     assert found.outcome("a").failure is None
 

@@ -6,6 +6,7 @@ import pytest
 
 from tests.benchmarks.fakes import EAGER, FAILED, FAITHFUL, measurement, report, row, usual_report
 from tests.tiny import PROFILE, tiny_artifact
+from trimaran.benchmarks.measure.quiet import busy_words
 from trimaran.benchmarks.measure.runner import ContenderOutcome
 from trimaran.benchmarks.report.choice import RaceChoice, choose, choose_unmeasured, failed_row, judged_row, stopped_row
 from trimaran.benchmarks.report.figures import decisive, grid
@@ -63,6 +64,22 @@ def test_where_speed_is_not_resolved_the_truer_one_is_chosen_and_it_is_said() ->
     assert report(rows, {"quick": 2.4, "true": 2.0}).verdict.chosen == "quick", "a clear difference decides"
 
 
+def test_the_sentence_about_speed_says_beside_what_it_was_measured() -> None:
+    def waiting(share: float) -> str:
+        rows = [
+            base.model_copy(update={"rounds": tuple(r.model_copy(update={"delayed": share}) for r in base.rounds)})
+            for name, median_ms in (("eager", 10.0), ("quick", 2.0))
+            for shape in grid(PROFILE)
+            for base in [measurement(name, shape, median_ms)]
+        ]
+        return choose(
+            [row("quick")], rows, reference=EAGER, model="m", level="strict", objective="latency", profile=PROFILE
+        ).verdict.speed  # fmt: skip
+
+    assert waiting(0.12).endswith("on 2 threads, beside other work that delayed calls by 12%.")
+    assert waiting(0.02).endswith("on 2 threads.")
+
+
 def test_who_is_slower_than_eager_at_any_shape_is_not_chosen_while_another_is_not() -> None:
     last = grid(PROFILE)[-1]
     times_ms = {"eager": (10.0, 10.0), "uneven": (2.0, 15.0), "even": (5.0, 8.0)}
@@ -91,14 +108,16 @@ def test_who_is_slower_than_eager_at_any_shape_is_not_chosen_while_another_is_no
 
 def test_without_a_measurement_the_truest_is_chosen_and_no_speed_is_claimed() -> None:
     rows = [row("quick", mean_cosine_distance=1e-3), row("true"), row("wrong", neighbour_overlap=0.1)]
-    found = choose_unmeasured(rows, level="strict", others_share=0.63)
+    found = choose_unmeasured(rows, level="strict", why=busy_words(0.63, 0.8))
     assert (found.verdict.chosen, found.verdict.difference) == ("true", None)
-    assert found.verdict.speed.startswith("Not measured: other work took 63% of the CPU; run again")
+    assert found.verdict.speed.startswith(
+        "Not measured: other work took 63% of the CPU, and calls waited for it for 80% of their time; run again"
+    )
     assert "1 passed and not measured and 1 rejected" in found.verdict.truth
     written = usual_report().model_copy(update={"candidates": found.rows, "verdict": found.verdict, "measurements": ()})
     for render in (render_markdown, render_html, render_junit, render_csv):
         assert "×" not in render(written).replace("×10", "") and "Speed-up" not in render(written)
-    assert choose_unmeasured(rows[2:], level="strict", others_share=None).verdict.chosen is None
+    assert choose_unmeasured(rows[2:], level="strict", why="").verdict.chosen is None
 
 
 @pytest.mark.parametrize("level", ["exact", "strict", "balanced"])

@@ -39,10 +39,11 @@ def judged(**changes: object) -> Quality:
 def test_one_sentence_says_what_is_proven_for_which_texts_and_with_how_many_tries() -> None:
     assert proof_sentence(judged()) == (
         "95 % sure of each, for texts like these 1,200 of 2 kinds: mean 1−cos is at most 6.1e-4 "
-        "(each text counted with at most 0.024); "
+        "(a text above 0.024 counts as that); "
         "at most 1 % of the texts move by more than 0.0031 in 1−cos; ε-recall@10 is at least 0.997 "
-        "(each text counted with at least 0.8); "
-        "the worst kind is caption (mean 1−cos 0.0011); on a CPU with VNNI; 4 lossy candidates judged."
+        "(a text below 0.8 counts as that); "
+        "the worst kind is caption (mean 1−cos 0.0011 as measured on 60 texts; the limit of a kind is 0.0015); "
+        "on a CPU with VNNI; 4 lossy candidates judged."
     )
 
 
@@ -62,6 +63,20 @@ def test_the_sentence_stands_in_every_form_of_the_report() -> None:
     assert words in page
     table = page.partition("kinds of text of quick")[2].partition("</table>")[0]
     assert "mean 1−cos" in table and "caption" in table, "every kind stands in a table"
+
+
+def test_an_unmeasured_report_still_shows_every_kind_its_bounds_and_each_remark() -> None:
+    candidate = row("quick").model_copy(update={"quality": judged()})
+    found = report([candidate], {"quick": 3.0})
+    unmeasured = found.model_copy(update={"measurements": (), "notes": ("Pooling is assumed.", "A second remark.")})
+    page = render_html(unmeasured).replace("\u00a0", " ")
+    table = page.partition("kinds of text of quick")[2].partition("</table>")[0]
+    assert "caption" in table and "The limit of one kind: mean 1−cos ≤ 0.0015" in page
+    assert "up to 6.1e-4" in page and "at least 0.997" in page
+    assert "<li>Pooling is assumed.</li>" in page and "<li>A second remark.</li>" in page
+    assert "round of random order" not in page and "rounds of random order" not in page.replace("\n", " ")
+    chosen = unmeasured.model_copy(update={"candidates": (candidate.model_copy(update={"verdict": "chosen"}),)})
+    assert "| caption | 60 | 0.0011 | 0.998 |" in render_markdown(chosen)
 
 
 def test_a_gate_that_is_not_proven_says_how_many_texts_it_needs() -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -80,3 +82,28 @@ def test_weights_never_pass_the_largest_that_the_cpu_multiplies_exactly() -> Non
     matrix = GENERATOR.standard_normal((24, 8)).astype(np.float32)
     found = choose_encoding(layer_of(hidden=False), matrix, samples_of(rows), weight_levels=63)
     assert np.abs(found.weights).max() <= 63
+
+
+def test_without_zero_points_all_numbers_are_those_of_fp16_and_levels_lie_around_zero() -> None:
+    rows = (GENERATOR.standard_normal((400, 24)) + 7).astype(np.float32)
+    rows[:, 3] += 20
+    matrix = GENERATOR.standard_normal((24, 8)).astype(np.float32)
+    found = choose_encoding(layer_of(hidden=False), matrix, samples_of(rows), signed=True)
+    assert found.options.anchor == "middle"
+    values = np.rint((rows[:, found.channels] * found.factors + found.offsets) / np.float32(found.step))
+    assert np.abs(values).mean() < 64, "as many below zero as above"
+    result = (np.clip(values, -127, 127) * found.step) @ (found.weights * found.scales) + found.correction
+    assert np.square(result - rows @ matrix).mean() / np.square(rows @ matrix).mean() < 1e-3
+    for numbers in (found.factors, np.float32(found.step), found.scales):
+        np.testing.assert_array_equal(np.asarray(numbers, np.float16).astype(np.float32), numbers)
+    shifts = (found.offsets / found.factors).astype(np.float32)
+    np.testing.assert_allclose(np.asarray(shifts, np.float16).astype(np.float32), shifts, rtol=1e-6)
+
+
+def test_an_attentions_result_that_v_cannot_prepare_is_rounded_as_it_is() -> None:
+    """A division between the product with V and Q would split TensorRT's fused kernel."""
+    rows = GENERATOR.standard_normal((200, 24)).astype(np.float32)
+    matrix = GENERATOR.standard_normal((24, 8)).astype(np.float32)
+    attended = replace(layer_of(hidden=False), attended=True)
+    assert choose_encoding(attended, matrix, samples_of(rows), signed=True).is_plain
+    assert not choose_encoding(attended, matrix, samples_of(rows)).is_plain

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,16 @@ ENCODING = Encoding(
     scales=np.ones(3, np.float32),
     correction=-8 * WEIGHT.sum(axis=0),
 )
+# Without zero points, these rows and the offset together reach levels from -127 to 127.
+NARROW_ROWS = np.trunc(ROWS * 8) / 16
+SIGNED = replace(
+    ENCODING,
+    factors=np.full(4, 0.5, np.float32),
+    offsets=np.full(4, 0.25, np.float32),
+    step=1 / 32,
+    scales=np.full(3, 2, np.float32),
+    correction=-0.5 * WEIGHT.sum(axis=0),
+)
 
 
 def model_of(bias: bool) -> ir.Model:
@@ -44,19 +55,20 @@ def model_of(bias: bool) -> ir.Model:
     return name_nodes(ir.from_proto(proto))
 
 
-def answer(model: ir.Model, path: Path) -> np.ndarray:
+def answer(model: ir.Model, path: Path, rows: np.ndarray = ROWS) -> np.ndarray:
     write_model(model, path)
-    return np.asarray(Engine(str(path), threads=1).infer({"x": ROWS})["y"])
+    return np.asarray(Engine(str(path), threads=1).infer({"x": rows})["y"])
 
 
-@pytest.mark.parametrize("style", ["qdq", "onnxruntime"])
+@pytest.mark.parametrize("style", ["qdq", "onnxruntime", "tensorrt"])
 @pytest.mark.parametrize("bias", [True, False])
 def test_whole_numbers_give_what_float_gives(tmp_path: Path, style: Style, bias: bool) -> None:
     model = model_of(bias)
     layers = linear_layers(model)
     (layer,) = layers
-    integer = integer_graph(model, layers, {layer.name: ENCODING}, kept=(), style=style)
-    np.testing.assert_array_equal(answer(integer, tmp_path / "i.onnx"), answer(model, tmp_path / "f.onnx"))
+    encoding, rows = (SIGNED, NARROW_ROWS) if style == "tensorrt" else (ENCODING, ROWS)
+    integer = integer_graph(model, layers, {layer.name: encoding}, kept=(), style=style)
+    np.testing.assert_array_equal(answer(integer, tmp_path / "i.onnx", rows), answer(model, tmp_path / "f.onnx", rows))
     operators = {node.op_type for node in integer.graph}
     assert ("MatMulIntegerToFloat" in operators) is (style == "onnxruntime")
     assert "weight" not in integer.graph.initializers
@@ -84,3 +96,25 @@ def test_other_activations_get_a_symmetric_pair(tmp_path: Path) -> None:
         "Add",
     ]
     np.testing.assert_allclose(answer(paired, tmp_path / "p.onnx"), answer(model, tmp_path / "f.onnx"), atol=0)
+
+
+def test_for_tensorrt_zero_points_are_zero_and_the_sum_comes_before_the_product() -> None:
+    """Near zero an FP16 sum is nearly exact; a product before it would round the large number."""
+    model = model_of(bias=True)
+    layers = linear_layers(model)
+    integer = integer_graph(model, layers, {layers[0].name: SIGNED}, kept=(), style="tensorrt")
+    quantize = next(node for node in integer.graph if node.op_type == "QuantizeLinear")
+    scaled = quantize.inputs[0].producer()
+    assert scaled.op_type == "Mul" and scaled.inputs[0].producer().op_type == "Add"
+    points = [node.inputs[2].const_value.numpy() for node in integer.graph if node.op_type.endswith("QuantizeLinear")]
+    points += [node.inputs[2].const_value.numpy() for node in integer.graph if node.op_type == "DequantizeLinear"]
+    assert len(points) == 3 and all(point.dtype == np.int8 and not point.any() for point in points)
+
+
+def test_an_activation_that_is_rounded_as_it_is_gets_no_nodes_before_q() -> None:
+    model = model_of(bias=True)
+    layers = linear_layers(model)
+    plain = replace(SIGNED, factors=np.ones(4, np.float32), offsets=np.zeros(4, np.float32))
+    integer = integer_graph(model, layers, {layers[0].name: plain}, kept=(), style="tensorrt")
+    quantize = next(node for node in integer.graph if node.op_type == "QuantizeLinear")
+    assert quantize.inputs[0].producer().op_type == "Identity"

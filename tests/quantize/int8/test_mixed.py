@@ -18,8 +18,9 @@ from trimaran.core.errors import ValidationError
 from trimaran.core.progress import SilentProgress
 from trimaran.judging.sensitivity import Sensitivity
 from trimaran.quantize.candidates import candidate
+from trimaran.quantize.int8.held_out import split_texts
 from trimaran.quantize.int8.integer_receipt import NAME, openvino_receipt, session_receipt
-from trimaran.quantize.int8.mixed import onnxruntime_static, openvino_mixed, split_texts
+from trimaran.quantize.int8.mixed import onnxruntime_static, openvino_mixed
 from trimaran.quantize.int8.search import FEWEST_OF_KIND
 from trimaran.quantize.optimize import optimize
 from trimaran.quantize.settings import MadeCandidate, MakerSettings

@@ -11,7 +11,7 @@ from trimaran.core.distances import Outputs
 from trimaran.core.tasks import Gate
 from trimaran.judging.sensitivity import Sensitivity
 from trimaran.quantize.int8 import search as search_module
-from trimaran.quantize.int8.search import MOST_STRETCH, Answer, SearchQuestion, search, working_clock
+from trimaran.quantize.int8.search import MOST_STRETCH, AnswersOf, SearchQuestion, search, working_clock
 
 LOSSES = {"a": 0.001, "b": 0.02, "c": 0.002, "d": 0.015}
 WORK = {"a": 1.0, "b": 1.0, "c": 1.0, "d": 4.0}
@@ -29,7 +29,7 @@ def found(
     *,
     budget_s: float = 1e9,
     tick_s: float = 1.0,
-    answer_with: Answer = answer,
+    answer_with: AnswersOf = answer,
     suspected: dict[str, float] | None = None,
 ) -> tuple[frozenset[str], Sensitivity]:
     ticks = itertools.count()

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -12,9 +14,13 @@ from tests.quantize.tensorrt.engines import CALIBRATION, TASKS, World
 from trimaran.core.artifact import sha256_of
 from trimaran.core.corpus import shipped_texts
 from trimaran.core.distances import cosine_distances
+from trimaran.core.errors import ToolError
+from trimaran.quantize.candidates import Maker
 from trimaran.quantize.ranges import RANGE_METHODS
-from trimaran.quantize.settings import MakerSettings
-from trimaran.quantize.tensorrt.qdq import tensorrt_int8
+from trimaran.quantize.settings import MadeCandidate, MakerSettings
+from trimaran.quantize.tensorrt import qdq
+from trimaran.quantize.tensorrt.engine_receipt import expected_of
+from trimaran.quantize.tensorrt.qdq import tensorrt_int8, tensorrt_int8_attention, tensorrt_int8_full
 
 KINDS = ("onnx-int8-qdq", "onnx-int8-qdq-attention", "onnx-int8-qdq-full")
 
@@ -65,22 +71,76 @@ def test_manifest_tells_what_was_chosen_for_each_layer(world: World) -> None:
     artifact = world.graph("bert", "onnx-int8-qdq")
     assert artifact.precision == "int8-static"
     for facts in artifact.details["layers"].values():
-        assert set(facts) == {"smoothing", "range", "clipping", "relative_error", "type"}
+        assert set(facts) == {"smoothing", "anchor", "range", "reach", "copies", "relative_error", "type"}
         assert facts["range"] in RANGE_METHODS
     assert artifact.details["calibration"]["texts"] == len(CALIBRATION)
+
+
+def searched(world: World, folder: Path, maker: Maker, limit: float) -> MadeCandidate:
+    gates = (("mean_cosine_distance", "<=", limit),)
+    settings = MakerSettings(calibration=shipped_texts("calibration")[:48], gates=gates, budget_s=60.0)
+    return maker(world.exported("bert"), folder, settings)
 
 
 @pytest.mark.parametrize(("limit", "in_int8", "stopped"), [(2.0, 8, "gates keep"), (1e-12, 1, "nothing left")])
 def test_the_gates_decide_which_layers_stay_in_fp16(
     world: World, tmp_path: Path, limit: float, in_int8: int, stopped: str
 ) -> None:
-    gates = (("mean_cosine_distance", "<=", limit),)
-    settings = MakerSettings(calibration=shipped_texts("calibration")[:48], gates=gates, budget_s=60.0)
-    made = tensorrt_int8(world.exported("bert"), tmp_path, settings)
+    made = searched(world, tmp_path, tensorrt_int8, limit)
     kinds = [facts["type"] for facts in made.details["layers"].values()]
     assert (len(kinds), kinds.count("int8")) == (8, in_int8)
     assert made.details["sensitivity"]["stopped"] == stopped
     assert made.details["calibration"]["texts"] == 24, "the other half is held out"
+
+
+def test_the_search_tries_attentions_and_residual_sums_too(world: World, tmp_path: Path) -> None:
+    """All of them, where the gates allow it; each is a row of the search, and its work is less than a layer's."""
+    made = searched(world, tmp_path, tensorrt_int8_full, 2.0)
+    parts = made.details["parts"]
+    assert len(parts) == 2 + 4 and set(parts.values()) == {"int8"}
+    assert set(parts) < {layer["name"] for layer in made.details["sensitivity"]["layers"]}
+    assert made.details["quantised"] == {"linear": 8, "parts": 6}
+
+
+def test_attentions_go_back_to_fp16_before_linear_layers(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gates of this search allow all linear layers, and no attention."""
+    asked: list[frozenset[str]] = []
+
+    def kept_by_gates(*arguments: object, work: Mapping[str, float], **more: object) -> tuple[frozenset[str], None]:
+        least_work = frozenset(sorted(work, key=work.__getitem__)[:2])
+        asked.append(least_work)
+        return least_work, None
+
+    monkeypatch.setattr(qdq, "search_layers", kept_by_gates)
+    with pytest.raises(ToolError, match="this would be onnx-int8-qdq again"):
+        searched(world, tmp_path, tensorrt_int8_attention, 2.0)
+    assert all("attention" in name for name in asked[0])
+
+
+def test_an_attention_whose_result_stays_in_fp16_stays_there_too(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a Q after the product with V, TensorRT has no INT8 kernel for it."""
+    projection = "encoder/layer.1/attention/output/dense"
+    monkeypatch.setattr(qdq, "search_layers", lambda *arguments, **more: (frozenset({projection}), None))
+    made = searched(world, tmp_path, tensorrt_int8_attention, 2.0)
+    assert made.details["layers"][projection]["type"] == "fp16"
+    assert {name.split("/")[3]: kind for name, kind in made.details["parts"].items()} == {
+        "layer.0": "int8",
+        "layer.1": "fp16",
+    }
+    expected = expected_of(tmp_path / "model.onnx", world.graph("bert", "onnx-int8-qdq-attention"))
+    assert (expected.attention_type, expected.attentions) == ("Int8", 1)
+
+
+@pytest.mark.parametrize("change", [{"details": {"hidden": 64, "heads": 8}}, {"details": {"hidden": 384, "heads": 3}}])
+def test_attention_that_is_no_int8_kernel_is_refused(world: World, tmp_path: Path, change: dict[str, Any]) -> None:
+    parent = world.exported("bert")
+    unfit = parent.model_copy(update={"details": {**parent.details, **change["details"]}}).at(parent.directory)
+    with pytest.raises(ToolError, match="heads of 16, 32, 64 and at most 512 tokens"):
+        tensorrt_int8_attention(unfit, tmp_path, MakerSettings(calibration=CALIBRATION))
 
 
 def test_same_texts_give_the_same_graph(world: World, tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def test_a_refusal_gives_tritons_reason_without_its_traceback(triton: FakeTriton
 def test_finished_work_is_executions_and_successes_of_all_versions(triton: FakeTriton) -> None:
     version = {"execution_count": "3", "inference_stats": {"success": {"count": "5"}, "fail": {"count": "7"}}}
     triton.answers["/v2/models/m/stats"] = (200, {"model_stats": [version, {"inference_stats": {"success": {}}}]})
-    assert control.finished(triton.address, "m") == 8
+    assert control.finished(triton.address, "m", timeout_s=2.0) == 8
 
 
 @pytest.mark.parametrize(("groups", "instances"), [([], 1), ([{"count": 1}, {"count": 2}], 3), ([{}], 1)])

@@ -64,7 +64,7 @@ class FakeServer:
     def instances(self, model: str) -> int:
         return self.configured
 
-    def finished(self, model: str) -> int:
+    def finished(self, model: str, *, timeout_s: float) -> int:
         return self.work
 
     def kill_stubs(self, model: str) -> None:
@@ -280,7 +280,10 @@ def test_a_server_that_answers_nothing_must_be_started_again() -> None:
     world = World(WatchdogSettings(canary_s=1.0, hang_s=10.0))
     world.canaries = [NotReady("no answer in time")]
 
-    def nothing(model: str) -> int:
+    waits: list[float] = []
+
+    def nothing(model: str, *, timeout_s: float) -> int:
+        waits.append(timeout_s)
         raise NotReady("no answer")
 
     world.finished = nothing  # type: ignore[method-assign]
@@ -291,3 +294,4 @@ def test_a_server_that_answers_nothing_must_be_started_again() -> None:
     with pytest.raises(ServerGone, match="answered nothing for 10 s"):
         world.tick()
     assert world.calls == []
+    assert (waits[0], waits[-2:]) == (2.0, [1.0, 0.5]), "it is not waited longer than until then"

@@ -16,7 +16,7 @@ from trimaran.core.progress import Step
 from trimaran.core.samples import Round, Shape
 from trimaran.core.spec import Frozen
 from trimaran.judging.probe import serving_call, timed_calls
-from trimaran.judging.stats import Difference, Ratio, median, ratio_of_means, separated, speedup
+from trimaran.judging.stats import Ratio, SpeedDifference, median, ratio_of_means, separated, speedup
 
 CALL_NS = 1_000_000
 ROUNDS = 9
@@ -75,7 +75,7 @@ def floor_ns(check: HarnessCheck) -> int | None:
     return median(samples) if samples else None
 
 
-def twins_verdicts(twins: Twins) -> tuple[tuple[Ratio, Difference], tuple[Ratio, Difference]]:
+def twins_verdicts(twins: Twins) -> tuple[tuple[Ratio, SpeedDifference], tuple[Ratio, SpeedDifference]]:
     """A against A, and A against itself called twice: "no difference" and "slower" when the harness is right."""
     first, second, doubled = (
         tuple(turn.samples_ns for turn in rounds) for rounds in (twins.first, twins.second, twins.doubled)

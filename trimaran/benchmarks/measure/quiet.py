@@ -1,4 +1,4 @@
-"""How much of the cores other processes used while we measured. A busy machine can shift any ratio, and steadily."""
+"""How far other processes disturbed what we measured: how long they delayed us, and how much of the cores they used."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from pathlib import Path
 
 import psutil
 
-# Above this share of the cores, the machine does not count as quiet.
+# A turn is void if its threads waited for a CPU for more than this share of it.
+DELAY_LIMIT = 0.25
+# Above this share of the cores, a report says so.
 NOTICED = 0.05
 _IDLE_FIELDS = (3, 4)  # idle and iowait, of the fields of a cpu line
 
@@ -43,11 +45,16 @@ class CpuWatch:
 
     def others_share(self) -> float | None:
         """Share of the cores' time that other processes or the host took since; None where the system does not tell."""
+        cores = self.others_cores()
+        return cores / self._begun[3] if cores is not None and self._begun else None
+
+    def others_cores(self) -> float | None:
+        """The same as a number of cores. Threads of ours on all cores would be delayed by about this share."""
         now = self._now()
         if self._begun is None or now is None:
             return None
-        (busy, mine, at_s, count), (busy_then, mine_then, then_s, _) = now, self._begun
-        spent_s = (at_s - then_s) * count
+        (busy, mine, at_s, _), (busy_then, mine_then, then_s, _) = now, self._begun
+        spent_s = at_s - then_s
         return max(0.0, (busy - busy_then) - (mine - mine_then)) / spent_s if spent_s > 0 else None
 
     def _now(self) -> tuple[float, float, float, int] | None:
@@ -66,17 +73,19 @@ class CpuWatch:
 
 
 def wait_until_quiet(cores: Sequence[int], *, until_s: float, look_s: float = 5.0) -> bool:
-    """Waits until others use little of the cores; False at `until_s` of the monotonic clock."""
+    """Waits until others use so little that they would void no turn; False at `until_s` of the monotonic clock."""
     while time.monotonic() < until_s:
         watch = CpuWatch(cores)
         time.sleep(look_s)
-        if (watch.others_share() or 0.0) <= NOTICED:
+        if (watch.others_cores() or 0.0) <= DELAY_LIMIT:
             return True
     return False
 
 
-def busy_words(others_share: float | None) -> str:
-    return f"other work took {others_share:.0%} of the CPU" if others_share is not None else "other work took the CPU"
+def busy_words(others_share: float | None, delayed: float | None = None) -> str:
+    """`delayed` is how long the threads of void turns waited, as a share of the turn."""
+    took = f"other work took {others_share:.0%} of the CPU" if others_share is not None else "other work took the CPU"
+    return took if delayed is None else f"{took}, and calls waited for it for {delayed:.0%} of their time"
 
 
 def noticed(share: float | None, *, during: str = "the race") -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -23,8 +24,6 @@ from trimaran.core.spec import Frozen
 from trimaran.judging.probe_process import ProbeProcess
 from trimaran.judging.stats import FEWEST_ROUNDS, median
 
-# A turn is void if its threads waited for a CPU for more than this share of it. Undisturbed short ones stay below 1 %.
-DELAY_LIMIT = 0.05
 # A turn is repeated where the fixed computation beside it took longer than its quiet value by this share.
 YARDSTICK_MARGIN = 0.05
 
@@ -127,6 +126,8 @@ class Measured(Frozen):
     others_share: float | None = None
     # Other work delayed too many turns. There are no measurements then.
     busy: bool = False
+    # How long the threads of turns that stayed void waited for a CPU, as a share of the turn: the median of them.
+    delayed: float | None = None
 
     def outcome(self, candidate: str) -> ContenderOutcome:
         return next(outcome for outcome in self.outcomes if outcome.candidate == candidate)
@@ -219,10 +220,8 @@ def measure(
         if done >= effort.minimum_rounds and deciding:
             race.run_leaders(done, deciding, generator, clock_s)
         others_share = watch.others_share()
-    measured = race.result().model_copy(update={"others_share": others_share})
-    if done < effort.minimum_rounds:
-        return measured.model_copy(update={"measurements": (), "busy": True})
-    return measured
+    nothing = {"measurements": (), "busy": True} if done < effort.minimum_rounds else {}
+    return race.result().model_copy(update={"others_share": others_share, **nothing})
 
 
 class DelayedTurn(Exception):
@@ -256,6 +255,7 @@ class _Race:
         self._quiet_yardstick_ns = float("inf")
         # A CPU that has two speeds on a quiet machine must not repeat every turn: one round's worth is the most.
         self._slow_repeats_left = len(self._entries) * len(shapes)
+        self._delays: list[float] = []
 
     def open_all(self, open_probe: Callable[[RaceEntry], TimedProbe]) -> None:
         for name, entry in self._entries.items():
@@ -350,12 +350,12 @@ class _Race:
                 if rounds
             ),
             outcomes=tuple(self._ended[name] for name in self._entries),
+            delayed=statistics.median(self._delays) if self._delays else None,
         )
 
     def _undisturbed_turn(self, name: str, shape: Shape) -> Round:
         """A turn that nothing delayed. One at a slower CPU is repeated while repeats are left, and kept then."""
-        turn = self._turn(name, shape)
-        limit = self._effort.delay_limit
+        turn, limit = self._turn(name, shape), self._effort.delay_limit
         if limit is None:
             return turn
         for _ in range(self._effort.repeats):
@@ -365,6 +365,7 @@ class _Race:
             self._slow_repeats_left -= slower
             turn = self._turn(name, shape)
         if (turn.delayed or 0.0) > limit:
+            self._delays.append(turn.delayed or 0.0)
             self._running[name].rest()
             raise DelayedTurn
         return turn

@@ -1,8 +1,9 @@
-"""Whether the machine was steady: rounds of one candidate that disagree, and drift of all candidates together."""
+"""Whether the machine was steady: rounds that disagree, drift of all candidates, other work beside them."""
 
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -14,6 +15,8 @@ from trimaran.judging.stats import median, pooled
 NOISE = 1.25
 # All candidates together slower or faster by this factor is drift.
 DRIFT = 1.1
+# Other work that delays the usual turn by more than this share of it is told beside every speed-up.
+DELAY_TOLD = 0.05
 
 
 class FlaggedRound(NamedTuple):
@@ -56,6 +59,18 @@ def drift(measurements: Sequence[Measurement]) -> float:
     return math.exp(math.fsum(map(math.log, ratios)) / len(ratios)) if ratios else 1.0
 
 
+def usual_delay(measurements: Sequence[Measurement]) -> float | None:
+    """How long threads waited for a CPU, as a share of the turn: the median over all turns. None: it is not known."""
+    delays = [turn.delayed for row in measurements for turn in row.rounds if turn.delayed is not None]
+    return statistics.median(delays) if delays else None
+
+
+def beside_words(measurements: Sequence[Measurement]) -> str:
+    """`, beside other work that delayed calls by 12%`, where it was enough to matter."""
+    delay = usual_delay(measurements) or 0.0
+    return f", beside other work that delayed calls by {delay:.0%}" if delay > DELAY_TOLD else ""
+
+
 def unsteady(measurements: Sequence[Measurement], *, tolerance: float = NOISE) -> str:
     """Sentences for a reader where rounds disagree or all candidates drift; empty on a steady machine."""
     sentences = []
@@ -66,6 +81,11 @@ def unsteady(measurements: Sequence[Measurement], *, tolerance: float = NOISE) -
             f"The machine was not quiet: {len(flagged)} of {total} turns differ by more than {tolerance:g} times from "
             f"their candidate's median, the worst {worst.factor:.1f} times ({worst.candidate} at {worst.shape}). "
             "The intervals are as wide as that makes them."
+        )
+    if beside := beside_words(measurements).removeprefix(", "):
+        sentences.append(
+            f"All was measured {beside}, half of the turns by more. Eager PyTorch can lose more by it than candidates "
+            "do, so speed-ups over it may be too high. Candidates compare with each other as on a quiet machine."
         )
     moved = drift(measurements)
     if max(moved, 1 / moved) > DRIFT:

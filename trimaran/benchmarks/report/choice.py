@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from trimaran.benchmarks.measure.baselines import Baseline, runs_as
 from trimaran.benchmarks.measure.measurement import Measurement
-from trimaran.benchmarks.measure.quiet import busy_words
 from trimaran.benchmarks.measure.runner import ContenderOutcome
+from trimaran.benchmarks.measure.steadiness import beside_words
 from trimaran.benchmarks.report.figures import decisive, find, rows_per_second, score, speedups
 from trimaran.benchmarks.report.preference import Preference, loss, preferred, truest
 from trimaran.benchmarks.report.proof_sentence import proof_sentence
@@ -177,7 +177,7 @@ def choose(
     return RaceChoice(judged, verdict)
 
 
-def choose_unmeasured(rows: Sequence[CandidateRow], *, level: Level, others_share: float | None) -> RaceChoice:
+def choose_unmeasured(rows: Sequence[CandidateRow], *, level: Level, why: str) -> RaceChoice:
     """The truest of the passed rows, because a busy machine did not let their speed be measured."""
     best = truest(rows)
     if best is None:
@@ -192,7 +192,7 @@ def choose_unmeasured(rows: Sequence[CandidateRow], *, level: Level, others_shar
         for row in rows
     )
     speed = (
-        f"Not measured: {busy_words(others_share)}; run again, or with --wait-quiet. {best} is the truest that keeps "
+        f"Not measured: {why}; run again, or with --wait-quiet. {best} is the truest that keeps "
         f"every {level} gate, so it is the one to deploy until then."
     )
     truth = _truth_sentence(judged, best, level, equally_fast=0, slower="not measured")
@@ -216,7 +216,7 @@ def speed_sentence(
     where = listed([_at(shape, ratios[shape]) for shape in shapes])
     timed = find(measurements, best, shapes[0])
     rate = f", {rows_per_second(timed):.0f} rows/s" if timed and objective == "throughput" else ""
-    on = f"on {count(threads, 'thread')}"
+    on = f"on {count(threads, 'thread')}{beside_words(measurements)}"
     match separated(overall):
         case "faster":
             return f"{best} runs {model} faster than {eager}: {where}{rate}, {on}."

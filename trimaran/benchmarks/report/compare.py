@@ -16,7 +16,7 @@ from trimaran.benchmarks.scenarios.finals import ScenarioFigure, figures_of
 from trimaran.benchmarks.scenarios.results import ScenarioResult
 from trimaran.core.tasks import Gate, task
 from trimaran.judging.on_teacher import TEACHER
-from trimaran.judging.stats import MARGIN, Difference, Ratio, median, over_rounds, separated
+from trimaran.judging.stats import MARGIN, Ratio, SpeedDifference, median, over_rounds, separated
 
 ChangeKind = Literal["verdict", "speed", "scenario", "quality", "memory", "size"]
 ChangeOutcome = Literal["better", "worse", "same"]
@@ -28,7 +28,7 @@ SIZE_MARGIN = 0.01
 QUALITY_MARGIN = 0.05
 # Of a metric of labelled data: half a point.
 DATA_MARGIN = 0.005
-_OUTCOMES: dict[Difference, ChangeOutcome] = {"faster": "better", "slower": "worse", "no difference": "same"}
+_OUTCOMES: dict[SpeedDifference, ChangeOutcome] = {"faster": "better", "slower": "worse", "no difference": "same"}
 _SERVABLE = ("chosen", "passed", "reference", "baseline")
 
 

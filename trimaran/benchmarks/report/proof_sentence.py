@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from trimaran.benchmarks.report.wording import count, metric_name, number
-from trimaran.core.tasks import TAILS, TASKS, Gate
-from trimaran.judging.gate_check import GateCheck, capped_at
+from trimaran.core.tasks import METRICS, TAILS, Gate
+from trimaran.judging.gate_check import GateCheck, capped_at, kind_limit
 from trimaran.judging.judgement import KindQuality, Quality
 from trimaran.judging.on_teacher import TEACHER
 
 _TAIL = "1 % tail of "
-_METRICS = {metric.name: metric for row in TASKS.values() for metric in row.metrics}
 
 
 def proof_sentence(quality: Quality) -> str:
@@ -28,7 +27,7 @@ def proof_sentence(quality: Quality) -> str:
     worst = worst_kind(quality)
     if worst:
         kind, check = worst
-        parts.append(f"the worst kind is {kind.kind} ({metric_name(check.name)} {number(kind.metrics[check.name])})")
+        parts.append(f"the worst kind is {kind.kind} ({_kind_words(kind, check)})")
     if quality.vnni is not None:
         parts.append(f"on a CPU {'with' if quality.vnni else 'without'} VNNI")
     parts.append(f"{count(quality.judged, 'lossy candidate')} judged")
@@ -44,6 +43,14 @@ def worst_kind(quality: Quality) -> tuple[KindQuality, GateCheck] | None:
     return max(pairs, key=lambda pair: _share_of_limit(*pair), default=None)
 
 
+def _kind_words(kind: KindQuality, check: GateCheck) -> str:
+    """What was measured on so few texts is no bound, and a mean has a wider limit there than over all texts."""
+    metric = METRICS[check.name]
+    seen = f"{metric_name(check.name)} {number(kind.metrics[check.name])} as measured on {count(kind.n, 'text')}"
+    limit = kind_limit(metric, _gate_of(check))
+    return seen if limit == check.limit else f"{seen}; the limit of a kind is {number(limit, digits=6)}"
+
+
 def _share_of_limit(kind: KindQuality, check: GateCheck) -> float:
     value, limit = kind.metrics[check.name], float(check.limit)
     loss, allowed = (value, limit) if check.comparison == "<=" else (1 - value, 1 - limit)
@@ -56,10 +63,14 @@ def _bound_words(check: GateCheck) -> str:
     if plain_name in TAILS:
         return f"at most 1 % of the {check.texts} move by more than {bound} in {name.removeprefix(_TAIL)}"
     words = f"{name} is {'at most' if check.comparison == '<=' else 'at least'} {bound}"
-    metric = _METRICS.get(plain_name)
+    metric = METRICS.get(plain_name)
     # Points of the user's labelled data are no metric of the task.
     if metric is None or metric.kind != "mean":
         return words
-    cap = capped_at(Gate(plain_name, "<=" if check.comparison == "<=" else ">=", float(check.limit)))
-    counted = f"at most {number(cap)}" if check.comparison == "<=" else f"at least {number(1 - cap)}"
-    return f"{words} (each text counted with {counted})"
+    cap = capped_at(_gate_of(check))
+    further = f"above {number(cap)}" if check.comparison == "<=" else f"below {number(1 - cap)}"
+    return f"{words} (a text {further} counts as that)"
+
+
+def _gate_of(check: GateCheck) -> Gate:
+    return Gate(check.name.removeprefix(TEACHER), "<=" if check.comparison == "<=" else ">=", float(check.limit))

@@ -17,6 +17,7 @@ from trimaran.benchmarks.report.figures import (
     speedups_of,
 )
 from trimaran.benchmarks.report.html_scenarios import scenario_facts
+from trimaran.benchmarks.report.kinds import kind_limits_words, kinds_table
 from trimaran.benchmarks.report.limits import above_words, peaks_words, shares
 from trimaran.benchmarks.report.pages import render_page
 from trimaran.benchmarks.report.plots import (
@@ -35,12 +36,12 @@ from trimaran.benchmarks.report.wording import (
     ROWS_SHORT,
     ROWS_WORDS,
     VERDICT_MARKS,
+    bound_words,
     count,
     environment_words,
     gates_words,
     gigabytes,
     interval,
-    interval_words,
     limit_words,
     megabytes,
     metric_name,
@@ -61,7 +62,7 @@ _FUNCTIONS: dict[str, Any] = {
     for function in (
         count,
         interval,
-        interval_words,
+        bound_words,
         latency_ecdf,
         layer_bars,
         limit_words,
@@ -95,7 +96,8 @@ def render_html(report: Report) -> str:
         decisive_shape=decisive(report.profile, report.objective)[0],
         fidelity=speed_against_fidelity(report),
         fidelity_table=_fidelity_table(report),
-        kinds_tables=_kinds_tables(report),
+        kinds_tables=[(row.name, *table) for row in report.candidates if (table := kinds_table(row))],
+        kind_limits=kind_limits_words(report.gates),
         series=[(series_class(report, row.name), row.name) for row in drawn_rows(report)],
         latency_rows=_latency_rows(report),
         searched=[row for row in report.candidates if row.sensitivity],
@@ -177,28 +179,6 @@ def _fidelity_table(report: Report) -> tuple[list[str], list[list[str]], str]:
     return ["candidate", *map(metric_name, names), "texts"], rows, f"{meanings[:1].upper()}{meanings[1:]}."
 
 
-def _kinds_tables(report: Report) -> list[tuple[str, list[str], list[list[str]]]]:
-    """Candidate, heads and rows: every kind of text with each gated metric; ✕ where a kind breaks a gate.
-
-    There is a table for each candidate that statistics judged: all of them side by side would not fit a screen.
-    """
-    tables = []
-    for row in report.candidates:
-        if not (row.quality and row.quality.kinds and row.quality.alpha is not None):
-            continue
-        names = list(row.quality.kinds[0].metrics)
-        cells = [
-            [
-                kind.kind,
-                str(kind.n),
-                *(("✕ " if name in kind.broken else "") + number(kind.metrics[name]) for name in names),
-            ]
-            for kind in row.quality.kinds
-        ]
-        tables.append((row.name, ["kind", "texts", *map(metric_name, names)], cells))
-    return tables
-
-
 def _ceiling_facts(report: Report) -> dict[str, Any]:
     return {
         "peaks": peaks_words(report) if report.ceilings else "",
@@ -276,5 +256,4 @@ def _machine(report: Report) -> list[tuple[str, str]]:
         ("Libraries", ", ".join(f"{name} {version}" for name, version in machine.libraries.items())),
         ("Trimaran", report.trimaran),
         ("Steadiness", " ".join(filter(None, (unsteady(report.measurements), uneven(report.scenarios))))),
-        ("Notes", " ".join(report.notes)),
     ]

@@ -6,6 +6,7 @@ import shlex
 
 from trimaran.benchmarks.measure.steadiness import unsteady
 from trimaran.benchmarks.report.figures import largest, shapes_of, speedups_of
+from trimaran.benchmarks.report.kinds import kind_limits_words, kinds_table
 from trimaran.benchmarks.report.limits import above_words, shares
 from trimaran.benchmarks.report.markdown import markdown_code, markdown_table, markdown_text
 from trimaran.benchmarks.report.report import UNSERVED, CandidateRow, Report
@@ -36,7 +37,7 @@ _CUT = "… cut to fit a comment; the rest is in report.html."
 def render_markdown(report: Report) -> str:
     """Never longer than a pull-request comment may be: the verdict and the table come first, the last is cut first."""
     text = ""
-    for section in (_verdict(report), _reasons(report), _scenarios(report), _details(report)):
+    for section in (_verdict(report), _reasons(report), _kinds(report), _scenarios(report), _details(report)):
         added = "\n".join([*section, ""]) + "\n" if section else ""
         if len(text) + len(added) + len(_CUT) > LIMIT_CHARACTERS:
             room = LIMIT_CHARACTERS - len(text) - len(_CUT) - 4
@@ -81,6 +82,26 @@ def _reasons(report: Report) -> list[str]:
         return []
     reasons = [f"- `{markdown_code(row.name)}` {row.verdict}: {markdown_text(row.reason)}" for row in unserved]
     return ["**Not served, and why**", "", *reasons]
+
+
+def _kinds(report: Report) -> list[str]:
+    """Of the chosen candidate, every kind of text."""
+    chosen = next((row for row in report.candidates if row.verdict == "chosen"), None)
+    table = kinds_table(chosen) if chosen else None
+    if table is None:
+        return []
+    heads, rows = table
+    cells = [[markdown_text(cell) for cell in row] for row in rows]
+    note = f"As measured on each kind; these are no bounds. {kind_limits_words(report.gates)}".rstrip()
+    return [
+        "<details><summary>Every kind of text</summary>",
+        "",
+        markdown_text(note),
+        "",
+        *markdown_table([markdown_text(head) for head in heads], cells, left=1),
+        "",
+        "</details>",
+    ]
 
 
 def _scenarios(report: Report) -> list[str]:

@@ -123,6 +123,14 @@ def gates_words(gates: tuple[Gate, ...]) -> str:
     return "; ".join(f"{metric_name(gate.metric)} {limit_words(gate)}" for gate in gates)
 
 
+def bound_words(check: Check) -> str:
+    """`up to 0.00064`: the one-sided bound that decides; nothing where the value decides."""
+    bound = check.bound if isinstance(check, GateCheck) else None
+    if bound is None:
+        return ""
+    return f"{'up to' if check.comparison == '<=' else 'at least'} {number(bound)}"
+
+
 def environment_words(variables: Mapping[str, str]) -> str:
     return " ".join(f"{name}={value}" for name, value in variables.items())
 

@@ -16,11 +16,11 @@ from trimaran.benchmarks.scenarios.in_process import Probes
 from trimaran.benchmarks.scenarios.results import EnergyPass, ProcessStart, ScenarioResult, TextsUsed
 from trimaran.benchmarks.scenarios.settings import ColdStartSettings, EnergySettings, SuiteUnit
 from trimaran.core.artifact import Artifact
-from trimaran.core.backends import Array
 from trimaran.core.errors import TrimaranError
 from trimaran.core.progress import Step
 from trimaran.core.spec import ModelRef
 from trimaran.judging.probe_process import ProbeProcess
+from trimaran.runtime.text import Array
 
 # A start must give the answer that was judged before. The same engine differs by rounding at most.
 SAME_ANSWER = 1e-3

@@ -19,16 +19,15 @@ from trimaran.benchmarks.scenarios.settings import (
     SingleStreamSettings,
     SuiteUnit,
 )
-from trimaran.core.backends import Array
 from trimaran.core.corpus import digest_of_texts
 from trimaran.core.errors import TrimaranError
 from trimaran.core.progress import Step
 from trimaran.core.samples import Round, Shape
 from trimaran.judging.probe_process import ProbeProcess
-from trimaran.runtime.text import Text
+from trimaran.runtime.text import Array, Text
 
 DEADLINE_S = 300.0
-Head = dict[str, Any]
+ResultHead = dict[str, Any]
 Turn = dict[str, Any]
 
 
@@ -107,7 +106,7 @@ class ScenarioRunner(NamedTuple):
     # One turn of one contender.
     turn: Callable[[ProbeProcess, RaceEntry, Any, str, int], Turn]
     # The result of all its turns.
-    result: Callable[[Head, Any, Sequence[Turn]], ScenarioResult]
+    result: Callable[[ResultHead, Any, Sequence[Turn]], ScenarioResult]
 
 
 def run_in_process(
@@ -158,7 +157,9 @@ def run_in_process(
     ]
 
 
-def _head(entry: RaceEntry, unit: SuiteUnit, probes: Probes, used: TextsUsed | None, cut: CutReason | None) -> Head:
+def _head(
+    entry: RaceEntry, unit: SuiteUnit, probes: Probes, used: TextsUsed | None, cut: CutReason | None
+) -> ResultHead:
     return {
         "candidate": entry.name,
         "at": unit.at,
@@ -188,7 +189,7 @@ def _stream(probe: ProbeProcess, entry: RaceEntry, settings: SingleStreamSetting
     return turn
 
 
-def _streamed(head: Head, settings: SingleStreamSettings, turns: Sequence[Turn]) -> ScenarioResult:
+def _streamed(head: ResultHead, settings: SingleStreamSettings, turns: Sequence[Turn]) -> ScenarioResult:
     parts = {name: tuple(sample for turn in turns for sample in turn[name]) for name in ("tokenise", "compute")}
     return results.SingleStream(
         **head,
@@ -223,7 +224,7 @@ def grid_shapes(settings: ShapeGridSettings, entry: RaceEntry) -> tuple[Shape, .
     )
 
 
-def _gridded(head: Head, settings: ShapeGridSettings, turns: Sequence[Turn]) -> ScenarioResult:
+def _gridded(head: ResultHead, settings: ShapeGridSettings, turns: Sequence[Turn]) -> ScenarioResult:
     shapes = list(turns[0]["cells"]) if turns else []
     cells = (results.GridCell(shape=shape, rounds=tuple(turn["cells"][shape] for turn in turns)) for shape in shapes)
     return results.ShapeGrid(**head, cells=tuple(cells))
@@ -236,7 +237,7 @@ def _mix(probe: ProbeProcess, entry: RaceEntry, settings: MixedLengthsSettings, 
     return probe.run_texts("mixed", at=at, batch=settings.batch, seed=number)
 
 
-def _mixed(head: Head, settings: MixedLengthsSettings, turns: Sequence[Turn]) -> ScenarioResult:
+def _mixed(head: ResultHead, settings: MixedLengthsSettings, turns: Sequence[Turn]) -> ScenarioResult:
     return results.MixedLengths(
         **head, batch=settings.batch, rounds=tuple(results.MixedRound(**turn) for turn in turns)
     )
@@ -248,7 +249,7 @@ def _pass(probe: ProbeProcess, entry: RaceEntry, settings: OfflineSettings, at: 
     return probe.run_texts("offline", at=at)
 
 
-def _passed(head: Head, settings: OfflineSettings, turns: Sequence[Turn]) -> ScenarioResult:
+def _passed(head: ResultHead, settings: OfflineSettings, turns: Sequence[Turn]) -> ScenarioResult:
     return results.Offline(**head, passes=tuple(results.OfflinePass(**turn) for turn in turns))
 
 

@@ -17,7 +17,7 @@ from trimaran.core.errors import ServerError, UnavailableError, install_hint
 from trimaran.core.scratch import ScratchFolder
 from trimaran.core.spec import Frozen
 
-Ask = Callable[[int], object]
+AskText = Callable[[int], object]
 LoadgenScenario = Literal["SingleStream", "Server", "Offline"]
 # A server that fails this many requests in a row counts as dead, and no more requests are sent.
 DEAD_AFTER = 5
@@ -49,7 +49,7 @@ def driver() -> str:
     return f"mlperf-loadgen {version}"
 
 
-def single_stream(ask: Ask, *, texts: int, samples: int, time_s: float, limit_s: float) -> Load:
+def single_stream(ask: AskText, *, texts: int, samples: int, time_s: float, limit_s: float) -> Load:
     """One request at a time, in whole passes over the texts, for enough samples AND enough time."""
     begun_ns = time.perf_counter_ns()
     ask(0)
@@ -60,18 +60,20 @@ def single_stream(ask: Ask, *, texts: int, samples: int, time_s: float, limit_s:
     return run("SingleStream", [ask], texts=texts, samples=whole, expected_ns=int(once_s * 1e9))
 
 
-def open_loop(asks: Sequence[Ask], *, texts: int, rate_per_s: float, samples: int, time_s: float, seed: int) -> Load:
+def open_loop(
+    asks: Sequence[AskText], *, texts: int, rate_per_s: float, samples: int, time_s: float, seed: int
+) -> Load:
     """Poisson arrivals at a rate; each of `asks` is one connection, and there must be enough of them."""
     wanted = max(samples, math.ceil(time_s * rate_per_s))
     return run("Server", asks, texts=texts, samples=wanted, rate_per_s=rate_per_s, seed=seed)
 
 
-def offline(asks: Sequence[Ask], *, texts: int, passes: int) -> Load:
+def offline(asks: Sequence[AskText], *, texts: int, passes: int) -> Load:
     """All texts handed over at once, `passes` times each."""
     return run("Offline", asks, texts=texts, samples=texts * passes)
 
 
-def closed_loop(asks: Sequence[Ask], *, texts: int, samples: int, time_s: float, limit_s: float) -> Load:
+def closed_loop(asks: Sequence[AskText], *, texts: int, samples: int, time_s: float, limit_s: float) -> Load:
     """Each of `asks` is a caller that asks again when answered, until enough samples AND enough time are reached."""
     attempts = _Attempts()
     turns = itertools.count()
@@ -83,7 +85,7 @@ def closed_loop(asks: Sequence[Ask], *, texts: int, samples: int, time_s: float,
         answered = sum(map(len, latencies))
         return attempts.dead is not None or spent_s >= limit_s or (answered >= samples and spent_s >= time_s)
 
-    def call(ask: Ask, mine: list[int]) -> None:
+    def call(ask: AskText, mine: list[int]) -> None:
         while not enough():
             index = next(turns) % texts
             asked_ns = time.perf_counter_ns()
@@ -106,7 +108,7 @@ def closed_loop(asks: Sequence[Ask], *, texts: int, samples: int, time_s: float,
 
 def run(
     kind: LoadgenScenario,
-    asks: Sequence[Ask],
+    asks: Sequence[AskText],
     *,
     texts: int,
     samples: int,
@@ -137,7 +139,7 @@ def run(
         for query in queries:
             waiting.put((next(issued), query.id, query.index))
 
-    def answer(ask: Ask) -> None:
+    def answer(ask: AskText) -> None:
         while (item := waiting.get()) is not None:
             number, identity, index = item
             if not attempts.made(ask, index):
@@ -194,7 +196,7 @@ class _Attempts:
         self._in_a_row = 0
         self._lock = threading.Lock()
 
-    def made(self, ask: Ask, index: int) -> bool:
+    def made(self, ask: AskText, index: int) -> bool:
         if self.dead is not None:
             with self._lock:
                 self.failures += 1

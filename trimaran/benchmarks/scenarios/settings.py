@@ -14,7 +14,7 @@ InProcess = Literal["engine", "pipeline"]
 FromText = Literal["pipeline", "served"]
 Positive = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(ge=0)]
-Limit = Annotated[float, Field(gt=0)]
+PositiveLimit = Annotated[float, Field(gt=0)]
 
 
 class ScenarioSettings(Frozen):
@@ -23,7 +23,7 @@ class ScenarioSettings(Frozen):
     # Names, or `chosen`, `passed` and `baselines`. Only candidates in the repository can be served.
     candidates: tuple[str, ...] = Field(default=("eager", "chosen"), min_length=1)
     # A scenario that takes longer ends here, is marked as cut and keeps what it measured.
-    limit_s: Limit = 60.0
+    limit_s: PositiveLimit = 60.0
 
 
 class SingleStreamSettings(ScenarioSettings):
@@ -77,7 +77,7 @@ class OpenLoopSettings(ScenarioSettings):
     scenario: Literal["open-loop"]
     at: tuple[Literal["served"], ...] = Field(default=("served",), min_length=1)
     wires: tuple[Wire, ...] = Field(default=("grpc",), min_length=1)
-    budget_ms: Limit = 50.0
+    budget_ms: PositiveLimit = 50.0
     share: float = Field(default=99.0, gt=0, le=100)
     # The rates, as shares of what one caller gets through.
     shares_of_one_caller: tuple[float, ...] = Field(default=(0.25, 0.5, 0.75, 1.0, 1.5, 2.0), min_length=1)

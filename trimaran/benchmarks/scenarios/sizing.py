@@ -19,7 +19,7 @@ import numpy.typing as npt
 from trimaran.core.spec import Frozen
 
 Arrivals = Literal["poisson", "bursts"]
-Times = npt.NDArray[np.float64]
+ArrivalTimes = npt.NDArray[np.float64]
 MOST_REPLICAS = 1000
 # Bursts: a fifth of the seconds has three times the rate, and the others half of it. The mean stays the rate.
 _BURST_SHARE, _IN_BURSTS, _BETWEEN = 0.2, 3.0, 0.5
@@ -64,7 +64,7 @@ class Predicted(Frozen):
     busy: float
 
 
-def arrival_times(kind: Arrivals, rate: float, random: np.random.Generator) -> Times:
+def arrival_times(kind: Arrivals, rate: float, random: np.random.Generator) -> ArrivalTimes:
     """Moments in seconds, ascending."""
     seconds = max(_LEAST_S, _LEAST_REQUESTS / rate)
     counts = np.full(int(seconds), rate)

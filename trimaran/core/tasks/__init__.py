@@ -42,8 +42,10 @@ TASKS: dict[str, Task] = {
     )
 }
 
-# Metrics that are the tail of a distance: they need many texts.
-TAILS = frozenset(metric.name for row in TASKS.values() for metric in row.metrics if metric.kind == "tail")
+# By name.
+METRICS = {metric.name: metric for row in TASKS.values() for metric in row.metrics}
+# Those that are the tail of a distance: they need many texts.
+TAILS = frozenset(name for name, metric in METRICS.items() if metric.kind == "tail")
 
 
 def task(name: str) -> Task:

@@ -28,7 +28,11 @@ def _finish(output: Any, inputs: Mapping[str, Any], ref: ModelRef) -> Any:
     weights = (output.logits * inputs["attention_mask"].unsqueeze(-1)).relu().log1p()
     if sparse.activation == "log1p_relu":
         weights = weights.log1p()
-    return weights.sum(dim=1) if sparse.strategy == "sum" else weights.amax(dim=1)
+    weights = weights.sum(dim=1) if sparse.strategy == "sum" else weights.amax(dim=1)
+    if sparse.most is None or sparse.most >= weights.shape[-1]:
+        return weights
+    least = weights.topk(sparse.most).values[:, -1:]
+    return weights * (weights >= least).to(weights.dtype)
 
 
 def _from_wire(numbers: str, tensors: WireTensors, other: WireTensors) -> Answers:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from trimaran.core.choices import Overflow
 from trimaran.core.errors import UnavailableError, UsageError
-from trimaran.core.small_vectors import RANGES, small
+from trimaran.core.small_vectors import RANGES, VectorPrecision, Vectors, small
 from trimaran.core.whole_texts import pieces_by
 from trimaran.pipeline.local import similarities
 from trimaran.pipeline.local.model import WINDOW, LocalModel
@@ -20,9 +19,6 @@ from trimaran.pipeline.local.similarities import Similarity
 from trimaran.runtime.prompts import prompted
 from trimaran.runtime.text import Text
 from trimaran.serving.client import given
-
-Vectors = npt.NDArray[np.float32]
-Precision = Literal["float32", "int8", "uint8", "binary", "ubinary"]
 
 # The prompts that sentence-transformers takes for documents, the first that a model has.
 _DOCUMENT_PROMPTS = ("document", "passage", "corpus")
@@ -60,7 +56,7 @@ class EmbeddingModel(LocalModel):
         batch_size: int = 32,
         show_progress_bar: bool | None = None,
         output_value: str | None = "sentence_embedding",
-        precision: Precision | None = "float32",
+        precision: VectorPrecision | None = "float32",
         convert_to_numpy: bool = True,
         convert_to_tensor: bool = False,
         device: Any = None,
@@ -229,7 +225,7 @@ def _finished(vectors: Vectors, width: int | None, unit: bool) -> Vectors:
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12) if unit else vectors
 
 
-def _quantized(vectors: Vectors, precision: Precision | None) -> Any:
+def _quantized(vectors: Vectors, precision: VectorPrecision | None) -> Any:
     if precision in (None, "float32") or not vectors.size:
         return vectors
     try:

@@ -17,6 +17,7 @@ from trimaran.core.corpus import answering_of
 from trimaran.core.digests import require_undamaged
 from trimaran.core.environment import usable_cores
 from trimaran.core.errors import UnavailableError, UsageError
+from trimaran.core.proven_here import require_proof_here
 from trimaran.core.serving_json import BLS, SERVING_FILE, read_serving
 from trimaran.core.store import Store, default_home
 from trimaran.pipeline.artifact_lookup import artifact_of_version, certified, find_artifact, served_version
@@ -122,6 +123,7 @@ def _open_model(answering: Answering, close: Callable[[], None]) -> OpenModel:
 
 def _of_version(version: Path) -> Source:
     require_undamaged(version)
+    require_proof_here(version)
     return Source(version, read_serving(version).rows, f"as {version.parent.name} version {version.name} is served")
 
 

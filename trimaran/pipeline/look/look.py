@@ -17,7 +17,7 @@ from trimaran.pipeline.local.embedding import EmbeddingModel
 from trimaran.pipeline.local.opening import open_source
 from trimaran.pipeline.look.inner import InnerStates, inner_states
 from trimaran.pipeline.look.neighbours import Neighbour, neighbours
-from trimaran.pipeline.look.reading import Reader, Reading
+from trimaran.pipeline.look.reading import Reading, TextReader
 from trimaran.pipeline.look.subject import Subject, find_subject
 from trimaran.runtime.text import Array
 
@@ -72,7 +72,8 @@ def look(
     """
     if not 1 <= len(texts) <= 2 or not all(text.strip() for text in texts):
         raise UsageError(
-            f"One text or two are wanted, none of them empty; found {len(texts)}.",
+            "One text or two are wanted, none of them empty; found "
+            f"{len(texts) if all(text.strip() for text in texts) else 'an empty one'}.",
             hint='trimaran look MODEL "a text" "another text"',
         )
     cores = threads or usable_cores()
@@ -96,12 +97,12 @@ def look(
         # The engine's library reads its settings once, so the engine is opened before anything else uses the library.
         engine_vectors = _engine_vectors(subject, texts, chosen, prompt, cores) if chosen else None
         with progress.stage("read") as step:
-            reader = Reader(subject)
+            reader = TextReader(subject)
             readings = reader.read(texts, prompt=prompt)
             step.outcome(f"{sum(len(reading.tokens) for reading in readings)} tokens")
         with progress.stage("engine") as step:
             engines = _engine_looks(subject, reader, readings, threads=cores)
-            step.outcome(f"{len(engines)} compared" if engines else "none: a trained model")
+            step.outcome(f"{len(engines)} compared" if engines else "none, this is a trained model")
         neighbours: list[list[Neighbour]] = []
         if chosen:
             with progress.stage("neighbours"):
@@ -109,7 +110,9 @@ def look(
     return Look(subject, readings, engines, neighbours, len(chosen), len(in_file))
 
 
-def _engine_looks(subject: Subject, reader: Reader, readings: Sequence[Reading], *, threads: int) -> list[EngineLook]:
+def _engine_looks(
+    subject: Subject, reader: TextReader, readings: Sequence[Reading], *, threads: int
+) -> list[EngineLook]:
     if subject.engine is None or subject.source is None:
         return []
     opened = open_source(subject.source, threads=threads)
@@ -152,7 +155,7 @@ def _engine_vectors(
 
 
 def _neighbours(
-    reader: Reader, readings: Sequence[Reading], texts: Sequence[str], engine: tuple[Array, Array] | None
+    reader: TextReader, readings: Sequence[Reading], texts: Sequence[str], engine: tuple[Array, Array] | None
 ) -> list[list[Neighbour]]:
     vectors = reader.vectors(texts)
     [output] = readings[0].outputs

@@ -44,7 +44,7 @@ class Reading:
     moved: Array | None
 
 
-class Reader:
+class TextReader:
     """Reads texts with eager PyTorch."""
 
     def __init__(self, subject: Subject) -> None:

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 from trimaran.benchmarks.scenarios import loadgen
-from trimaran.benchmarks.scenarios.loadgen import Ask, Load
+from trimaran.benchmarks.scenarios.loadgen import AskText, Load
 from trimaran.core.errors import NotReady, RequestFailed, ServerError, UsageError
 from trimaran.judging.probe import read_texts
 from trimaran.runtime.text import Text
 
 if TYPE_CHECKING:
     from trimaran.serving.client import Model
-    from trimaran.serving.client.question import Ask as Asked
+    from trimaran.serving.client.question import Ask
 
 _TIMEOUT_S = 30.0
 _PIECE = 1 << 16
@@ -41,12 +41,12 @@ class ServerCallers:
         self, kind: Literal["triton", "gateway"], url: str, wire: str, model: str, task: str, texts_path: str, key: str
     ) -> None:
         self._texts = read_texts(Path(texts_path))
-        makers: dict[str, Callable[[], Ask]] = {
+        makers: dict[str, Callable[[], AskText]] = {
             "triton": lambda: triton_caller(url, wire, model, self._texts),
             "gateway": lambda: gateway_caller(url, model, task, self._texts, key),
         }
         self._make = makers[kind]
-        self._made: list[Ask] = []
+        self._made: list[AskText] = []
         self._asks(1)
 
     def warm_up(self, calls: int) -> dict[str, Any]:
@@ -92,13 +92,13 @@ class ServerCallers:
             seed=seed,
         ).model_dump()
 
-    def _asks(self, callers: int) -> list[Ask]:
+    def _asks(self, callers: int) -> list[AskText]:
         while len(self._made) < callers:
             self._made.append(self._make())
         return self._made[:callers]
 
 
-def triton_caller(url: str, wire: str, model: str, texts: list[Text]) -> Ask:
+def triton_caller(url: str, wire: str, model: str, texts: list[Text]) -> AskText:
     """Sends what a user of the client sends, but never retries.
 
     Requests are made beforehand, and answers are read but not decoded: callers share the machine with the server, and
@@ -111,7 +111,7 @@ def triton_caller(url: str, wire: str, model: str, texts: list[Text]) -> Ask:
     return {"grpc": _triton_grpc, "http": _triton_http}[wire](url, facts, texts)
 
 
-def _triton_grpc(url: str, facts: Model, texts: list[Text]) -> Ask:
+def _triton_grpc(url: str, facts: Model, texts: list[Text]) -> AskText:
     import grpc
 
     from trimaran.serving.client import failures
@@ -137,7 +137,7 @@ def _triton_grpc(url: str, facts: Model, texts: list[Text]) -> Ask:
     return ask
 
 
-def _grpc_request(model: str, ask: Asked[Any]) -> bytes:
+def _grpc_request(model: str, ask: Ask[Any]) -> bytes:
     from tritonclient.grpc import service_pb2
     from tritonclient.utils import serialize_byte_tensor
 
@@ -150,7 +150,7 @@ def _grpc_request(model: str, ask: Asked[Any]) -> bytes:
     return bytes(request.SerializeToString())
 
 
-def _triton_http(url: str, facts: Model, texts: list[Text]) -> Ask:
+def _triton_http(url: str, facts: Model, texts: list[Text]) -> AskText:
     from trimaran.serving.client.calls import query
 
     made = [_http_request(query(facts, [text])) for text in texts]
@@ -158,7 +158,7 @@ def _triton_http(url: str, facts: Model, texts: list[Text]) -> Ask:
     return lambda index: post(f"/v2/models/{facts.name}/infer", *made[index])
 
 
-def _http_request(ask: Asked[Any]) -> tuple[bytes, dict[str, str]]:
+def _http_request(ask: Ask[Any]) -> tuple[bytes, dict[str, str]]:
     import tritonclient.http as triton
 
     from trimaran.serving.client.endpoint import infer_arguments
@@ -168,7 +168,7 @@ def _http_request(ask: Asked[Any]) -> tuple[bytes, dict[str, str]]:
     return body, {"Inference-Header-Content-Length": str(json_size)} if json_size else {}
 
 
-def gateway_caller(url: str, model: str, task: str, texts: list[Text], key: str) -> Ask:
+def gateway_caller(url: str, model: str, task: str, texts: list[Text], key: str) -> AskText:
     if task not in GATEWAY_PATHS:
         raise UsageError(f"The gateway is not measured for {task}.", hint=f"Tasks: {', '.join(GATEWAY_PATHS)}.")
     path, field = GATEWAY_PATHS[task]

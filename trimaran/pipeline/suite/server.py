@@ -15,13 +15,12 @@ from trimaran.benchmarks.scenarios import results
 from trimaran.benchmarks.scenarios.footprint import SAME_ANSWER, distance, one_text
 from trimaran.benchmarks.scenarios.results import ColdStart, ProcessStart, TextsUsed
 from trimaran.benchmarks.scenarios.settings import ColdStartSettings, SuiteUnit
-from trimaran.core.backends import Array
 from trimaran.core.errors import ServerError, ToolError, ValidationError
 from trimaran.core.scratch import ScratchFolder
 from trimaran.model_repository.layout import lay_out
 from trimaran.pipeline.plan import DeployPlan
 from trimaran.pipeline.suite.load_driver import ServedTarget
-from trimaran.runtime.text import Text
+from trimaran.runtime.text import Array, Text
 from trimaran.serving.client import Client
 from trimaran.serving.triton.server import Server, launch
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from trimaran.benchmarks.scenarios.loadgen import Ask, closed_loop
+from trimaran.benchmarks.scenarios.loadgen import AskText, closed_loop
 from trimaran.core.tasks.task import RequestRow
 from trimaran.judging.golden import read_golden
 from trimaran.serving.client import Client
@@ -34,5 +34,5 @@ class GoldenCallers:
         return load.model_dump()
 
 
-def _caller(client: Client, model: str, rows: Sequence[RequestRow], outputs: Sequence[str]) -> Ask:
+def _caller(client: Client, model: str, rows: Sequence[RequestRow], outputs: Sequence[str]) -> AskText:
     return lambda index: ask(client, model, [rows[index]], outputs=outputs)

@@ -4,6 +4,10 @@ An activation x is rounded to a level from 0 to 255: level = round((x · factor 
 belong to the channel, the step to the whole layer. Example: a channel from -1 to 3 with factor 1, offset 1 and step
 4/255 becomes level 0 at x = -1 and level 255 at x = 3.
 
+An engine without zero points (TensorRT) has levels from -127 to 127 instead. Zero is then the middle of each channel's
+range, and all numbers are those that FP16 holds: there an activation becomes level = round((x + offset / factor) ·
+factor / step).
+
 Three things are searched. None of them changes the result before rounding.
 
 - A factor for each channel, which moves the difficulty between activations and weights (SmoothQuant).
@@ -31,6 +35,8 @@ from trimaran.runtime.text import Array
 
 Anchor = Literal["low", "middle"]
 LEVELS = 255
+# Of an engine without zero points: the largest level; the smallest is its negative.
+SIGNED_LEVELS = 127
 WEIGHT_LEVELS = 127
 STRENGTHS = (0.5, 0.65, 0.8, 0.9, 1.0)
 ANCHORS: tuple[Anchor, ...] = ("low", "middle")
@@ -47,13 +53,15 @@ WORTHWHILE_SHARE = 0.8
 SEARCH_ROWS = 320
 SEARCH_WEIGHTS = 600_000
 _STEEPEST = 256.0
+# FP16 scales below its smallest normal number would lose bits; a channel this small rounds to zero anyway.
+_SMALLEST_SCALE = 2.0**-14
 
 
 @dataclass(frozen=True)
 class EncodingOptions:
     """What is searched for one layer."""
 
-    # How far to smooth: 0 leaves the activations as they are, 1 makes all channels reach equally far.
+    # How far to smooth: 1 makes all channels reach equally far, 0 leaves the activations as they are, offsets included.
     strength: float
     # Which point of a channel's range stays where it is when the reach changes.
     anchor: Anchor
@@ -68,7 +76,7 @@ class EncodingOptions:
 class Encoding:
     """The numbers of one layer that an integer graph is written from.
 
-    The activation becomes round((x[channels] · factors + offsets) / step), from 0 to 255.
+    The activation becomes round((x[channels] · factors + offsets) / step), from 0 to 255 or from -127 to 127.
     """
 
     # By place of the encoded activation: the channel it is a copy of, its factor and its offset.
@@ -86,6 +94,11 @@ class Encoding:
     def copies(self) -> int:
         """How many places more than channels there are."""
         return len(self.channels) - int(self.channels.max()) - 1
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the activation is rounded as it is."""
+        return not self.copies and bool((self.factors == 1).all()) and not self.offsets.any()
 
 
 @dataclass(frozen=True)
@@ -113,19 +126,25 @@ def choose_encodings(
     samples: Mapping[str, Samples],
     *,
     weight_levels: int = WEIGHT_LEVELS,
+    signed: bool = False,
     advance: Callable[[int, int, str], None] = lambda done, total, what: None,
 ) -> dict[str, ChosenEncoding]:
-    """Return the best encoding of each layer, by its name."""
+    """Return the best encoding of each layer, by its name. `signed` is for engines without zero points."""
     encodings = {}
     for done, layer in enumerate(layers):
         advance(done, len(layers), f"scales of {layer.name}")
         matrix = np.concatenate([matrices[name] for name in layer.weights], axis=1)
-        encodings[layer.name] = choose_encoding(layer, matrix, samples, weight_levels=weight_levels)
+        encodings[layer.name] = choose_encoding(layer, matrix, samples, weight_levels=weight_levels, signed=signed)
     return encodings
 
 
 def choose_encoding(
-    layer: LinearLayer, matrix: Array, samples: Mapping[str, Samples], *, weight_levels: int = WEIGHT_LEVELS
+    layer: LinearLayer,
+    matrix: Array,
+    samples: Mapping[str, Samples],
+    *,
+    weight_levels: int = WEIGHT_LEVELS,
+    signed: bool = False,
 ) -> ChosenEncoding:
     """Search strength and anchor, then copies, then how far the range reaches.
 
@@ -133,12 +152,16 @@ def choose_encoding(
     unseen ones. What was chosen is then made from all texts.
     """
     halved = {name: (samples[name].halved or samples[name]).thinned(SEARCH_ROWS) for name in layer.tensors}
-    trial = _LayerTrial(layer, matrix, halved, weight_levels, every=-(-matrix.size // SEARCH_WEIGHTS))
+    every = -(-matrix.size // SEARCH_WEIGHTS)
+    trial = _LayerTrial(layer, matrix, halved, weight_levels, signed=signed, every=every)
 
     def lost(options: EncodingOptions) -> float:
         return trial.encoding(options).lost
 
-    best = min((EncodingOptions(strength, anchor, 0) for strength in STRENGTHS for anchor in ANCHORS), key=lost)
+    # A kernel that fuses attention rounds its result itself, but only if nothing has to be done to it before.
+    strengths = (0.0,) if signed and layer.attended and not layer.values else STRENGTHS
+    anchors = ANCHORS[1:] if signed else ANCHORS
+    best = min((EncodingOptions(strength, anchor, 0) for strength in strengths for anchor in anchors), key=lost)
     for copies in COPIES if layer.hidden else ():
         wider = min((EncodingOptions(strength, best.anchor, copies) for strength in STRENGTHS[1:]), key=lost)
         if lost(wider) > WORTHWHILE_SHARE * lost(best):
@@ -146,7 +169,7 @@ def choose_encoding(
         best = wider
     reaches = [*trial.reaches(best).items(), *(("minmax", reach) for reach in WIDER_REACHES)]
     best = min((replace(best, method=method, reach=reach) for method, reach in reaches), key=lost)
-    return _LayerTrial(layer, matrix, samples, weight_levels).compensated(best)
+    return _LayerTrial(layer, matrix, samples, weight_levels, signed=signed).compensated(best)
 
 
 class _LayerTrial:
@@ -156,9 +179,18 @@ class _LayerTrial:
     """
 
     def __init__(
-        self, layer: LinearLayer, matrix: Array, samples: Mapping[str, Samples], weight_levels: int, *, every: int = 1
+        self,
+        layer: LinearLayer,
+        matrix: Array,
+        samples: Mapping[str, Samples],
+        weight_levels: int,
+        *,
+        signed: bool,
+        every: int = 1,
     ) -> None:
         self._matrix, self._weight_levels = np.ascontiguousarray(matrix[:, ::every], np.float32), weight_levels
+        self._signed = signed
+        self._lowest, self._highest = (-SIGNED_LEVELS, SIGNED_LEVELS) if signed else (0, LEVELS)
         self._samples = {name: samples[name] for name in layer.tensors}
         self._exact = {name: sample.rows @ self._matrix for name, sample in self._samples.items()}
         self._energies = {name: np.maximum(np.square(rows).sum(1), 1e-12) for name, rows in self._exact.items()}
@@ -175,24 +207,35 @@ class _LayerTrial:
         return self._known[options]
 
     def _encode(self, options: EncodingOptions) -> ChosenEncoding:
-        width = np.maximum(self._high - self._low, 1e-6)
+        low, high = self._low, self._high
+        if not options.strength:
+            high = np.maximum(np.abs(low), np.abs(high))
+            low = -high
+        width = np.maximum(high - low, 1e-6)
         counts = copies_of(np.square(width) * np.square(self._matrix).sum(axis=1), options.copies)
-        divisor = smoothing_divisor(width / counts, self._heights, options.strength, steepest=_STEEPEST)
+        divisor = np.ones_like(width)
+        if options.strength:
+            divisor = smoothing_divisor(width / counts, self._heights, options.strength, steepest=_STEEPEST)
         channels = np.repeat(np.arange(len(counts)), counts)
-        matrix = (self._matrix * divisor[:, None])[channels]
-        scales = np.maximum(np.abs(matrix).max(axis=0), 1e-9) / self._weight_levels
         factors = (1 / (counts * divisor))[channels].astype(np.float32)
+        if self._signed:
+            factors = in_fp16(factors)
+        matrix = self._matrix[channels] / (factors * counts[channels])[:, None]
+        scales = np.maximum(np.abs(matrix).max(axis=0), 1e-9) / self._weight_levels
         reach = float((width / counts / divisor).max()) * options.reach
-        base = -self._low if options.anchor == "low" else -(self._low + self._high) / 2
-        offsets = base[channels] * factors + (reach / 2 if options.anchor == "middle" else 0.0)
-        step = reach / LEVELS
+        base = -low if options.anchor == "low" else -(low + high) / 2
+        middle = reach / 2 if options.anchor == "middle" and not self._signed else 0.0
+        offsets, step = base[channels] * factors + middle, reach / (self._highest - self._lowest)
         phases = np.concatenate([(np.arange(count) - (count - 1) / 2) / count for count in counts])
+        offsets = (offsets + phases * step).astype(np.float32)
+        if self._signed:
+            offsets, step, scales = in_fp16(offsets / factors) * factors, float(fp16_scale(step)), fp16_scale(scales)
         return self._finished(
             ChosenEncoding(
                 options=options,
                 channels=channels,
                 factors=factors,
-                offsets=(offsets + phases * step).astype(np.float32),
+                offsets=offsets,
                 step=step,
                 weights=np.rint(matrix / scales).astype(np.int8),
                 scales=scales.astype(np.float32),
@@ -205,8 +248,9 @@ class _LayerTrial:
         """Return how far the range would reach by each method, as a share of all that was seen."""
         encoding = self.encoding(options)
         low = options.anchor == "low"
-        whole = encoding.step * LEVELS if low else encoding.step * LEVELS / 2
-        values = np.concatenate([self._encoded(name, encoding) - (0.0 if low else whole) for name in self._samples])
+        whole = encoding.step * LEVELS if low else encoding.step * (self._highest - self._lowest) / 2
+        middle = 0.0 if low or self._signed else whole
+        values = np.concatenate([self._encoded(name, encoding) - middle for name in self._samples])
         return kept_shares(magnitude_counts(values, whole), LEVELS if low else LEVELS // 2)
 
     def compensated(self, options: EncodingOptions) -> ChosenEncoding:
@@ -226,7 +270,8 @@ class _LayerTrial:
 
     def _rounded(self, name: str, encoding: Encoding) -> Array:
         """Return the activation as the integer product sees it, times the step."""
-        levels = np.clip(np.rint(self._encoded(name, encoding) / np.float32(encoding.step)), 0, LEVELS)
+        levels = np.rint(self._encoded(name, encoding) / np.float32(encoding.step))
+        levels = np.clip(levels, self._lowest, self._highest)
         return np.asarray(levels * np.float32(encoding.step), np.float32)
 
     def _finished(self, encoding: ChosenEncoding) -> ChosenEncoding:
@@ -245,6 +290,16 @@ class _LayerTrial:
         # The bias takes up the mean error, so what that adds to the loss is no loss.
         lost = max(0.0, lost - float(np.square(mean).sum()) * weight) / tokens
         return replace(encoding, correction=(-shift - mean).astype(np.float32), lost=lost)
+
+
+def in_fp16(numbers: Array) -> Array:
+    """Return the numbers as FP16 holds them."""
+    return np.asarray(numbers, np.float16).astype(np.float32)
+
+
+def fp16_scale(scale: Any) -> Any:
+    """Return the scale as FP16 holds it, so that numbers are rounded with the very scale that undoes it."""
+    return in_fp16(np.maximum(scale, _SMALLEST_SCALE))
 
 
 def widened_ranges(low: Array, high: Array) -> tuple[Array, Array]:

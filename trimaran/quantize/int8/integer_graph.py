@@ -1,4 +1,4 @@
-"""Writes chosen encodings into a graph: as Q/DQ pairs that any engine reads, or as ONNX Runtime's integer operators.
+"""Writes chosen encodings into a graph: as Q/DQ pairs for OpenVINO or TensorRT, or as ONNX Runtime's integer operators.
 
 A linear layer `y = x @ W + b` becomes integers in three steps, whose numbers `encodings` chooses. The activation is
 multiplied by a factor and shifted by an offset for each channel, then rounded to 0 to 255. The weights are whole
@@ -6,6 +6,9 @@ numbers with a scale for each output channel. The bias takes up a correction for
 
     x -> Mul factors -> Add offsets -> QuantizeLinear -> DequantizeLinear -> MatMul -> Add corrected bias
                                           int8 weights -> DequantizeLinear ----^
+
+The style `tensorrt` has zero points of zero, and adds before it multiplies: (x + offset / factor) · factor. In FP16 the
+sum is then nearly exact, and what is multiplied is small.
 
 In the style `onnxruntime`, MatMulIntegerToFloat (or QAttention) reads the result of QuantizeLinear. Where another layer
 makes the activation, factors and offsets go into that layer instead, and copies of a channel are made there.
@@ -27,7 +30,7 @@ from trimaran.runtime.text import Array
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-Style = Literal["qdq", "onnxruntime"]
+Style = Literal["qdq", "tensorrt", "onnxruntime"]
 ZERO, ZERO_SIGNED = "zero_u8", "zero_s8"
 
 
@@ -168,7 +171,10 @@ class _Writer:
         scale = self._weight(f"{name}_scale", np.asarray(scales, np.float32))
         if self._style == "onnxruntime":
             return integers, scale, self._weight(f"{name}_zero", np.zeros(len(scales), np.int8))
-        node = new_node("DequantizeLinear", [integers, scale], f"{name}_dq", axis=1)
+        parts = [integers, scale]
+        if self._style == "tensorrt":
+            parts.append(self._weight(f"{ZERO_SIGNED}_{len(scales)}", np.zeros(len(scales), np.int8)))
+        node = new_node("DequantizeLinear", parts, f"{name}_dq", axis=1)
         self._graph.insert_before(self._graph[0], node)
         return (node.outputs[0],)
 
@@ -200,7 +206,7 @@ class _Writer:
         if tensor not in self._rounded:
             self._rounded[tensor] = self._round(tensor, step, layer, encoding)
         rounded = self._rounded[tensor]
-        if self._style == "qdq":
+        if self._style != "onnxruntime":
             node.replace_input_with(0, rounded)
             node.replace_input_with(1, weight[0])
             return
@@ -217,15 +223,17 @@ class _Writer:
     def _round(self, tensor: ir.Value, step: ir.Value, layer: LinearLayer, encoding: Encoding) -> ir.Value:
         """Round an activation, after its node; where V carries factors and offsets already, only round."""
         nodes, name, value = [], tensor.name, tensor
-        if not layer.values:
+        signed = self._style == "tensorrt"
+        if not layer.values and not (signed and encoding.is_plain):
             factors = self._weight(f"{layer.name}_factors", encoding.factors)
-            offsets = self._weight(f"{layer.name}_offsets", encoding.offsets)
-            nodes.append(new_node("Mul", [tensor, factors], f"{name}_scaled"))
-            nodes.append(new_node("Add", [nodes[0].outputs[0], offsets], f"{name}_shifted"))
-            value = nodes[-1].outputs[0]
-        zero = self._weight(ZERO, np.uint8(0))
-        nodes.append(new_node("QuantizeLinear", [value, step, zero], f"{name}_u8"))
-        if self._style == "qdq":
+            offsets = encoding.offsets / encoding.factors if signed else encoding.offsets
+            steps = [("Mul", factors, "scaled"), ("Add", self._weight(f"{layer.name}_offsets", offsets), "shifted")]
+            for operator, numbers, suffix in reversed(steps) if signed else steps:
+                nodes.append(new_node(operator, [value, numbers], f"{name}_{suffix}"))
+                value = nodes[-1].outputs[0]
+        zero = self._weight(ZERO_SIGNED, np.int8(0)) if signed else self._weight(ZERO, np.uint8(0))
+        nodes.append(new_node("QuantizeLinear", [value, step, zero], f"{name}_{'s8' if signed else 'u8'}"))
+        if self._style != "onnxruntime":
             nodes.append(new_node("DequantizeLinear", [nodes[-1].outputs[0], step, zero], f"{name}_dq"))
         tensor.producer().append(nodes)
         return nodes[-1].outputs[0]

@@ -1,13 +1,8 @@
-"""INT8 with calibrated activations, and in float only the layers that the gates need: for OpenVINO and ONNX Runtime.
-
-The calibration texts are split in two. One half calibrates: it gives the ranges and token vectors from which each
-layer's encoding is chosen. The other half is held out: the search tries on it which layers must stay in float.
-"""
+"""INT8 with calibrated activations, and in float only the layers that the gates need: for OpenVINO and ONNX Runtime."""
 
 from __future__ import annotations
 
 import gc
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
@@ -15,38 +10,39 @@ from typing import TYPE_CHECKING, Any
 
 from trimaran.core.artifact import Artifact, Check
 from trimaran.core.backends import engine_class
-from trimaran.core.corpus import answer_context, digest_of_texts, encoder_of, kinds_of, spread
-from trimaran.core.distances import Answers, Outputs
+from trimaran.core.corpus import encoder_of
+from trimaran.core.distances import Outputs
 from trimaran.core.errors import ToolError
 from trimaran.core.isolation import report_progress
-from trimaran.core.margins import narrowest_first
 from trimaran.core.onnx_graph import array_of
 from trimaran.core.onnx_write import write_model
-from trimaran.core.proof_effort import USUAL, ProofEffort, effort_for
+from trimaran.core.proof_effort import effort_for
 from trimaran.core.scratch import ScratchFolder
-from trimaran.core.tasks import task
 from trimaran.judging.sensitivity import KEY, Sensitivity
-from trimaran.quantize.activations import Samples, calibration_facts, calibration_inputs, sampled_rows
+from trimaran.quantize.activations import (
+    Samples,
+    calibration_facts,
+    calibration_inputs,
+    rows_within_memory,
+    sampled_rows,
+)
 from trimaran.quantize.attention_blocks import ATTENTION_BLOCKS, block_saved
 from trimaran.quantize.int8.embedding_tables import encoded_table, large_tables, write_tables
 from trimaran.quantize.int8.encodings import choose_encodings
+from trimaran.quantize.int8.held_out import search_layers, split_texts
 from trimaran.quantize.int8.integer_graph import Style, integer_graph, name_nodes
 from trimaran.quantize.int8.integer_receipt import openvino_receipt, session_receipt
 from trimaran.quantize.int8.openvino_graph import pack_saved, save_openvino
-from trimaran.quantize.int8.search import Layers, SearchQuestion, search
+from trimaran.quantize.int8.search import Layers
 from trimaran.quantize.linear_layers import attention_scores, linear_layers
 from trimaran.quantize.packed_tokens import pack_saved as pack_onnx
 from trimaran.quantize.ranges import symmetric_step
 from trimaran.quantize.settings import MadeCandidate, MakerSettings
-from trimaran.runtime.text import Row, Text, infer_rows
+from trimaran.runtime.text import Row, infer_rows
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-# Token vectors sampled of each activation, unless they would need more memory than this.
-ROWS = 2560
-MOST_SAMPLED_BYTES = 1 << 28
-QUICK_TEXTS, QUICK_TOKENS = 64, 64
 LENGTHS = (4, 8, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 160, 192, 256)
 MOST_ROWS = 16
 _SYMMETRIC_LEVELS = 127
@@ -74,21 +70,6 @@ def onnxruntime_static(parent: Artifact, folder: Path, settings: MakerSettings) 
     return made.model_copy(update={"details": {**made.details, "packed": packed}})
 
 
-def split_texts(texts: Sequence[Text], effort: ProofEffort = USUAL) -> tuple[list[Text], list[Text]]:
-    """Return the texts that calibrate and the texts that are held out, both drawn evenly from the whole file.
-
-    No text does both. Every second text of a kind calibrates, so that each kind is in both. Of 1,000 texts, 280
-    calibrate and 280 are held out; of a large model fewer.
-    """
-    drawn = spread(texts, USUAL.calibrating + USUAL.held_out)
-    kinds = kinds_of(drawn)
-    calibrating = set(sorted(range(len(drawn)), key=kinds.__getitem__)[::2])
-    return (
-        list(spread([text for index, text in enumerate(drawn) if index in calibrating], effort.calibrating)),
-        list(spread([text for index, text in enumerate(drawn) if index not in calibrating], effort.held_out)),
-    )
-
-
 def shortened(row: Row) -> Row:
     """Cut the row to one of few lengths, by as little as possible, and keep its last token.
 
@@ -96,26 +77,6 @@ def shortened(row: Row) -> Row:
     """
     size = max((length for length in LENGTHS if length <= len(row.ids)), default=len(row.ids))
     return Row([*row.ids[: size - 1], row.ids[-1]], [*row.type_ids[: size - 1], row.type_ids[-1]])
-
-
-def quick_texts(rows: Sequence[Row], reference: Outputs, kinds: Sequence[str]) -> list[int]:
-    """Return the places of short rows for quick trials. Of labels, those nearest to another one: only such may change.
-
-    Else the kinds take turns, so that each of them has some.
-    """
-    order = narrowest_first(reference) or sorted(range(len(rows)), key=_turns(kinds).__getitem__)
-    short = [index for index in order if len(rows[index].ids) <= QUICK_TOKENS]
-    return (short or list(order))[:QUICK_TEXTS]
-
-
-def _turns(kinds: Sequence[str]) -> list[int]:
-    """Return how many texts of the same kind stand before each. Example: a, b, a, a becomes 0, 0, 1, 2."""
-    counts: Counter[str] = Counter()
-    turns = []
-    for kind in kinds:
-        turns.append(counts[kind])
-        counts[kind] += 1
-    return turns
 
 
 class _MixedGraph:
@@ -167,33 +128,17 @@ class _MixedGraph:
         rows = self._encoder.rows(self._held_out)
         if self._backend == "openvino":
             rows = [shortened(row) for row in rows]
-        reference = self._answers(self._parent.entry_path, self._parent.backend, rows)
-        kinds = kinds_of(self._held_out)
-        quick = quick_texts(rows, reference, kinds)
-        quick_rows = [rows[index] for index in quick]
-        row, context = task(self._parent.task), answer_context(self._parent)
-
-        def judged(outputs: Outputs) -> Answers:
-            return row.judged(context, self._held_out, outputs)
-
         work, lost = self._work(), {name: chosen.lost for name, chosen in self._encodings.items()}
-        return search(
-            SearchQuestion(
-                task=self._parent.task,
-                gates=self._settings.limits,
-                reference=judged(reference),
-                answer=lambda kept: judged(self._trial(kept, rows)),
-                quick_reference=self._answers(self._parent.entry_path, self._parent.backend, quick_rows),
-                quick_answer=lambda kept: self._quick_trial(kept, quick_rows),
-                work=work,
-                texts=len(rows),
-                texts_digest=digest_of_texts(self._held_out),
-                kinds=kinds,
-                quick_kinds=[kinds[index] for index in quick],
-            ),
-            budget_s=self._settings.budget_s,
+        return search_layers(
+            self._parent,
+            self._settings,
+            self._held_out,
+            rows,
+            exact=lambda rows: self._answers(self._parent.entry_path, self._parent.backend, rows),
+            trial=self._trial,
+            quick_trial=self._quick_trial,
+            work=work,
             suspected={name: lost.get(name, 0.0) for name in work},
-            advance=report_progress,
         )
 
     def _samples(self) -> dict[str, Samples]:
@@ -202,7 +147,7 @@ class _MixedGraph:
         names = [name for layer in self._layers for name in layer.tensors]
         names += [name for scores in self._scores for name in scores.tensors]
         width = sum(layer.inputs * len(layer.tensors) for layer in self._layers)
-        rows = min(ROWS, max(ROWS // 8, MOST_SAMPLED_BYTES // (4 * width)))
+        rows = rows_within_memory(width)
         return sampled_rows(self._model, names, inputs, rows=rows, threads=self._settings.threads)
 
     def _work(self) -> dict[str, float]:

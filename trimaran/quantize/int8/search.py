@@ -28,15 +28,15 @@ from trimaran.core.distances import Answers, Column
 from trimaran.core.tasks import Gate, task
 from trimaran.judging.evidence import Evidence, evidence_for, mean_interval
 from trimaran.judging.gate_check import KIND_SLACK
-from trimaran.judging.sensitivity import LayerCost, SearchStep, Sensitivity, Stopped
+from trimaran.judging.sensitivity import LayerCost, SearchEnd, SearchStep, Sensitivity
 
 # Raise this when the search decides otherwise on the same texts: what an older one made is then made anew.
-SEARCH_VERSION = 3
+SEARCH_VERSION = 4
 # The names of the layers in float.
 Layers = frozenset[str]
-Answer = Callable[[Layers], Answers]
+AnswersOf = Callable[[Layers], Answers]
 Advance = Callable[[int, int, str], None]
-Clock = Callable[[], float]
+SecondsClock = Callable[[], float]
 # After the layers were measured, more trials than this gain nothing that is worth waiting for.
 MOST_STEPS = 12
 MOST_REFUSALS = 2
@@ -75,10 +75,10 @@ class SearchQuestion:
     gates: Sequence[Gate]
     # The float graph's answers to the held-out texts, and the answers with some layers in float.
     reference: Answers
-    answer: Answer
+    answer: AnswersOf
     # The same for some of the texts, and quicker: it shows what single layers cost, and decides nothing.
     quick_reference: Answers
-    quick_answer: Answer
+    quick_answer: AnswersOf
     # By layer, in the graph's order: how much it costs in float.
     work: Mapping[str, float]
     texts: int
@@ -95,7 +95,7 @@ class _Search:
     # By layer: how much it may cost, by its encoding alone. Only the proportions count.
     suspected: Mapping[str, float]
     advance: Advance
-    clock: Clock
+    clock: SecondsClock
     # With all layers in INT8: the mean loss of all texts, and by kind.
     mean: float = 0.0
     kind_means: Mapping[str, float] = field(default_factory=dict)
@@ -178,7 +178,7 @@ def search(
     budget_s: float,
     suspected: Mapping[str, float],
     advance: Advance,
-    clock: Clock | None = None,
+    clock: SecondsClock | None = None,
 ) -> tuple[Layers, Sensitivity]:
     """Return the layers to keep in float, and how that was found.
 
@@ -191,7 +191,7 @@ def search(
     evidence = state.attempt(kept)
     all_int8 = _all_hold(evidence)
     state.measure(clock() + REPORTING_S if all_int8 else begun_s + MEASURING_SHARE * budget_s)
-    stopped: Stopped = "gates keep"
+    stopped: SearchEnd = "gates keep"
     if not all_int8:
         kept, evidence, stopped = _grow(state, evidence)
         if stopped == "gates keep":
@@ -209,7 +209,7 @@ def search(
     )
 
 
-def working_clock() -> Clock:
+def working_clock() -> SecondsClock:
     """Return a clock of the seconds in which this process worked.
 
     While other processes hold the CPU, only its own CPU time counts, so that a busy machine does not end a search
@@ -224,7 +224,7 @@ def working_clock() -> Clock:
     return worked_s
 
 
-def _grow(state: _Search, evidence: tuple[Evidence, ...]) -> tuple[Layers, tuple[Evidence, ...], Stopped]:
+def _grow(state: _Search, evidence: tuple[Evidence, ...]) -> tuple[Layers, tuple[Evidence, ...], SearchEnd]:
     """Put layers into float until every gate is kept, those first that save most loss for their work.
 
     Costs nearly add up, so each attempt takes as many layers as should be enough. At least one layer stays in INT8:

@@ -96,7 +96,7 @@ def expected_of(graph: Path, parent: Artifact) -> ExpectedKernels:
         elif is_weight(node.inputs[1]):
             kind = node.inputs[1].const_value.dtype.name
             linear.setdefault(_TYPES.get(kind, kind), []).append(node.name)
-    head = int(parent.details.get("hidden", 0)) // max(1, int(parent.details.get("heads", 1)))
+    head = head_size(parent)
     fusible = SMALLEST_FUSED_HEAD <= head <= LARGEST_FUSED_HEAD and head % HEAD_STEP == 0
     fused = softmaxes if fusible and parent.precision != "fp32" else 0
     if attention_type == "Int8":
@@ -106,6 +106,11 @@ def expected_of(graph: Path, parent: Artifact) -> ExpectedKernels:
     if parent.precision == "bf16":
         attention_type = "BFloat16"
     return ExpectedKernels({kind: tuple(names) for kind, names in linear.items()}, fused, attention_type)
+
+
+def head_size(parent: Artifact) -> int:
+    """How many channels an attention head of this model has."""
+    return int(parent.details.get("hidden", 0)) // max(1, int(parent.details.get("heads", 1)))
 
 
 def _is_capped(softmax: ir.Node) -> bool:

@@ -12,7 +12,7 @@ from ..answers import Answering
 from ..text import Array, Row
 from ..wire import Answer, Input, Output, ServedTask, json_column
 
-Span = dict[str, Any]
+FoundSpan = dict[str, Any]
 # Tokens that successive windows of a long context share.
 STRIDE = 128
 # The longest span in tokens, unless the caller says otherwise.
@@ -51,7 +51,9 @@ def answers(
     return spans
 
 
-def best_spans(context: str, windows: Sequence[Window], *, top_k: int, longest: int, no_answer: bool) -> list[Span]:
+def best_spans(
+    context: str, windows: Sequence[Window], *, top_k: int, longest: int, no_answer: bool
+) -> list[FoundSpan]:
     """Spans of at most `longest` tokens by probability; with `no_answer`, the empty one competes.
 
     Probabilities are over the tokens of a window's context and its classification token, which stands for no answer;
@@ -78,7 +80,7 @@ def best_spans(context: str, windows: Sequence[Window], *, top_k: int, longest: 
             span = (offsets[positions[first]][0], offsets[positions[last]][1])
             if first <= last:
                 score_of_span[span] = max(score_of_span.get(span, 0.0), score)
-    spans: list[Span] = [
+    spans: list[FoundSpan] = [
         {"score": score, "start": start, "end": end, "answer": context[start:end]}
         for (start, end), score in score_of_span.items()
     ]

@@ -11,7 +11,7 @@ from ..answers import Answering, Reader
 from ..text import Array, Row, softmax
 from ..wire import TEXT, Answer, Output, ServedTask, json_column, single_text
 
-Entity = dict[str, Any]
+FoundEntity = dict[str, Any]
 AGGREGATIONS = ("none", "simple", "first", "average", "max")
 
 
@@ -47,7 +47,7 @@ def entities_of(
     reader: Reader,
     aggregation: str,
     ignore: Sequence[str],
-) -> list[Entity]:
+) -> list[FoundEntity]:
     """`scores` are the label probabilities of each token of `encoding`."""
     if aggregation not in AGGREGATIONS:
         raise ValueError(f"Unknown aggregation {aggregation!r}. Known: {', '.join(AGGREGATIONS)}.")
@@ -64,9 +64,9 @@ def entities_of(
     return [group for group in _grouped(parts, reader) if group["entity_group"] not in ignore]
 
 
-def merged_windows(entities: Sequence[Entity]) -> list[Entity]:
+def merged_windows(entities: Sequence[FoundEntity]) -> list[FoundEntity]:
     """Of entities that overlap because two windows saw them, the longer one, or of equals the surer."""
-    kept: list[Entity] = []
+    kept: list[FoundEntity] = []
     for entity in sorted(entities, key=lambda entity: int(entity["start"])):
         if not kept or not kept[-1]["start"] <= entity["start"] < kept[-1]["end"]:
             kept.append(entity)
@@ -75,11 +75,11 @@ def merged_windows(entities: Sequence[Entity]) -> list[Entity]:
     return kept
 
 
-def _strength(entity: Entity) -> tuple[int, float]:
+def _strength(entity: FoundEntity) -> tuple[int, float]:
     return entity["end"] - entity["start"], entity["score"]
 
 
-def _token(text: str, encoding: Any, position: int, scores: Array, reader: Reader) -> Entity:
+def _token(text: str, encoding: Any, position: int, scores: Array, reader: Reader) -> FoundEntity:
     index, (start, end) = encoding.ids[position], encoding.offsets[position]
     word, surface = reader.token(index), text[start:end]
     glued = start > 0 and " " not in text[start - 1 : start + 1]
@@ -97,13 +97,13 @@ def _token(text: str, encoding: Any, position: int, scores: Array, reader: Reade
     }
 
 
-def _labelled(facts: Entity, scores: Array, labels: Sequence[str]) -> Entity:
+def _labelled(facts: FoundEntity, scores: Array, labels: Sequence[str]) -> FoundEntity:
     best = int(scores.argmax())
     return {**facts, "entity": labels[best], "score": float(scores[best])}
 
 
-def _words(tokens: Sequence[Entity]) -> list[list[Entity]]:
-    groups: list[list[Entity]] = []
+def _words(tokens: Sequence[FoundEntity]) -> list[list[FoundEntity]]:
+    groups: list[list[FoundEntity]] = []
     for token in tokens:
         if groups and token["continues"]:
             groups[-1].append(token)
@@ -120,8 +120,8 @@ _CHOICES: dict[str, Callable[[Sequence[Array]], Array]] = {
 
 
 def _word(
-    group: Sequence[Entity], labels: Sequence[str], reader: Reader, choose: Callable[[Sequence[Array]], Array]
-) -> Entity:
+    group: Sequence[FoundEntity], labels: Sequence[str], reader: Reader, choose: Callable[[Sequence[Array]], Array]
+) -> FoundEntity:
     facts = {
         "word": reader.joined([token["word"] for token in group]),
         "start": group[0]["start"],
@@ -130,9 +130,9 @@ def _word(
     return _labelled(facts, choose([token["scores"] for token in group]), labels)
 
 
-def _grouped(entities: Sequence[Entity], reader: Reader) -> list[Entity]:
+def _grouped(entities: Sequence[FoundEntity], reader: Reader) -> list[FoundEntity]:
     """Neighbours with one tag belong together, unless the later one begins anew (B-)."""
-    groups: list[list[Entity]] = []
+    groups: list[list[FoundEntity]] = []
     for entity in entities:
         begins, tag = _tag(entity["entity"])
         if groups and not begins and _tag(groups[-1][-1]["entity"])[1] == tag:

@@ -17,7 +17,7 @@ from trimaran.core.errors import UsageError
 from trimaran.core.small_vectors import RANGES, VectorPrecision, small
 from trimaran.runtime.label_words import LABEL_WORDS
 from trimaran.runtime.tasks.hybrid_embedding import COLBERT, DENSE, KINDS, SPARSE, wanted_kinds
-from trimaran.runtime.text import Text
+from trimaran.runtime.text import Array, Text
 from trimaran.runtime.wire import COUNTS, MOST_ENTRIES, TRUNCATED
 from trimaran.serving.client import given, results
 from trimaran.serving.client.columns import (
@@ -28,7 +28,7 @@ from trimaran.serving.client.columns import (
     portions,
     text_requests,
 )
-from trimaran.serving.client.question import Array, Ask, Model, Tensors
+from trimaran.serving.client.question import Ask, Model, NamedTensors
 from trimaran.serving.client.results import (
     HYBRID_TENSORS,
     HybridVectors,
@@ -48,7 +48,7 @@ ENTRIES_PER_REQUEST = 256
 Builder = Callable[Concatenate[Model, Any, Options], Ask[Any]]
 
 
-def _asks(output: str, read: Callable[[Any], given.Rows]) -> Callable[[Builder[Options]], Builder[Options]]:
+def _asks(output: str, read: Callable[[Any], given.GivenRows]) -> Callable[[Builder[Options]], Builder[Options]]:
     """The model must give `output`, and `read` checks the texts. Only then is the call planned.
 
     The decorated function always gets a list. An answer to a text without a list is taken out of the list again.
@@ -79,7 +79,7 @@ def embed(
     options = given_options(prompt=known_prompt(model, prompt), outputs=_only(model, DENSE))
     size = None if dimensions is None else given.count("dimensions", dimensions)
 
-    def join(parts: Sequence[Tensors]) -> Array:
+    def join(parts: Sequence[NamedTensors]) -> Array:
         vectors = results.embeddings(model, parts)
         return small(vectors, dimensions=size, precision=precision, ranges=model.parameters.get(RANGES, ""))
 
@@ -140,7 +140,7 @@ def classify_by_head(
     multi_label: bool | None = None,
 ) -> Ask[list[Ranking]]:
     options = given_options(template=template, multi_label=multi_label)
-    requests: tuple[Tensors, ...]
+    requests: tuple[NamedTensors, ...]
     if "CANDIDATE_LABELS" in model.inputs:
         candidates = given.strings("labels", labels) if labels is not None else []
         if not candidates:
@@ -220,7 +220,7 @@ def classify_by_words(
     require_label_words(model)
     options = given_options(label_words=label_words, template=template)
 
-    def join(parts: Sequence[Tensors]) -> list[Ranking]:
+    def join(parts: Sequence[NamedTensors]) -> list[Ranking]:
         return [[(entry["label"], entry["score"]) for entry in row] for row in json_rows("FILLINGS")(parts)]
 
     return Ask(text_requests(model, texts, options), ("FILLINGS",), join)
@@ -251,7 +251,7 @@ def rerank(
         {"QUERY": query_column, "DOCUMENTS": column(chunk).T, **options_column(options, [query])} for chunk in chunks
     )
 
-    def join(parts: Sequence[Tensors]) -> list[tuple[int, float]]:
+    def join(parts: Sequence[NamedTensors]) -> list[tuple[int, float]]:
         scored = [
             (number * ENTRIES_PER_REQUEST + int(index), float(score))
             for number, part in enumerate(parts)
@@ -270,7 +270,7 @@ def choose(model: Model, text: str, choices: Iterable[str]) -> Ask[list[tuple[in
         raise UsageError(f"choices wants 2 to {MOST_ENTRIES} strings, found {len(offered)}.")
     request = {"TEXT": column([given.string("text", text)]), "CHOICES": column(offered).T}
 
-    def join(parts: Sequence[Tensors]) -> list[tuple[int, float]]:
+    def join(parts: Sequence[NamedTensors]) -> list[tuple[int, float]]:
         return [
             (int(index), float(score))
             for index, score in zip(parts[0]["BEST"][0], parts[0]["PROBABILITIES"][0], strict=True)
@@ -330,8 +330,8 @@ def hybrid(
     options = given_options(top_k=top_k, prompt=known_prompt(model, prompt), outputs=kinds)
     names = tuple(name for kind in kinds for name in _tensors(model, kind))
 
-    def join(parts: Sequence[Tensors]) -> list[HybridVectors]:
-        read: dict[str, Callable[[Sequence[Tensors]], Iterable[Any]]] = {
+    def join(parts: Sequence[NamedTensors]) -> list[HybridVectors]:
+        read: dict[str, Callable[[Sequence[NamedTensors]], Iterable[Any]]] = {
             DENSE: functools.partial(results.embeddings, model),
             SPARSE: token_weights,
             COLBERT: token_vectors,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from trimaran.runtime.tasks import served_task
-from trimaran.serving.client.question import Array, Ask, Model
+from trimaran.runtime.text import Array
+from trimaran.serving.client.question import Ask, Model
 
 _TEXT = "A canary sings in the mine."
 # Triton serves priority 1 before the requests of callers. Models without levels of priority ignore it.

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from trimaran.core.errors import UsageError
-from trimaran.runtime.text import Text
+from trimaran.runtime.text import Array, Text
 from trimaran.serving.client import given
-from trimaran.serving.client.question import Array, Model, Tensors
+from trimaran.serving.client.question import Model, NamedTensors
 
 Row = TypeVar("Row")
 
@@ -59,7 +59,9 @@ def options_column(options: Mapping[str, Any], rows: Sequence[Any]) -> dict[str,
     return {"OPTIONS": column([json.dumps(options)] * len(rows))} if options else {}
 
 
-def text_requests(model: Model, texts: Sequence[Text], options: Mapping[str, Any] | None = None) -> tuple[Tensors, ...]:
+def text_requests(
+    model: Model, texts: Sequence[Text], options: Mapping[str, Any] | None = None
+) -> tuple[NamedTensors, ...]:
     """Requests of at most one batch. A request holds single texts or pairs, never both."""
     requests = []
     if "TEXT_PAIR" not in model.inputs:
@@ -82,7 +84,7 @@ def _runs(texts: Sequence[Text], limit: int) -> Iterator[Sequence[Text]]:
             begin, characters = index, 0
 
 
-def json_rows(output: str) -> Callable[[Sequence[Tensors]], list[Any]]:
+def json_rows(output: str) -> Callable[[Sequence[NamedTensors]], list[Any]]:
     return lambda parts: [json.loads(row) for part in parts for row in part[output].ravel()]
 
 

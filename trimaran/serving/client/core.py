@@ -24,7 +24,7 @@ from trimaran.serving.client.calls import ClassifyOptions, HybridOptions
 from trimaran.serving.client.driver import ClientDriver, TruncatedTexts, total
 from trimaran.serving.client.endpoint import Endpoint, answering_version, ready_versions, unknown_model
 from trimaran.serving.client.given import StringOrStrings, TextOrTexts
-from trimaran.serving.client.question import Answer, Ask, Model, Tensors
+from trimaran.serving.client.question import Answer, Ask, Model, NamedTensors
 from trimaran.serving.client.replicas import Lease, Release, Replica, VersionChanged
 from trimaran.serving.client.results import Embeddings, Ranking, TokenVectors, TokenWeights
 from trimaran.serving.client.whole import embed_whole
@@ -40,7 +40,7 @@ class _Part(NamedTuple):
 
     # The version of the model that answered.
     version: str
-    tensors: Tensors
+    tensors: NamedTensors
 
 
 class ClientCore:
@@ -349,7 +349,7 @@ class ClientCore:
         raise NotImplementedError
 
     async def _infer(
-        self, name: str, inputs: Tensors, outputs: Sequence[str], deadline: float, release: Release | None
+        self, name: str, inputs: NamedTensors, outputs: Sequence[str], deadline: float, release: Release | None
     ) -> _Part:
         result = await self._sent(deadline, "infer", name, inputs, outputs, model=name, release=release)
         return _Part(answering_version(result), {output: result.as_numpy(output) for output in outputs})

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol, TypeVar, cast
 
 from trimaran.serving.client.endpoint import Endpoint
-from trimaran.serving.client.question import Tensors
+from trimaran.serving.client.question import NamedTensors
 
 Result = TypeVar("Result")
 _log = logging.getLogger(__name__)
@@ -18,7 +18,7 @@ class Channel(Protocol):
     """Sends one request. What it returns is given to the driver, so it may be an awaitable."""
 
     def infer(
-        self, endpoint: Endpoint, name: str, inputs: Tensors, outputs: Sequence[str], *, within_s: float
+        self, endpoint: Endpoint, name: str, inputs: NamedTensors, outputs: Sequence[str], *, within_s: float
     ) -> Any: ...
     def config(self, endpoint: Endpoint, name: str, *, within_s: float) -> Any: ...
     def statistics(self, endpoint: Endpoint, *, within_s: float) -> Any: ...
@@ -35,7 +35,7 @@ class ClientDriver(Protocol):
     ) -> list[Result]: ...
 
 
-def total(parts: Sequence[Tensors], count: str) -> int:
+def total(parts: Sequence[NamedTensors], count: str) -> int:
     """What the model counted over the parts of a call. -1 if it does not count this."""
     return sum(int(part[count].sum()) for part in parts) if parts and count in parts[0] else -1
 
@@ -67,4 +67,4 @@ class TruncatedTexts:
             known = name in self._warned
             self._warned.add(name)
         if not known:
-            _log.warning("Model %s read only a part of %d texts, which are longer than it reads.", name, texts)
+            _log.warning("Model %s read only a part of texts that are longer than it reads: %d so far.", name, texts)

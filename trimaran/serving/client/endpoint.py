@@ -11,7 +11,7 @@ from typing import Any
 from trimaran.core.choices import Protocol
 from trimaran.core.errors import RequestFailed, UnavailableError, UsageError, install_hint
 from trimaran.serving.client import given
-from trimaran.serving.client.question import Tensors
+from trimaran.serving.client.question import NamedTensors
 
 DEFAULT_URLS: dict[Protocol, str] = {"grpc": "127.0.0.1:8001", "http": "127.0.0.1:8000"}
 _SECURE = ("https", "grpcs")
@@ -100,7 +100,7 @@ def library(name: str) -> Any:
         ) from error
 
 
-def infer_arguments(triton: Any, inputs: Tensors, outputs: Sequence[str]) -> dict[str, Any]:
+def infer_arguments(triton: Any, inputs: NamedTensors, outputs: Sequence[str]) -> dict[str, Any]:
     """tritonclient's objects for one request, `triton` being its grpc or http module."""
     tensors = []
     for name, array in inputs.items():

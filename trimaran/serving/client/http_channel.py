@@ -13,7 +13,7 @@ from typing import Any
 
 from trimaran.serving.client import failures
 from trimaran.serving.client.endpoint import Endpoint, infer_arguments, library
-from trimaran.serving.client.question import Tensors
+from trimaran.serving.client.question import NamedTensors
 
 
 class HttpChannel:
@@ -23,7 +23,9 @@ class HttpChannel:
         self._own = threading.local()
         self._opened: list[http.client.HTTPConnection] = []
 
-    def infer(self, endpoint: Endpoint, name: str, inputs: Tensors, outputs: Sequence[str], *, within_s: float) -> Any:
+    def infer(
+        self, endpoint: Endpoint, name: str, inputs: NamedTensors, outputs: Sequence[str], *, within_s: float
+    ) -> Any:
         client = self._triton.InferenceServerClient
         arguments = infer_arguments(self._triton, inputs, outputs)
         body, json_size = client.generate_request_body(

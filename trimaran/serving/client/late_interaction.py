@@ -8,7 +8,7 @@ from trimaran.core.late_interaction import SIMILARITY, maximum_similarities
 from trimaran.runtime.sides import DOCUMENT, QUERY
 from trimaran.serving.client import given
 from trimaran.serving.client.calls import tokens
-from trimaran.serving.client.question import Ask, Model, Tensors
+from trimaran.serving.client.question import Ask, Model, NamedTensors
 
 
 def score(model: Model, query: str, documents: Iterable[str]) -> Ask[list[float]]:
@@ -19,7 +19,7 @@ def score(model: Model, query: str, documents: Iterable[str]) -> Ask[list[float]
     query_tokens = tokens(model, [given.string("query", query)], prompt=sides[0])
     others = tokens(model, texts, prompt=sides[1])
 
-    def join(parts: Sequence[Tensors]) -> list[float]:
+    def join(parts: Sequence[NamedTensors]) -> list[float]:
         (first,), rest = (
             query_tokens.join(parts[: len(query_tokens.requests)]),
             others.join(parts[len(query_tokens.requests) :]),

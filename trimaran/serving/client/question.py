@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-import numpy.typing as npt
+from trimaran.runtime.text import Array
 
-Array = npt.NDArray[Any]
-Tensors = Mapping[str, Array]
+NamedTensors = Mapping[str, Array]
 Answer = TypeVar("Answer")
 
 
@@ -50,10 +49,10 @@ class Ask(Generic[Answer]):
     """The plan of one call."""
 
     # The inputs of each request.
-    requests: tuple[Tensors, ...]
+    requests: tuple[NamedTensors, ...]
     # The outputs that each request asks for.
     outputs: tuple[str, ...]
     # Makes one answer of the answers to all requests.
-    join: Callable[[Sequence[Tensors]], Answer]
+    join: Callable[[Sequence[NamedTensors]], Answer]
     # Whether texts that the server cut are lost to the caller.
     counts_cuts: bool = True

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from trimaran.runtime.tasks.hybrid_embedding import COLBERT, DENSE, SPARSE
 from trimaran.serving.client.columns import decoded
-from trimaran.serving.client.question import Model, Tensors
+from trimaran.serving.client.question import Model, NamedTensors
 
 # The tensors of each output that a hybrid model can be asked for.
 HYBRID_TENSORS = {
@@ -45,12 +45,12 @@ class HybridVectors(NamedTuple):
     colbert: TokenVectors | None
 
 
-def embeddings(model: Model, parts: Sequence[Tensors]) -> Embeddings:
+def embeddings(model: Model, parts: Sequence[NamedTensors]) -> Embeddings:
     none = np.empty((0, *model.outputs["EMBEDDING"]), np.float32)
     return np.concatenate([none, *(part["EMBEDDING"] for part in parts)])
 
 
-def token_vectors(parts: Sequence[Tensors]) -> Iterator[TokenVectors]:
+def token_vectors(parts: Sequence[NamedTensors]) -> Iterator[TokenVectors]:
     for part in parts:
         # A hybrid model's TOKENS are those with a weight.
         names = part["VECTOR_TOKENS" if "VECTOR_TOKENS" in part else "TOKENS"]
@@ -58,14 +58,14 @@ def token_vectors(parts: Sequence[Tensors]) -> Iterator[TokenVectors]:
             yield TokenVectors(decoded(row[: int(length)]), vectors[: int(length)])
 
 
-def token_weights(parts: Sequence[Tensors]) -> Iterator[TokenWeights]:
+def token_weights(parts: Sequence[NamedTensors]) -> Iterator[TokenWeights]:
     for part in parts:
         for ids, names, weights in zip(part["TOKEN_IDS"], part["TOKENS"], part["WEIGHTS"], strict=True):
             kept = ids >= 0
             yield TokenWeights(ids[kept], decoded(names[kept]), weights[kept])
 
 
-def rankings(parts: Sequence[Tensors]) -> list[Ranking]:
+def rankings(parts: Sequence[NamedTensors]) -> list[Ranking]:
     return [
         list(zip(decoded(labels), map(float, scores), strict=True))
         for part in parts

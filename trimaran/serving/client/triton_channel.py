@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from trimaran.serving.client.endpoint import CHANNEL_ARGUMENTS, Endpoint, infer_arguments, library
-from trimaran.serving.client.question import Tensors
+from trimaran.serving.client.question import NamedTensors
 
 
 class TritonChannel:
@@ -19,7 +19,9 @@ class TritonChannel:
         # A channel for asyncio is made at the first call, because it belongs to the event loop that runs then.
         self._client: Any = None if for_asyncio else self._connect(endpoint)
 
-    def infer(self, endpoint: Endpoint, name: str, inputs: Tensors, outputs: Sequence[str], *, within_s: float) -> Any:
+    def infer(
+        self, endpoint: Endpoint, name: str, inputs: NamedTensors, outputs: Sequence[str], *, within_s: float
+    ) -> Any:
         arguments = infer_arguments(self._tensors, inputs, outputs)
         return self._connected(endpoint).infer(
             name,

@@ -26,7 +26,7 @@ EVERYWHERE = "0.0.0.0"  # noqa: S104  (inside a container or pod, which decides 
 
 
 @dataclass(frozen=True)
-class ServedModel:
+class PackedModel:
     """What a container must know of a model that it serves."""
 
     name: str
@@ -44,7 +44,7 @@ class ServedModel:
     size_bytes: int
 
 
-def served_models(repository: Path) -> list[ServedModel]:
+def served_models(repository: Path) -> list[PackedModel]:
     """Every model of the repository that is called with text. Raises UsageError when there is none."""
     names = [model.name for model in models_in(repository) if model.task]
     if not names:
@@ -52,7 +52,7 @@ def served_models(repository: Path) -> list[ServedModel]:
     return [served_model(repository, name) for name in names]
 
 
-def served_model(repository: Path, name: str) -> ServedModel:
+def served_model(repository: Path, name: str) -> PackedModel:
     """Read from the version that is served. Raises UsageError when the repository does not have the model."""
     version = next((_served(model) for model in models_in(repository) if model.name == name), None)
     if version is None or not (version / SERVING_FILE).is_file():
@@ -62,7 +62,7 @@ def served_model(repository: Path, name: str) -> ServedModel:
     stages = stages_of(repository, name)
     parts = [*(model for model in models_in(repository) if model.name == name), *stages]
     groups = [part.config.instance_group for part in parts if part.config and part.config.instance_group]
-    return ServedModel(
+    return PackedModel(
         name=name,
         # Triton itself loads the steps of an ensemble, which are "on demand".
         loaded=(*(stage.name for stage in stages if not stage.on_demand), name),
@@ -113,14 +113,14 @@ def closed(flags: list[str]) -> list[str]:
     return ["sh", "-c", script, "tritonserver", *flags]
 
 
-def _devices(models: list[ServedModel]) -> str:
+def _devices(models: list[PackedModel]) -> str:
     """Up to the one that a model opens, so that GPUs keep their numbers. Docker reads a list as one quoted field."""
     numbers = ",".join(map(str, range(1 + max(model.device for model in models))))
     return f'"device={numbers}"' if "," in numbers else f"device={numbers}"
 
 
 def docker_command(
-    repository: Path, models: list[ServedModel], *, ports: dict[str, int], image: str, gpu: bool
+    repository: Path, models: list[PackedModel], *, ports: dict[str, int], image: str, gpu: bool
 ) -> list[str]:
     """`docker run` over the repository, reachable from this machine only: raw Triton limits nothing by itself."""
     variables: dict[str, str] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimaran.serving.container.image import MODELS_FOLDER, PORTS, ServedModel, triton_arguments
+from trimaran.serving.container.image import MODELS_FOLDER, PORTS, PackedModel, triton_arguments
 from trimaran.serving.container.kubernetes import Object, label_of, resources_of
 from trimaran.serving.container.kubernetes_options import KubernetesOptions
 
@@ -10,7 +10,7 @@ from trimaran.serving.container.kubernetes_options import KubernetesOptions
 _MOUNTED = "/mnt/models"
 
 
-def kserve_objects(model: ServedModel, options: KubernetesOptions) -> list[Object]:
+def kserve_objects(model: PackedModel, options: KubernetesOptions) -> list[Object]:
     """Callers speak the v2 protocol (HTTP and gRPC) to Triton itself: text in, answers out, without keys and limits."""
     name = label_of(model.name)
     labels = {"app.kubernetes.io/name": name, "app.kubernetes.io/part-of": "trimaran"}

@@ -16,7 +16,7 @@ from trimaran.serving.container.image import (
     NVIDIA_ENTRYPOINT,
     PLANS_FOLDER,
     PORTS,
-    ServedModel,
+    PackedModel,
 )
 from trimaran.serving.container.kubernetes_options import KubernetesOptions
 from trimaran.serving.triton.flags import EXIT_TIMEOUT_S
@@ -34,7 +34,7 @@ _START_S, BUILD_S = 300, 1800
 BUILD_BYTES = 6 << 30
 
 
-def objects(model: ServedModel, release: str, options: KubernetesOptions) -> list[Object]:
+def objects(model: PackedModel, release: str, options: KubernetesOptions) -> list[Object]:
     """`release` names the version by the digest of its files."""
     require_first_gpu(model)
     name = label_of(model.name)
@@ -58,7 +58,7 @@ def objects(model: ServedModel, release: str, options: KubernetesOptions) -> lis
     ]
 
 
-def require_first_gpu(model: ServedModel) -> None:
+def require_first_gpu(model: PackedModel) -> None:
     if model.device:
         raise UsageError(
             f"{model.name} opens GPU {model.device}, and the only GPU of a pod is number 0.",
@@ -70,7 +70,7 @@ def object_of(version: str, kind: str, meta: Object, **fields: Any) -> Object:
     return {"apiVersion": version, "kind": kind, "metadata": dict(meta), **fields}
 
 
-def _deployment(model: ServedModel, release: str, options: KubernetesOptions, name: str, labels: Object) -> Object:
+def _deployment(model: PackedModel, release: str, options: KubernetesOptions, name: str, labels: Object) -> Object:
     chosen = {"app.kubernetes.io/name": name}
     scrape = {"prometheus.io/scrape": "true", "prometheus.io/port": str(PORTS["metrics"])}
     return {
@@ -99,7 +99,7 @@ def _deployment(model: ServedModel, release: str, options: KubernetesOptions, na
 
 
 def finish(
-    model: ServedModel, options: KubernetesOptions, *, folder: str = MODELS_FOLDER, mount: str = "", scratch: str = ""
+    model: PackedModel, options: KubernetesOptions, *, folder: str = MODELS_FOLDER, mount: str = "", scratch: str = ""
 ) -> Object:
     """Builds and proves the plans of a prepared model on the node's GPU, before Triton starts.
 
@@ -123,7 +123,7 @@ def finish(
     }
 
 
-def _triton(model: ServedModel, options: KubernetesOptions) -> Object:
+def _triton(model: PackedModel, options: KubernetesOptions) -> Object:
     """Triton listens on the loopback, except for its metrics."""
     return {
         "name": "triton",
@@ -144,7 +144,7 @@ def _triton(model: ServedModel, options: KubernetesOptions) -> Object:
     }
 
 
-def serving(model: ServedModel, options: KubernetesOptions, folder: str, address: str) -> Object:
+def serving(model: PackedModel, options: KubernetesOptions, folder: str, address: str) -> Object:
     """Image and arguments of `trimaran serve`, which repairs what can be repaired. `address` is a flag."""
     served = FINISHED_FOLDER if model.prepared else folder
     arguments = ["serve", served, f"--model={model.name}", address, "--log=-"]
@@ -158,7 +158,7 @@ def serving(model: ServedModel, options: KubernetesOptions, folder: str, address
     }
 
 
-def _probes(model: ServedModel) -> Object:
+def _probes(model: PackedModel) -> Object:
     """Only a process that has stopped is dead.
 
     The metrics are the only port that probes reach. Triton opens it when its models are loaded, and answers it without
@@ -171,20 +171,20 @@ def _probes(model: ServedModel) -> Object:
     }
 
 
-def on_gpu(model: ServedModel) -> bool:
+def on_gpu(model: PackedModel) -> bool:
     return model.gpu or model.prepared
 
 
-def start_s(model: ServedModel) -> int:
+def start_s(model: PackedModel) -> int:
     return BUILD_S if on_gpu(model) else _START_S
 
 
-def plans_volumes(model: ServedModel, options: KubernetesOptions) -> list[Object]:
+def plans_volumes(model: PackedModel, options: KubernetesOptions) -> list[Object]:
     """All pods share the claim, so that they serve the same plans: two builds would be two releases."""
     return [{"name": "plans", "persistentVolumeClaim": {"claimName": options.plans}}] if on_gpu(model) else []
 
 
-def plans_mounts(model: ServedModel) -> list[Object]:
+def plans_mounts(model: PackedModel) -> list[Object]:
     return [{"name": "plans", "mountPath": PLANS_FOLDER}] if on_gpu(model) else []
 
 
@@ -214,7 +214,7 @@ def placement(chosen: Object) -> Object:
     }
 
 
-def resources_of(model: ServedModel) -> Object:
+def resources_of(model: PackedModel) -> Object:
     # A build holds the graph, its weights in other types and the kernels that it tries.
     needed = 3 * model.size_bytes + (512 << 20) + (BUILD_BYTES if on_gpu(model) else 0)
     memory = f"{max(1, -(-needed // (1 << 30)))}Gi"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from trimaran.serving.container.image import EVERYWHERE, MODELS_FOLDER, PORTS, ServedModel
+from trimaran.serving.container.image import EVERYWHERE, MODELS_FOLDER, PORTS, PackedModel
 from trimaran.serving.container.kubernetes import (
     GATEWAY_PORT,
     QUEUE_METRIC,
@@ -41,7 +41,7 @@ _LEAVE_S = 5
 _GATEWAY_DRAIN_S = 30
 
 
-def tiers(model: ServedModel, release: str, options: KubernetesOptions) -> list[Object]:
+def tiers(model: PackedModel, release: str, options: KubernetesOptions) -> list[Object]:
     """`release` names the version by the digest of its files."""
     require_first_gpu(model)
     name = label_of(model.name)
@@ -61,7 +61,7 @@ def _chosen(name: str) -> Object:
     return {"app.kubernetes.io/name": name}
 
 
-def _triton_tier(model: ServedModel, release: str, of: str, options: KubernetesOptions) -> list[Object]:
+def _triton_tier(model: PackedModel, release: str, of: str, options: KubernetesOptions) -> list[Object]:
     name = f"{of}-tritons"
     meta = _meta(name, of, options)
     ports = [{"name": kind, "port": PORTS[kind], "targetPort": kind} for kind in ("grpc", "metrics")]
@@ -95,7 +95,7 @@ def _triton_tier(model: ServedModel, release: str, of: str, options: KubernetesO
     ]
 
 
-def _gateway_tier(model: ServedModel, release: str, name: str, options: KubernetesOptions) -> list[Object]:
+def _gateway_tier(model: PackedModel, release: str, name: str, options: KubernetesOptions) -> list[Object]:
     meta = _meta(name, name, options)
     cpu = {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 70}}
     callers: Object = {"ports": _tcp(GATEWAY_PORT)}
@@ -151,7 +151,7 @@ def _deployment(
     }
 
 
-def _triton_pod(model: ServedModel, options: KubernetesOptions) -> Object:
+def _triton_pod(model: PackedModel, options: KubernetesOptions) -> Object:
     ready, live = (_probe(f"/v2/health/{word}", PORTS["http"]) for word in ("ready", "live"))
     container = {
         "name": "triton",

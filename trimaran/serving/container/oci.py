@@ -9,10 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
+import re
 import tarfile
 from collections.abc import Mapping
 from io import BytesIO
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from trimaran.core.artifact import sha256_of
@@ -26,6 +27,7 @@ LAYER_TYPE = "application/vnd.oci.image.layer.v1.tar"
 _TAG = "org.opencontainers.image.ref.name"
 # Go's names, which OCI uses.
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+_NOT_A_MANIFEST = (ValueError, KeyError, TypeError, RecursionError)
 _HINT = "Get the image again from where it is sound."
 
 
@@ -78,14 +80,36 @@ def read_layout(layout: Path) -> Image:
     """The image of a layout. Raises IntegrityError if a blob is missing or differs from its digest."""
     try:
         (described,) = json.loads((layout / "index.json").read_bytes())["manifests"]
-        digest = str(described["digest"])
+        digest = require_plain_digest(described["digest"])
         text = (layout / "blobs" / digest.replace(":", "/")).read_bytes()
-        image = Image(layout, json.loads(text), digest)
+        image = Image(layout, manifest_of(text), digest)
         for name in (digest, *image.blobs):
             require_digest(image.blob(name), name)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, *_NOT_A_MANIFEST) as error:
         raise IntegrityError(f"{layout} is not a layout of one OCI image: {error}.", hint=_HINT) from error
     return image
+
+
+def manifest_of(text: bytes) -> dict[str, Any]:
+    """Raises IntegrityError for what is no manifest of an image, or names a blob by something else than its digest."""
+    try:
+        manifest: dict[str, Any] = json.loads(text)
+        for part in (manifest["config"], *manifest["layers"]):
+            require_plain_digest(part["digest"])
+            if not isinstance(part["size"], int):
+                raise TypeError(f"a size is {part['size']!r}")
+        for layer in manifest["layers"]:
+            str(layer["mediaType"])
+    except _NOT_A_MANIFEST as error:
+        raise IntegrityError(f"The manifest of the image cannot be read: {error!r:.200}.", hint=_HINT) from error
+    return manifest
+
+
+def require_plain_digest(digest: Any) -> str:
+    """Raises ValueError for what could name another file than a blob."""
+    if not isinstance(digest, str) or not re.fullmatch("sha256:[0-9a-f]{64}", digest):
+        raise ValueError(f"it names a blob {digest!r:.100}, wanted sha256:…")
+    return digest
 
 
 def store_layout(layout: Path, manifest: bytes, *, tag: str) -> None:
@@ -97,18 +121,43 @@ def store_layout(layout: Path, manifest: bytes, *, tag: str) -> None:
 
 
 def unpack(image: Image, folder: Path) -> None:
-    """The files of all layers. Names that lead out of the folder, links and devices are refused."""
+    """The files of all layers. Names that lead out of the folder, symbolic links and devices are refused.
+
+    So are files that are larger than their layer: a sparse one of a few bytes would be read for hours.
+    """
     for layer in image.manifest["layers"]:
         if layer["mediaType"] != LAYER_TYPE:
             raise IntegrityError(
                 f"A layer of {image.digest} is {layer['mediaType']}, wanted {LAYER_TYPE}.",
                 hint="`trimaran pull` reads what `trimaran package` made.",
             )
+        blob = image.blob(layer["digest"])
         try:
-            with tarfile.open(image.blob(layer["digest"]), "r:") as tar:
+            with tarfile.open(blob, "r:") as tar:
+                _require_plain(tar, blob.stat().st_size)
                 tar.extractall(folder, filter="data")
-        except tarfile.TarError as error:
+        except (tarfile.TarError, ValueError, OSError) as error:
             raise IntegrityError(f"A layer of {image.digest} cannot be unpacked: {error}.", hint=_HINT) from error
+
+
+def _require_plain(tar: tarfile.TarFile, most_bytes: int) -> None:
+    """Raises ValueError unless the tar holds files, folders and second names of its files alone.
+
+    Python's own filter allows symbolic links, and chains of them lead out of the folder in Python before 3.11.13.
+    """
+    files: set[str] = set()
+    size = 0
+    for entry in tar:
+        path = PurePosixPath(entry.name)
+        if path.is_absolute() or ".." in path.parts or "\0" in entry.name:
+            raise ValueError(f"{entry.name[:200]!r} leads out of the folder")
+        if entry.type == tarfile.REGTYPE:
+            size += entry.size
+            files.add(entry.name)
+        elif not (entry.isdir() or (entry.type == tarfile.LNKTYPE and entry.linkname in files)):
+            raise ValueError(f"{entry.name[:200]!r} is neither a file nor a folder")
+    if size > most_bytes:
+        raise ValueError(f"its files have {size} bytes and the layer {most_bytes}")
 
 
 def require_digest(path: Path, digest: str) -> None:

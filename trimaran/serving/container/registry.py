@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import re
-import shutil
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -17,9 +16,11 @@ from typing import Any, NamedTuple
 
 from trimaran.core.errors import IntegrityError, RequestFailed, UnavailableError, UsageError
 from trimaran.core.store import publish, temporary_sibling
-from trimaran.serving.container.oci import MANIFEST_TYPE, Image, read_layout, require_digest, store_layout
+from trimaran.serving.container.oci import MANIFEST_TYPE, Image, manifest_of, read_layout, require_digest, store_layout
 
 _TIMEOUT_S = 300.0
+# The most that registries themselves take.
+_MANIFEST_BYTES = 4 << 20
 _REFERENCE = re.compile(
     r"(?P<registry>[\w.-]+(?::\d+)?)/(?P<repository>[a-z0-9._/-]+?)(?::(?P<tag>[\w.-]+))?(?:@(?P<digest>sha256:[0-9a-f]{64}))?"
 )
@@ -83,23 +84,45 @@ def pull(reference: Reference, layout: Path) -> Image:
         blobs.mkdir(parents=True)
         wanted = reference.digest or reference.tag
         with session.asked("GET", f"/manifests/{wanted}", headers={"Accept": MANIFEST_TYPE}) as answer:
-            manifest = answer.read()
-        store_layout(folder, manifest, tag=reference.tag)
+            text = answer.read(_MANIFEST_BYTES)
+        manifest = manifest_of(text)
+        store_layout(folder, text, tag=reference.tag)
         if reference.digest:
             (entry,) = json.loads((folder / "index.json").read_bytes())["manifests"]
             if entry["digest"] != reference.digest:
                 raise IntegrityError(f"{reference.registry} gave {entry['digest']}, wanted {reference.digest}.")
-        listed = json.loads(manifest)
-        for part in (listed["config"], *listed["layers"]):
-            digest = str(part["digest"])
-            if not re.fullmatch("sha256:[0-9a-f]{64}", digest):
-                raise IntegrityError(f"{reference.registry} names a blob {digest!r}, wanted sha256:….")
-            path = blobs / digest.removeprefix("sha256:")
-            with session.asked("GET", f"/blobs/{digest}") as answer, path.open("wb") as stream:
-                shutil.copyfileobj(answer, stream, 1 << 20)
-            require_digest(path, digest)
+        for part in (manifest["config"], *manifest["layers"]):
+            path = blobs / part["digest"].removeprefix("sha256:")
+            with session.asked("GET", f"/blobs/{part['digest']}") as answer, path.open("wb") as stream:
+                _copy(answer, stream, part["size"])
+            require_digest(path, part["digest"])
         publish(folder, layout)
     return read_layout(layout)
+
+
+def _copy(answer: Any, stream: Any, size: int) -> None:
+    """The announced bytes and one more: a blob without end does not fill the disk, and has another digest."""
+    left = size + 1
+    while left > 0 and (part := answer.read(min(left, 1 << 20))):
+        stream.write(part)
+        left -= len(part)
+
+
+class _SameServer(urllib.request.HTTPRedirectHandler):
+    """Follows redirects, as to the object store of a registry. The password is for the registry alone."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> urllib.request.Request | None:
+        if req.full_url.startswith("https://") and not newurl.startswith("https://"):
+            raise urllib.error.HTTPError(newurl, code, "a redirect to what is not HTTPS", headers, fp)
+        request = super().redirect_request(req, fp, code, msg, headers, newurl)
+        if request is not None and request.host != req.host:
+            request.remove_header("Authorization")
+        return request
+
+
+_OPENER = urllib.request.build_opener(_SameServer)
 
 
 class _Session:
@@ -144,7 +167,7 @@ class _Session:
                 headers["Authorization"] = self._authorization
             request = urllib.request.Request(url, data=data, headers=headers, method=method)  # noqa: S310
             try:
-                return urllib.request.urlopen(request, timeout=_TIMEOUT_S)  # noqa: S310
+                return _OPENER.open(request, timeout=_TIMEOUT_S)
             except urllib.error.HTTPError as error:
                 if error.code != 401 or attempt == 2:
                     raise
@@ -166,7 +189,7 @@ class _Session:
                 f"{self._reference.registry} wants a password sent to {realm!r}, which is not HTTPS."
             )
         request = urllib.request.Request(f"{realm}?{urllib.parse.urlencode(facts)}", headers=basic)  # noqa: S310
-        with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:  # noqa: S310
+        with _OPENER.open(request, timeout=_TIMEOUT_S) as answer:
             token = json.load(answer)
         return f"Bearer {token.get('token') or token.get('access_token', '')}"
 

@@ -189,7 +189,7 @@ class MemoryBudget:
                 del self._held[caller]
 
 
-class Bucket(NamedTuple):
+class TokenBucket(NamedTuple):
     """What is left of a caller's rate."""
 
     level: float
@@ -200,7 +200,7 @@ class Bucket(NamedTuple):
 class Buckets(Protocol):
     """The buckets of all callers."""
 
-    def change(self, caller: str, step: Callable[[Bucket | None], Bucket]) -> None:
+    def change(self, caller: str, step: Callable[[TokenBucket | None], TokenBucket]) -> None:
         """Put the bucket that `step` makes of the caller's last one; None for a caller that is not known."""
 
 
@@ -208,9 +208,9 @@ class OwnBuckets:
     """Those of one process. The callers not seen for longest are forgotten first."""
 
     def __init__(self) -> None:
-        self._buckets: OrderedDict[str, Bucket] = OrderedDict()
+        self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
 
-    def change(self, caller: str, step: Callable[[Bucket | None], Bucket]) -> None:
+    def change(self, caller: str, step: Callable[[TokenBucket | None], TokenBucket]) -> None:
         self._buckets[caller] = step(self._buckets.pop(caller, None))
         while len(self._buckets) > _REMEMBERED_CALLERS:
             self._buckets.popitem(last=False)
@@ -244,12 +244,12 @@ class RateLimiter:
         needed = min(count, rate.burst)
         level, allowed = rate.burst, True
 
-        def step(bucket: Bucket | None) -> Bucket:
+        def step(bucket: TokenBucket | None) -> TokenBucket:
             nonlocal level, allowed
             if bucket is not None:
                 level = min(rate.burst, bucket.level + (now - bucket.seen) * rate.per_s)
             allowed = level >= needed
-            return Bucket(level - count if allowed else level, now)
+            return TokenBucket(level - count if allowed else level, now)
 
         self._buckets.change(f"{self._what} {caller}", step)
         if not allowed:

@@ -17,7 +17,6 @@ from trimaran.serving.gateway.admission import Turns
 from trimaran.serving.gateway.catalogue import ServedModel
 from trimaran.serving.gateway.refusals import too_large
 from trimaran.serving.gateway.settings import RateLimit
-from trimaran.serving.gateway.vocabulary import TokenCount
 
 if TYPE_CHECKING:
     from trimaran.serving.gateway.app import Gateway
@@ -115,7 +114,7 @@ class Call:
             served.vocabulary.count, texts, whole=whole, prompt=prompt, most=limits.tokens // times
         )
         if sum(sizes) > _SHORT_CHARACTERS:
-            count = await self._in_thread(count_tokens)
+            count = await self.in_thread(count_tokens)
         else:
             count = count_tokens()
         self.tokens, self.truncated = count.tokens * times, count.truncated
@@ -125,12 +124,14 @@ class Call:
             raise too_large("The tokens of the request", self.tokens, limits.tokens)
         return True
 
-    async def _in_thread(self, count_tokens: Callable[..., TokenCount]) -> TokenCount:
-        """The count of a large request, in its turn. A caller that hangs up ends it early. Raises Refusal (503)."""
+    async def in_thread(self, read: Callable[..., Answer]) -> Answer:
+        """What `read` gives for a large request, in its turn. It is called with `is_over`, which says whether the
+        caller has hung up. Raises Refusal (503).
+        """
         is_over = threading.Event()
         try:
             async with self.gateway.counting.room(1, self.account):
-                return await asyncio.to_thread(count_tokens, is_over=is_over.is_set)
+                return await asyncio.to_thread(read, is_over=is_over.is_set)
         finally:
             is_over.set()
 

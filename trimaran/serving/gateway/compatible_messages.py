@@ -16,8 +16,9 @@ from trimaran.serving.gateway.messages import (
     PromptName,
     RequestBody,
     RerankResponse,
+    Several,
     Texts,
-    TokenIds,
+    TextsOrIds,
     TopK,
 )
 
@@ -32,10 +33,7 @@ class CompatibleRequest(RequestBody):
 
 class EmbedRequest(CompatibleRequest):
     example = {"inputs": ["The harbour was quiet.", "A storm came up."]}
-    inputs: Annotated[
-        str | Annotated[list[str], Field(min_length=1)] | TokenIds | Annotated[list[TokenIds], Field(min_length=1)],
-        Field(description="Texts, or token ids of the model's own vocabulary."),
-    ]
+    inputs: TextsOrIds
     model: ModelName
     normalize: Annotated[
         bool, Field(default=True, description="Vectors of unit length; false leaves them as they are.")
@@ -66,7 +64,7 @@ class EmbedSparseResponse(RootModel[list[list[SparseValue]]]):
 
 class SimilarityInputs(BaseModel):
     source_sentence: str
-    sentences: Annotated[list[str], Field(min_length=1)]
+    sentences: Several[str]
 
 
 class SimilarityRequest(CompatibleRequest):
@@ -79,12 +77,13 @@ class SimilarityResponse(RootModel[list[float]]):
     """The cosine of each sentence with the source sentence."""
 
 
+TextOrPair = Annotated[Several[str], Field(max_length=2)]
+
+
 class PredictRequest(CompatibleRequest):
     example = {"inputs": "A fine day on the water."}
     inputs: Annotated[
-        str
-        | Annotated[list[str], Field(min_length=1, max_length=2)]
-        | Annotated[list[Annotated[list[str], Field(min_length=1, max_length=2)]], Field(min_length=1)],
+        str | TextOrPair | Several[TextOrPair],
         Field(description="A text; a text and its pair; or several of either, each in a list of its own."),
     ]
     model: ModelName
@@ -110,7 +109,7 @@ class ServedRerankRequest(CompatibleRequest):
 
     example = {"query": "What floats?", "documents": ["A stone sinks.", "A boat floats."], "top_n": 1}
     query: str
-    documents: Annotated[list[str | dict[str, Any]], Field(min_length=1, description="Texts, or objects with `text`.")]
+    documents: Annotated[Several[str | dict[str, Any]], Field(description="Texts, or objects with `text`.")]
     model: ModelName
     top_n: TopK
     return_documents: bool = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import functools
 from typing import Any
 
 import numpy as np
@@ -116,7 +116,8 @@ async def tokenize(call: Call, body: messages.TokenizeRequest) -> list[list[Repl
     texts = listed(body.inputs)
     # Limits and rates hold here too; long texts are shown to their end.
     await call.check_size(served, texts, whole=True, times=1, prompt=prompt)
-    return await asyncio.to_thread(served.vocabulary.tokens, texts, prompt=prompt, special=body.add_special_tokens)
+    read = functools.partial(served.vocabulary.tokens, texts, prompt=prompt, special=body.add_special_tokens)
+    return await call.in_thread(read)
 
 
 @route("/info", None, messages.InfoResponse, tasks=tuple(TASKS))

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 class Key(Frozen):
     name: str
     # Of the whole key. 256 random bits need no salt and no slow hash: they cannot be guessed.
-    sha256: str
+    sha256: str = Field(pattern="^[0-9a-f]{64}$")
     # ISO 8601, UTC.
     created: str
     # Overrides the gateway's own limit of requests.
@@ -61,11 +61,13 @@ class Keys:
         return matching[-1] if matching else None
 
     def _current(self) -> tuple[Key, ...]:
-        """Raises Refusal (503) while the file is damaged or everybody may write to it."""
+        """Raises Refusal (503) while the file is damaged, cannot be read, or everybody may write to it."""
         try:
             facts = self._path.stat()
         except FileNotFoundError:
             return ()
+        except OSError as error:
+            raise _unusable() from error
         state = (facts.st_mtime_ns, facts.st_ctime_ns, facts.st_size, facts.st_ino)
         if state != self._read_state:
             self._read_state, self._error = state, None
@@ -75,8 +77,12 @@ class Keys:
                 log.error("Every request is refused: %s", error)
                 self._error = error
         if self._error is not None:
-            raise Refusal(503, "keys_unusable", "The gateway cannot read its keys. Its log says why.") from self._error
+            raise _unusable() from self._error
         return self._keys
+
+
+def _unusable() -> Refusal:
+    return Refusal(503, "keys_unusable", "The gateway cannot read its keys. Its log says why.")
 
 
 def default_key_file() -> Path:
@@ -91,6 +97,10 @@ def read_keys(path: Path) -> tuple[Key, ...]:
         raise UsageError(f"Everybody may write to {path}, and so make keys.", hint=f"chmod 600 {path}")
     try:
         return KeyFile.model_validate_json(path.read_bytes()).keys
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be read: {error.strerror}.", hint="Give the file to the gateway's user."
+        ) from error
     except SchemaError as error:
         raise IntegrityError(
             f"{path} is not a file of keys: {error.error_count()} fields are wrong.",

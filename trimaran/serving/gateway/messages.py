@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from trimaran.core.choices import MOST_TEXTS
+
+Item = TypeVar("Item")
+# A list is read up to its first error. An error for each of a million items would take half a minute of the event loop.
+Listed = Annotated[list[Item], Field(fail_fast=True, max_length=MOST_TEXTS)]
+Several = Annotated[Listed[Item], Field(min_length=1)]
 
 ModelName = Annotated[
     str | None,
     Field(default=None, max_length=128, description="Which model; optional if only one of its kind is served."),
 ]
 TopK = Annotated[int | None, Field(default=None, ge=1, le=1000)]
-TokenIds = Annotated[list[Annotated[int, Field(ge=0, le=2**31 - 1)]], Field(min_length=1)]
-Pair = Annotated[list[str], Field(min_length=2, max_length=2, description="A text and its pair.")]
-Inputs = Annotated[str | Annotated[list[str | Pair], Field(min_length=1)], Field(description="One text, or several.")]
-Texts = Annotated[str | Annotated[list[str], Field(min_length=1)], Field(description="One text, or several.")]
-
+TokenIds = Several[Annotated[int, Field(ge=0, le=2**31 - 1)]]
+Pair = Annotated[list[str], Field(fail_fast=True, min_length=2, max_length=2, description="A text and its pair.")]
+TextInputs = Annotated[str | Several[str | Pair], Field(description="One text, or several.")]
+Texts = Annotated[str | Several[str], Field(description="One text, or several.")]
+TextsOrIds = Annotated[
+    str | Several[str] | TokenIds | Several[TokenIds],
+    Field(description="Texts, or token ids of the model's own vocabulary."),
+]
 
 PromptName = Annotated[
     str | None,
@@ -45,10 +55,7 @@ class Answered(BaseModel):
 
 class EmbeddingsRequest(RequestBody):
     example = {"input": ["The harbour was quiet.", "A storm came up."]}
-    input: Annotated[
-        str | Annotated[list[str], Field(min_length=1)] | TokenIds | Annotated[list[TokenIds], Field(min_length=1)],
-        Field(description="Texts, or token ids of the model's own vocabulary."),
-    ]
+    input: TextsOrIds
     model: ModelName
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: Annotated[
@@ -98,14 +105,14 @@ class ModelsResponse(BaseModel):
 class RerankRequest(RequestBody):
     example = {"query": "What floats?", "documents": ["A stone sinks.", "A boat floats."]}
     query: str
-    documents: Annotated[list[str] | None, Field(default=None, min_length=1)]
+    documents: Several[str] | None = None
     model: ModelName
     top_n: TopK
     return_documents: bool = False
     # Words for the model in the place of its own prompt, such as what makes a document relevant.
     instruction: str | None = None
     # As text-embeddings-inference is asked.
-    texts: Annotated[list[str] | None, Field(default=None, min_length=1, description="TEI's name of `documents`.")]
+    texts: Annotated[Several[str] | None, Field(default=None, description="TEI's name of `documents`.")]
     return_text: bool = False
     raw_scores: Annotated[
         bool, Field(default=False, description="Only false: scores are those of the model's own library.")
@@ -127,7 +134,7 @@ class RerankResponse(Answered):
 class ChooseRequest(RequestBody):
     example = {"text": "It began to rain, so", "choices": ["she opened her umbrella.", "the stone sang."]}
     text: str
-    choices: Annotated[list[str], Field(min_length=2)]
+    choices: Annotated[Listed[str], Field(min_length=2)]
     model: ModelName
 
 
@@ -142,10 +149,7 @@ class ChooseResponse(Answered):
 
 class FollowsRequest(RequestBody):
     example = {"pairs": [["It began to rain.", "She opened her umbrella."]]}
-    pairs: Annotated[
-        list[Annotated[list[str], Field(min_length=2, max_length=2)]],
-        Field(min_length=1, description="Pairs of a text and the text that may follow it."),
-    ]
+    pairs: Annotated[Several[Pair], Field(description="Pairs of a text and the text that may follow it.")]
     model: ModelName
 
 
@@ -156,7 +160,7 @@ class FollowsResponse(Answered):
 class ScoreRequest(RequestBody):
     example = {"query": "What floats?", "documents": ["A stone sinks.", "A boat floats."]}
     query: str
-    documents: Annotated[list[str], Field(min_length=1)]
+    documents: Several[str]
     model: ModelName
 
 
@@ -169,7 +173,7 @@ class HybridRequest(RequestBody):
     inputs: Texts
     model: ModelName
     outputs: Annotated[
-        list[Literal["dense", "sparse", "colbert"]] | None,
+        Listed[Literal["dense", "sparse", "colbert"]] | None,
         Field(default=None, min_length=1, max_length=3, description="What is wanted of one pass; all by default."),
     ]
     top_k: Annotated[TopK, Field(description="The most weighted tokens of a text.")]
@@ -203,11 +207,11 @@ class HybridResponse(Answered):
 
 class ClassifyRequest(RequestBody):
     example = {"inputs": ["A fine day on the water."]}
-    inputs: Inputs
+    inputs: TextInputs
     model: ModelName
     top_k: TopK
     labels: Annotated[
-        list[str] | None,
+        Listed[str] | None,
         Field(default=None, min_length=1, max_length=256, description="For a zero-shot model: the labels to try."),
     ]
     template: Annotated[
@@ -220,7 +224,7 @@ class ClassifyRequest(RequestBody):
         ),
     ]
     label_words: Annotated[
-        dict[str, Annotated[list[str], Field(min_length=1, max_length=256)]] | None,
+        dict[str, Annotated[Listed[str], Field(min_length=1, max_length=256)]] | None,
         Field(default=None, min_length=1, max_length=256, description="For a fill-mask model: words for each label."),
     ]
     multi_label: Annotated[
@@ -287,7 +291,7 @@ class FillRequest(RequestBody):
     model: ModelName
     top_k: TopK
     targets: Annotated[
-        list[str] | None,
+        Listed[str] | None,
         Field(default=None, min_length=1, max_length=256, description="Words to choose from; the text has one mask."),
     ]
     template: Annotated[
@@ -314,8 +318,8 @@ class EncodeRequest(RequestBody):
 
     id: Annotated[int | str | None, Field(default=None, description="Returned unchanged.")]
     texts: Annotated[
-        list[str | list[str]],
-        Field(min_length=1, description="Texts, or lists of tokens with is_tokenized; ` ||| ` separates a pair."),
+        Several[str | Listed[str]],
+        Field(description="Texts, or lists of tokens with is_tokenized; ` ||| ` separates a pair."),
     ]
     is_tokenized: bool = False
     prompt_name: PromptName

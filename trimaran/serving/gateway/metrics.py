@@ -77,7 +77,7 @@ class Metrics:
             for name, help_text in (
                 ("ready", "1 when this Triton answered when it was last looked at."),
                 ("outstanding", "Requests that this Triton has not answered yet."),
-                ("requests", "Requests that were sent to this Triton since it was found."),
+                ("requests", "Requests that were sent to this Triton since it was child."),
             )
         }
         Gauge(f"{prefix}_queue_length", "Requests waiting.", registry=registry).set_function(lambda: admission.waiting)
@@ -97,10 +97,10 @@ class Metrics:
     def _labelled(self, metric: Any, *labels: str) -> Any:
         """Kept, because finding it takes longer than counting."""
         key = (metric, *labels)
-        found = self._children.get(key)
-        if found is None:
-            found = self._children[key] = metric.labels(*labels)
-        return found
+        child = self._children.get(key)
+        if child is None:
+            child = self._children[key] = metric.labels(*labels)
+        return child
 
     def exposition(self) -> bytes:
         from prometheus_client import generate_latest

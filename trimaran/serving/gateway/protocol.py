@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import re
 from typing import Any
 
@@ -23,6 +22,9 @@ def guarded(limits: RequestLimits, timeouts: Timeouts) -> type[HttpToolsProtocol
     The parser gets a head only when all of it is there, and then exactly the body that the head announces. So the limit
     holds for every head, its request line included. The parser stops reading at a request to change the protocol, and
     would take the body of that request for the next one: such requests are not shown to it.
+
+    A body of unknown length is never read, and the connection ends with the answer. The parser would find the end of
+    such a body by itself: it would keep every line of its trailer, and read the heads behind it without these limits.
     """
 
     class GuardedProtocol(HttpToolsProtocol):
@@ -30,7 +32,9 @@ def guarded(limits: RequestLimits, timeouts: Timeouts) -> type[HttpToolsProtocol
             super().__init__(*arguments, **options)
             # The part of a head that has arrived.
             self._head = b""
-            self._body_left: float = 0
+            self._body_left = 0
+            # Whether the last head announced a body of unknown length.
+            self._is_last = False
             self._timer: asyncio.TimerHandle | None = None
             self._write_timer: asyncio.TimerHandle | None = None
             self._unsent_bytes = 0
@@ -47,9 +51,9 @@ def guarded(limits: RequestLimits, timeouts: Timeouts) -> type[HttpToolsProtocol
             super().connection_lost(exc)
 
         def data_received(self, data: bytes) -> None:
-            while data and not self.transport.is_closing():
+            while data and not self._is_last and not self.transport.is_closing():
                 if self._body_left:
-                    size = int(min(self._body_left, len(data)))
+                    size = min(self._body_left, len(data))
                     self._body_left -= size
                     super().data_received(data[:size])
                     data = data[size:]
@@ -79,10 +83,11 @@ def guarded(limits: RequestLimits, timeouts: Timeouts) -> type[HttpToolsProtocol
 
         def on_headers_complete(self) -> None:
             headers = dict(self.headers)
-            # A body of unknown length is refused, and the connection ends with it.
-            unknown = b"transfer-encoding" in headers
-            self._body_left = math.inf if unknown else int(headers.get(b"content-length", b"0"))
+            self._body_left = int(headers.get(b"content-length", b"0"))
+            self._is_last = b"transfer-encoding" in headers
             super().on_headers_complete()
+            if self._is_last:
+                self.cycle.keep_alive = False
 
         def _refuse(self, status: bytes) -> None:
             self.transport.write(b"HTTP/1.1 " + status + b"\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")

@@ -12,6 +12,7 @@ from pydantic import ValidationError as SchemaError
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive
 
+from trimaran.core.choices import MOST_TEXTS
 from trimaran.serving.gateway.refusals import Refusal, invalid, timed_out, too_large
 
 Result = TypeVar("Result")
@@ -19,6 +20,7 @@ Result = TypeVar("Result")
 # The part of a refused body that is read and thrown away, so that its sender gets to see the refusal.
 _LINGER_BYTES = 256 << 20
 _LINGER_S = 5.0
+_MOST_ERRORS = 100
 
 
 def body_size(headers: Mapping[bytes, bytes], *, limit: int) -> int:
@@ -43,11 +45,21 @@ async def body_of(request: Request, *, within_s: float) -> bytes:
 
 
 def parsed(schema: type[BaseModel], body: bytes) -> BaseModel:
-    """Raises Refusal: 400 if the body is not JSON, 422 if it breaks the schema. Never repeats what was sent."""
+    """Raises Refusal: 400 if the body is not JSON, 413 for a list without end, 422 if it breaks the schema.
+
+    Never repeats what was sent.
+    """
     try:
         return schema.model_validate_json(body)
     except SchemaError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        # To list them takes more time than to find them. Only unknown fields can be so many.
+        if error.error_count() > _MOST_ERRORS:
+            raise invalid("The body has many unknown fields.") from error
+        errors = error.errors(include_url=False, include_input=False)
+    first = errors[0]
+    for found in errors:
+        if found["type"] == "too_long" and found["ctx"]["max_length"] == MOST_TEXTS:
+            raise too_large("The items of a list", found["ctx"]["actual_length"], MOST_TEXTS)
     if first["type"] == "json_invalid":
         raise Refusal(400, "invalid_json", "The body is not JSON in UTF-8.")
     if first["type"] == "extra_forbidden":

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
+import functools
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
@@ -245,8 +245,8 @@ async def fill(call: Call, body: messages.FillRequest) -> Reply:
     """The most probable words for each mask."""
     served = await call.pick(body.model)
     texts = listed(body.inputs)
-    asked: dict[str, Any] = {"top_k": body.top_k, "targets": body.targets, "template": body.template}
-    results = await call.ask(served, texts, lambda client: client.fill(served.name, texts, **asked))
+    options: dict[str, Any] = {"top_k": body.top_k, "targets": body.targets, "template": body.template}
+    results = await call.ask(served, texts, lambda client: client.fill(served.name, texts, **options))
     return call.reply(results=results)
 
 
@@ -297,8 +297,8 @@ async def embedding_texts(call: Call, served: ServedModel, inputs: Any) -> list[
     longest, limit = max(len(ids) for ids in inputs), served.vocabulary.longest
     if longest > limit:
         raise too_large("The token ids of an input", longest, limit, param="input")
-    # Each is decoded and encoded again to be sure. A full batch of them would delay other requests.
-    return await asyncio.to_thread(lambda: [served.vocabulary.text_of_ids(ids, i) for i, ids in enumerate(inputs)])
+    # Each is decoded and encoded again to be sure. A full batch of them takes seconds.
+    return await call.in_thread(functools.partial(served.vocabulary.texts_of_ids, inputs))
 
 
 def known_prompt(served: ServedModel, name: str | None) -> str | None:

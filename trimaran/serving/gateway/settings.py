@@ -8,6 +8,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from trimaran.core.choices import MOST_TEXTS
 from trimaran.core.spec import Frozen
 from trimaran.serving.client.endpoint import is_ip_address
 
@@ -18,7 +19,7 @@ class RequestLimits(Frozen):
     body_bytes: int = Field(default=8 << 20, ge=1)
     # Of the bodies of all requests that are being read or answered.
     all_bodies_bytes: int = Field(default=256 << 20, ge=1)
-    texts: int = Field(default=2048, ge=1)
+    texts: int = Field(default=2048, ge=1, le=MOST_TEXTS)
     # Of one text.
     characters: int = Field(default=200_000, ge=1)
     # Of all texts, after each is cut to the length that the model reads.

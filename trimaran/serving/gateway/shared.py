@@ -14,7 +14,7 @@ import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from trimaran.serving.gateway.admission import Bucket
+from trimaran.serving.gateway.admission import TokenBucket
 
 # A caller's digest, the level of its bucket, and the moment at which it was seen.
 _SLOT = struct.Struct("<Qdd")
@@ -34,17 +34,17 @@ class SharedBuckets:
         self._descriptor = descriptor
         self._memory = mmap.mmap(descriptor, self.size_bytes)
 
-    def change(self, caller: str, step: Callable[[Bucket | None], Bucket]) -> None:
+    def change(self, caller: str, step: Callable[[TokenBucket | None], TokenBucket]) -> None:
         # Zero marks a free slot.
         key = int.from_bytes(hashlib.blake2b(caller.encode(), digest_size=8).digest(), "little") or 1
-        places = [(key + probe) % _SLOTS * _SLOT.size for probe in range(_PROBES)]
+        offsets = [(key + probe) % _SLOTS * _SLOT.size for probe in range(_PROBES)]
         with _locked(self._descriptor, 0, self.size_bytes):
-            slots = {place: _SLOT.unpack_from(self._memory, place) for place in places}
-            known = next((place for place, slot in slots.items() if slot[0] == key), None)
+            slots = {offset: _SLOT.unpack_from(self._memory, offset) for offset in offsets}
+            known = next((offset for offset, slot in slots.items() if slot[0] == key), None)
             # A free slot was last seen at 0.
-            place = known if known is not None else min(places, key=lambda place: slots[place][2])
-            bucket = step(Bucket(*slots[place][1:]) if known is not None else None)
-            _SLOT.pack_into(self._memory, place, key, *bucket)
+            offset = known if known is not None else min(offsets, key=lambda offset: slots[offset][2])
+            bucket = step(TokenBucket(*slots[offset][1:]) if known is not None else None)
+            _SLOT.pack_into(self._memory, offset, key, *bucket)
 
 
 class SharedPages:

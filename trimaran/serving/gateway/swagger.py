@@ -41,8 +41,8 @@ class Page(NamedTuple):
 def pages() -> dict[str, Page]:
     """The pages by path; none where the package is not installed."""
     spec = importlib.util.find_spec("swagger_ui")
-    folders = [Path(place) / "static" for place in (spec.submodule_search_locations or ())] if spec else []
-    folder = next((place for place in folders if all((place / name).is_file() for name in _FILES)), None)
+    folders = [Path(location) / "static" for location in (spec.submodule_search_locations or ())] if spec else []
+    folder = next((folder for folder in folders if all((folder / name).is_file() for name in _FILES)), None)
     if folder is None:
         return {}
     return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -92,12 +93,19 @@ class Vocabulary:
         cut = iter(self._cutter.beginnings(parts, self.longest))
         return [next(cut) if isinstance(text, str) else (next(cut), next(cut)) for text in inputs]
 
-    def tokens(self, texts: Sequence[str], *, prompt: str | None, special: bool) -> list[list[dict[str, Any]]]:
+    def tokens(
+        self,
+        texts: Sequence[str],
+        *,
+        prompt: str | None,
+        special: bool,
+        is_over: Callable[[], bool] = lambda: False,
+    ) -> list[list[dict[str, Any]]]:
         """The tokens of each text after the prompt, as /tokenize answers them."""
         words = prompt_words(self.prompts, self._default_prompt, prompt)
         encodings = [
             self._tokenizer.encode(prompted(text, words) if words else text, add_special_tokens=special)
-            for text in texts
+            for text in itertools.takewhile(lambda _: not is_over(), texts)
         ]
         return [
             [
@@ -107,6 +115,12 @@ class Vocabulary:
                 )
             ]
             for encoding in encodings
+        ]
+
+    def texts_of_ids(self, rows: Sequence[Sequence[int]], *, is_over: Callable[[], bool] = lambda: False) -> list[str]:
+        """The text of each row. Raises Refusal (422) for ids that no text has."""
+        return [
+            self.text_of_ids(ids, index) for index, ids in itertools.takewhile(lambda _: not is_over(), enumerate(rows))
         ]
 
     def text_of_ids(self, ids: Sequence[int], index: int) -> str:

@@ -11,9 +11,11 @@ from typing import Any, NamedTuple
 
 from trimaran.core.errors import NotReady, RequestFailed
 from trimaran.serving.triton.flags import SECRET_HEADER
+from trimaran.serving.triton.listeners import listeners, require_own
 
 _LOAD_TIMEOUT_S = 300.0
 _ASK_TIMEOUT_S = 5.0
+_RESTRICTED_PATH = "/v2/repository/"
 # In Triton's queue; configurations that trimaran writes say the same.
 LONGEST_WAIT_S = 10.0
 
@@ -102,7 +104,7 @@ def switched(
         time.sleep(0.02)
 
 
-def finished(address: Address, model: str, *, timeout_s: float = 2.0) -> int:
+def finished(address: Address, model: str, *, timeout_s: float) -> int:
     """A count of the model's work since it was loaded, which grows while the model works.
 
     Failed requests do not count: when a caller gives up, its request fails although the model never saw it.
@@ -139,10 +141,19 @@ def _ask(address: Address, path: str, body: Any, *, timeout_s: float) -> Any:
 
 
 def call(address: Address, path: str, body: Any = None, *, timeout_s: float) -> tuple[int, Any]:
-    """One request on its own connection: an idle connection would hold up the server's exit."""
+    """One request on its own connection: an idle connection would hold up the server's exit.
+
+    The secret is sent where it is needed, and only to a server of this user: while a server starts, anybody may listen
+    on its port.
+    """
     connection = http.client.HTTPConnection(address.host, address.port, timeout=timeout_s)
-    headers = {"Connection": "close", **({SECRET_HEADER: address.secret} if address.secret else {})}
+    headers = {"Connection": "close"}
     try:
+        if address.secret and path.startswith(_RESTRICTED_PATH):
+            before = listeners(address.port)
+            connection.connect()
+            require_own(address.port, before)
+            headers[SECRET_HEADER] = address.secret
         method, payload = ("GET", None) if body is None else ("POST", json.dumps(body))
         connection.request(method, path, body=payload, headers=headers)
         response = connection.getresponse()

@@ -103,7 +103,8 @@ def _watch(server: Server, settings: WatchdogSettings, state: StateFile, signals
 def _loaded_since(server: Server, state: StateFile) -> tuple[str, ...]:
     """Models that a command loaded into the running server; the state file names them from now on."""
     try:
-        models = readiness.loaded_models(server.control)
+        # A server that is stopped is found by the watchdog, which must not wait for this.
+        models = readiness.loaded_models(server.control, timeout_s=_LOOK_S)
     except ServerError:
         return ()
     new = tuple(model for model in models if model not in state.running.models)

@@ -17,6 +17,7 @@ import os
 import select
 import shutil
 import signal
+import stat
 import struct
 import subprocess
 import sys
@@ -96,7 +97,9 @@ def make_private(shm_prefix: str) -> None:
     """
     for path in SHARED_MEMORY.glob(f"{shm_prefix}*"):
         with contextlib.suppress(OSError):
-            if path.stat().st_mode & 0o077:
+            # Anybody may put a link here, with the name of a file that is ours.
+            mode = path.lstat().st_mode
+            if stat.S_ISREG(mode) and mode & 0o077:
                 path.chmod(0o600)
 
 

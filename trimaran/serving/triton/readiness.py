@@ -27,8 +27,9 @@ def is_ready(port: int, *, timeout_s: float = 2.0) -> bool:
     return status == 200
 
 
-def loaded_models(address: Address) -> tuple[str, ...]:
-    return tuple(sorted({entry.name for entry in index(address) if entry.state == "READY"}))
+def loaded_models(address: Address, *, timeout_s: float = 10.0) -> tuple[str, ...]:
+    entries = index(address, timeout_s=timeout_s)
+    return tuple(sorted({entry.name for entry in entries if entry.state == "READY"}))
 
 
 def send_canary(port: int, model: str, *, timeout_s: float = 60.0, priority: int | None = None) -> None:

@@ -121,14 +121,14 @@ class Shadow:
             return known
         folder = self._repository / model / version
         try:
-            found = checked(folder, self._store)
-            session = self._sessions.enter_context(open_session(found.graph, threads=1))
+            comparison = checked(folder, self._store)
+            session = self._sessions.enter_context(open_session(comparison.graph, threads=1))
         except Exception as error:  # whatever an engine says of a graph: it is not tried again for every sample
             problem = str(error) if isinstance(error, TrimaranError) else f"Its fp32 graph does not open: {error}"
             log.warning("Shadow check: %s version %s is not checked: %s", model, version, problem)
             return known.model_copy(update={"problem": problem})
-        self._opened[_key(model, version)] = found, answering_of(found.graph, session.infer)
-        gate = found.gate
+        self._opened[_key(model, version)] = comparison, answering_of(comparison.graph, session.infer)
+        gate = comparison.gate
         return known.model_copy(update={"metric": gate.metric.name, "limit": gate.limit, "may_move": gate.may_move})
 
 

@@ -11,7 +11,7 @@ from trimaran.core.digests import require_undamaged
 from trimaran.core.errors import IntegrityError
 from trimaran.core.model_config import ModelConfig
 from trimaran.core.proven_here import require_proof_here
-from trimaran.core.repository import RepositoryModel, models_in, stages_among
+from trimaran.core.repository import MODEL_NAME, RepositoryModel, models_in, stages_among
 from trimaran.core.serving_json import SERVING_FILE
 from trimaran.core.signatures import require_signed
 
@@ -32,6 +32,11 @@ def require_loadable(repository: Path, name: str, trust_key: Path | None = None)
 
 
 def _require_loadable(models: Sequence[RepositoryModel], name: str, trust_key: Path | None) -> None:
+    if not MODEL_NAME.fullmatch(name):
+        raise IntegrityError(
+            f"{name!r} does not name a model: Triton reads `*` as all models, and other signs as parts of an address.",
+            hint="Rename its folder.",
+        )
     for model in models:
         if model.name not in (name, *_called(models, name)):
             continue

@@ -23,7 +23,8 @@ Health = Literal["well", "dead", "busy", "absent"]
 _HEALTH: dict[int | None, Health] = {None: "busy", 503: "busy", 400: "absent", 404: "absent"}
 _RELOAD_CANARY_TIMEOUT_S = 60.0
 _STUB_DIED = "its python stub died"
-_LEAST_CANARY_S = 0.5
+# The longest wait for statistics, and the shortest for anything.
+_STATISTICS_S, _LEAST_WAIT_S = 2.0, 0.5
 # Triton serves priority 1 before the requests of callers.
 _CANARY_PRIORITY = 1
 
@@ -164,9 +165,7 @@ class Watchdog:
         return self._canary(name) if any(stub.model == name for stub in self._ready()) else "absent"
 
     def _canary(self, name: str) -> Health:
-        # No longer than until the server counts as silent, so that a stopped one is found in time.
-        left_s = self._answered_s + self._settings.hang_s - self._server.now_s()
-        timeout_s = max(_LEAST_CANARY_S, min(self._settings.canary_timeout_s, left_s))
+        timeout_s = self._in_time(self._settings.canary_timeout_s)
         try:
             self._server.send_canary(name, timeout_s=timeout_s, priority=_CANARY_PRIORITY)
         except NotReady as error:
@@ -175,6 +174,11 @@ class Watchdog:
             return _HEALTH.get(error.status, "dead")
         self._answered_s = self._server.now_s()
         return "well"
+
+    def _in_time(self, timeout_s: float) -> float:
+        """No longer than until the server counts as silent, so that a stopped one is found in time."""
+        left_s = self._answered_s + self._settings.hang_s - self._server.now_s()
+        return max(_LEAST_WAIT_S, min(timeout_s, left_s))
 
     def _act(self, name: str, health: Health) -> None:
         if health in ("well", "absent"):
@@ -203,7 +207,7 @@ class Watchdog:
     def _finished(self, name: str) -> int | None:
         """The model's count of finished work; None if the server does not answer."""
         try:
-            finished = self._server.finished(name)
+            finished = self._server.finished(name, timeout_s=self._in_time(_STATISTICS_S))
         except ServerError:
             return None
         self._answered_s = self._server.now_s()

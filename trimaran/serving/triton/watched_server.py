@@ -45,7 +45,7 @@ class WatchedServer(Protocol):
     def instances(self, model: str) -> int:
         """How many instances the model is configured for."""
 
-    def finished(self, model: str) -> int:
+    def finished(self, model: str, *, timeout_s: float) -> int:
         """A count that grows while the model works."""
 
     def kill_stubs(self, model: str) -> None: ...
@@ -96,8 +96,8 @@ class LiveServer:
     def instances(self, model: str) -> int:
         return control.instances(self._address, model)
 
-    def finished(self, model: str) -> int:
-        return control.finished(self._address, model)
+    def finished(self, model: str, *, timeout_s: float) -> int:
+        return control.finished(self._address, model, timeout_s=timeout_s)
 
     def kill_stubs(self, model: str) -> None:
         processes.kill_stubs(self._server.keeper_pid, model)
