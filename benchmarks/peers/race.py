@@ -21,9 +21,9 @@ from trimaran.core.environment import version_of as installed_version
 from trimaran.core.errors import TrimaranError, UnavailableError
 from trimaran.core.isolation import Worker, first_restriction_that_runs
 from trimaran.core.progress import Step
+from trimaran.core.proof_effort import USUAL
 from trimaran.core.samples import Round, Shape
 from trimaran.core.tasks.embedding import TASK as EMBEDDING
-from trimaran.judging.invariance import TEXTS
 from trimaran.judging.probe_process import REST_LIMIT_S, thread_environment
 
 BATCH = 32
@@ -146,7 +146,7 @@ def judge(peer: Peer, race: Race, reference: np.ndarray | None) -> tuple[np.ndar
 
     Settles under which instruction set the peer runs: an advertised instruction that does not execute kills it here.
     """
-    sample = [int(i) for i in np.random.default_rng(20).permutation(len(race.judging))[:TEXTS]]
+    sample = [int(i) for i in np.random.default_rng(20).permutation(len(race.judging))[: USUAL.certificate_texts]]
 
     def attempt(restriction: dict[str, str]) -> tuple[np.ndarray, np.ndarray]:
         race.restrictions[peer.name] = {**race.restrictions.get(peer.name, {}), **restriction}

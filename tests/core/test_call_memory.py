@@ -23,6 +23,14 @@ def test_corners_have_as_many_rows_as_fit_and_the_proof_says_so() -> None:
     assert proof_shapes(BASE, short, 12 * GB) == (short.corners(), "")
 
 
+def test_corners_of_a_large_model_have_few_rows_to_save_time() -> None:
+    profile = ShapeProfile()
+    found = proof_shapes(BASE, profile, 12 * GB, most_tokens=2048)
+    assert all(rows * sequence <= max(2048, sequence) for rows, sequence in found.shapes)
+    assert {sequence for _, sequence in found.shapes} == {sequence for _, sequence in profile.corners()}
+    assert found.reduced.endswith("for the size of the model")
+
+
 def test_a_text_that_does_not_fit_is_refused_with_the_length_that_does() -> None:
     with pytest.raises(
         UsageError, match=r"One text of 8,192 tokens takes about 10\.1 GB; 4\.0 GB may be used"

@@ -50,6 +50,7 @@ WANTED = [
     "ultrabert",
     "mt5",
     "umt5",
+    "t5gemma",
     "qwen3",
     "qwen2",
     "llama",

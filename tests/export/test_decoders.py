@@ -72,6 +72,26 @@ def test_embeddinggemma_with_its_bidirectional_masks_is_exported_whole(tmp_path:
         np.testing.assert_allclose(mine, _theirs(folder, prompt_name=prompt), atol=1e-5)
 
 
+def test_the_encoder_of_a_t5gemma_folder_is_read_from_its_own_section_of_the_config(tmp_path: Path) -> None:
+    """Its decoder has other sizes, and neither they nor its weights are used."""
+    import torch
+    import transformers
+
+    folder = zoo.saved_model(tmp_path / "model", "t5gemma", "embedding")
+    config = transformers.AutoConfig.from_pretrained(folder)
+    config.is_encoder_decoder, config.decoder.intermediate_size = True, 96
+    torch.manual_seed(1)
+    transformers.T5GemmaForConditionalGeneration(config).eval().save_pretrained(folder)
+    ref = locate(str(folder), task_name="embedding")
+    assert (ref.hidden, ref.layers, ref.heads, ref.positions) == (32, 2, 4, 64)
+    graph = exported(ref, tmp_path, profile=LONG)
+    mine = answers.embeddings(answering(graph), TEXTS)
+    np.testing.assert_allclose(mine, _theirs(folder, normalize_embeddings=True), atol=1e-5)
+    edit_config(folder, encoder=None)
+    with pytest.raises(UsageError, match="has no section 'encoder', which describes the encoder of a t5gemma"):
+        locate(str(folder), task_name="embedding")
+
+
 def test_a_decoder_that_needs_code_of_its_own_is_refused_though_its_family_is_known(tmp_path: Path) -> None:
     folder = zoo.saved_model(tmp_path / "model", "qwen2", "embedding")
     edit_config(folder, auto_map={"AutoModel": "modeling_qwen.Qwen2Model"})

@@ -18,7 +18,7 @@ LAYERS = {"albert": 4}
 @pytest.mark.parametrize("family", FAMILIES)
 def test_sizes_of_every_family(family: str) -> None:
     _, stated = zoo.ZOO[family]
-    sizes = sizes_of(StatedConfig({**stated, "vocab_size": 123}, family, "model"))
+    sizes = sizes_of(StatedConfig(zoo.config_facts(family, {**stated, "vocab_size": 123}), family, "model"))
     assert (sizes.hidden, sizes.layers, sizes.heads) == (32, LAYERS.get(family, 2), 4)
     assert sizes.vocabulary == 123
     assert sizes.positions == (UNBOUNDED if FAMILIES[family].relative_positions else 64)

@@ -136,6 +136,7 @@ ZOO: dict[str, tuple[str, dict[str, Any]]] = {
     "t5": ("t5", _T5),
     "mt5": ("t5", _T5),
     "umt5": ("t5", _T5),
+    "t5gemma": ("decoder", {**_DECODER, **_LOCAL_AND_FULL}),
 }
 
 
@@ -169,9 +170,8 @@ def saved_model(folder: Path, family: str, task: str, *, seed: int = 0, **change
         for name in ("pad_token_id", "bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")
         if (value := getattr(tokenizer, name, None)) is not None
     }
-    config = transformers.AutoConfig.for_model(
-        family, **{"vocab_size": len(tokenizer), **special, **sizes, **_label_config(task), **changes}
-    )
+    facts = config_facts(family, {"vocab_size": len(tokenizer), **special, **sizes, **changes})
+    config = transformers.AutoConfig.for_model(family, **{**_label_config(task), **facts})
     torch.manual_seed(seed)
     encoder = FAMILIES[family].classes.get(HEADS[task])
     model = (
@@ -184,8 +184,14 @@ def saved_model(folder: Path, family: str, task: str, *, seed: int = 0, **change
     model.eval().save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     if task == "hybrid-embedding":
-        save_hybrid_heads(folder, config.hidden_size)
+        save_hybrid_heads(folder, 32)
     return folder
+
+
+def config_facts(family: str, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts where the family's config has them: an encoder with a section of its own has a decoder like it."""
+    row = FAMILIES[family]
+    return {row.section: dict(facts), "decoder": dict(facts), **row.overrides} if row.section else dict(facts)
 
 
 def save_hybrid_heads(folder: Path, hidden: int, *, width: int = 24) -> None:

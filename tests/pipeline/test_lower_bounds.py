@@ -12,7 +12,7 @@ from tests.tiny import PROFILE, tiny_artifact
 from trimaran.core.artifact import Artifact
 from trimaran.core.spec import Range
 from trimaran.core.store import Store
-from trimaran.pipeline.lower_bounds import LARGE_BYTES, Rival, reason_to_skip, waits_for_rivals
+from trimaran.pipeline.lower_bounds import LARGE_BYTES, Rival, reason_not_to_judge, reason_to_skip, waits_for_rivals
 from trimaran.quantize.candidates import CANDIDATES, Candidate, MeasuresLowerBound, candidate
 
 PROVEN = candidate("openvino-int8-mixed")
@@ -55,16 +55,18 @@ def test_nothing_is_spared_without_a_searched_rival_or_for_whole_batches(artifac
     assert reason_to_skip(PLAN, PROVEN, artifact, [Rival(PROVEN, artifact)], store=store) == "", "it has no bound"
 
 
-def test_a_float_candidate_waits_only_where_it_is_costly_and_nobody_asked_for_it() -> None:
+def test_an_unsearched_candidate_waits_only_where_it_is_costly_and_nobody_asked_for_it() -> None:
     def waiting(size_bytes: int, *asked: str) -> set[str]:
         plan: Any = SimpleNamespace(config=SimpleNamespace(candidates=asked))
         graph: Any = SimpleNamespace(size_bytes=size_bytes)
         return {row.name for row in CANDIDATES.values() if row.default and waits_for_rivals(plan, row, graph)}
 
     searched = {"onnxruntime-int8-static"}
-    floats = {"onnxruntime-fp32", "onnxruntime-fused", "openvino-fp32"}
+    others = {
+        "onnxruntime-fp32", "onnxruntime-fused", "openvino-fp32", "onnxruntime-int8-dynamic", "openvino-int8-weights",
+    }  # fmt: skip
     assert waiting(LARGE_BYTES - 1) == searched
-    assert waiting(LARGE_BYTES) == searched | floats
+    assert waiting(LARGE_BYTES) == searched | others
     assert waiting(LARGE_BYTES, "openvino-fp32", "openvino-int8-mixed") == searched
 
 
@@ -77,3 +79,16 @@ def test_a_float_candidate_that_is_not_judged_says_what_its_products_would_take(
         PLAN, near, artifact, [Rival(PROVEN, artifact)], store=Store(artifact.directory.parent / "other")
     )
     assert other == "", "another library's kernel may be that much faster"
+
+
+def test_a_made_candidate_of_a_large_model_that_is_slower_is_not_judged(
+    artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row, store, rivals = candidate("openvino-int8-weights"), Store(artifact.directory.parent), [Rival(PROVEN, artifact)]
+    assert reason_not_to_judge(PLAN, row, artifact, rivals, store=store) == "", "it takes as long as itself"
+    monkeypatch.setattr("trimaran.pipeline.lower_bounds.made_time", bounds.much_slower)
+    assert reason_not_to_judge(PLAN, row, artifact, rivals, store=Store(store.root / "other")) == (
+        "It was not judged: it takes 2.00 times as long as openvino-int8-mixed, which keeps every gate "
+        "(2.00 at 1x8, 2.00 at 1x4; processor time on one thread)."
+    )
+    assert reason_not_to_judge(PLAN, with_bound(bounds.much_slower), artifact, rivals, store=store) == ""

@@ -13,8 +13,11 @@ from tests.export.zoo import saved_model
 from trimaran.core.config import DeployConfig
 from trimaran.core.corpus import kinds_of, shipped_texts
 from trimaran.core.errors import UsageError
+from trimaran.core.samples import Shape
+from trimaran.core.spec import ShapeProfile
 from trimaran.pipeline.duration import expected_stages
-from trimaran.pipeline.plan import plan_deployment, shipped_for_model
+from trimaran.pipeline.plan import _measured_shapes, plan_deployment
+from trimaran.pipeline.shipped_for_model import fewer_for_large, readable_for
 
 
 def model_that_reads(folder: Path, texts: Iterable[str]) -> Any:
@@ -31,7 +34,7 @@ def model_that_reads(folder: Path, texts: Iterable[str]) -> Any:
 def test_a_model_is_judged_on_what_its_tokenizer_reads(tmp_path: Path) -> None:
     texts = shipped_texts("judging")
     english = [text for text, kind in zip(texts, kinds_of(texts), strict=True) if kind in ("news", "fiction", "review")]
-    readable, note = shipped_for_model(model_that_reads(tmp_path, english), texts)
+    readable, note = readable_for(model_that_reads(tmp_path, english), texts)
     assert set(english) <= set(readable) < set(texts)
     assert note == ""
     assert "cyrillic" not in kinds_of(readable)
@@ -40,7 +43,7 @@ def test_a_model_is_judged_on_what_its_tokenizer_reads(tmp_path: Path) -> None:
 def test_too_few_readable_texts_are_said_with_what_is_wanted(tmp_path: Path) -> None:
     texts = shipped_texts("judging")
     russian = [text for text, kind in zip(texts, kinds_of(texts), strict=True) if kind == "cyrillic"]
-    readable, note = shipped_for_model(model_that_reads(tmp_path, russian), texts)
+    readable, note = readable_for(model_that_reads(tmp_path, russian), texts)
     assert len(readable) < 299
     assert "none of the kinds" in note and "chinese" in note
     assert "At least 299 are wanted; give texts in a language that the model reads: --judging" in note
@@ -48,13 +51,35 @@ def test_too_few_readable_texts_are_said_with_what_is_wanted(tmp_path: Path) -> 
 
 def test_a_model_that_reads_hardly_any_shipped_text_needs_own_texts(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"can read .* of 1668 shipped judging texts") as raised:
-        shipped_for_model(model_that_reads(tmp_path, ["0"]), shipped_texts("judging"))
+        readable_for(model_that_reads(tmp_path, ["0"]), shipped_texts("judging"))
     assert "--judging" in str(raised.value.hint)
 
 
 def test_a_model_without_a_tokenizer_file_is_judged_on_all_texts(tmp_path: Path) -> None:
     ref: Any = SimpleNamespace(directory=str(tmp_path))
-    assert shipped_for_model(ref, ("a", "б")) == (("a", "б"), "")
+    assert readable_for(ref, ("a", "б")) == (("a", "б"), "")
+
+
+@pytest.mark.parametrize(("task", "judged"), [("embedding", 648), ("rerank", 648), ("token-classification", 1668)])
+def test_a_large_model_is_judged_on_some_texts_of_each_kind_and_the_report_says_so(task: str, judged: int) -> None:
+    texts = shipped_texts("judging")
+    large: Any = SimpleNamespace(task=task, layers=28, hidden=1024)
+    chosen, note = fewer_for_large(large, texts)
+    assert len(chosen) == judged
+    said = "Judged on 648 of 1,668 shipped texts, 24 of each kind, because the model is large"
+    assert note.startswith(said) if judged == 648 else note == ""
+    small: Any = SimpleNamespace(task=task, layers=12, hidden=768)
+    assert fewer_for_large(small, texts) == (texts, "")
+
+
+def test_a_large_model_is_not_timed_in_large_batches_that_decide_nothing() -> None:
+    large: Any = SimpleNamespace(layers=28, hidden=1024)
+    small: Any = SimpleNamespace(layers=12, hidden=768)
+    profile = ShapeProfile()
+    largest = Shape(batch=profile.batch.maximum, sequence=profile.sequence.typical)
+    assert largest in _measured_shapes(small, profile, "latency")
+    assert largest not in _measured_shapes(large, profile, "latency")
+    assert largest in _measured_shapes(large, profile, "throughput"), "it decides"
 
 
 def test_a_query_keeps_all_its_documents_where_texts_are_left_out(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ def test_where_eager_fails_it_is_said_so_and_no_candidate_is_blamed(
     graph = tiny_artifact(tmp_path)
     plan: Any = SimpleNamespace(
         candidates=(candidate("openvino-fp32"),),
-        config=SimpleNamespace(candidates=(), budget=1.0),
+        config=SimpleNamespace(candidates=(), budget=1.0, threads=1),
         calibration=(),
         gates=(),
         lane_threads=1,

@@ -55,20 +55,25 @@ def rows_that_fit(size: ModelSize, sequence: int, most: int, budget: int) -> int
     return min(most, budget // max(1, call_bytes(size, 1, sequence)))
 
 
-def proof_shapes(size: ModelSize, profile: ShapeProfile, budget: int) -> ProofShapes:
+def proof_shapes(size: ModelSize, profile: ShapeProfile, budget: int, *, most_tokens: int | None = None) -> ProofShapes:
     """The corners of the profile, with fewer rows where a whole batch would not fit into the memory.
 
+    `most_tokens` of a call save time: rows are independent, so few of them prove as much as a whole batch.
     Raises UsageError if one text of the longest sequence does not fit.
     """
     require_memory(size, profile, budget)
     corners = profile.corners()
     fitting = [(rows_that_fit(size, sequence, batch, budget), sequence) for batch, sequence in corners]
+    memory_is_short = fitting != list(corners)
+    if most_tokens is not None:
+        fitting = [(min(rows, max(1, most_tokens // sequence)), sequence) for rows, sequence in fitting]
     reduced = [
         f"{whole[0]}x{whole[1]} with {part[0]} rows"
         for whole, part in zip(corners, fitting, strict=True)
         if whole != part
     ]
-    words = f"{', '.join(reduced)}, for {budget / 1e9:.1f} GB of memory" if reduced else ""
+    reason = f"{budget / 1e9:.1f} GB of memory" if memory_is_short else "the size of the model"
+    words = f"{', '.join(reduced)}, for {reason}" if reduced else ""
     return ProofShapes(tuple(dict.fromkeys(fitting)), words)
 
 

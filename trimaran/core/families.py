@@ -48,6 +48,8 @@ class Family:
     unsupported: Mapping[str, str] = field(default_factory=dict)
     # Whether transformers has fused attention for the family.
     sdpa: bool = True
+    # The section of config.json that holds the sizes of the encoder; "" if they are on the first level.
+    section: str = ""
     # The family that it was built after. Its tests are then one for each head, the others for each task.
     after: str = ""
     # A remark for docs/families.md.
@@ -175,6 +177,15 @@ FAMILIES: dict[str, Family] = {
         _t5_encoder("t5", "T5EncoderModel"),
         _t5_encoder("mt5", "MT5EncoderModel", after="t5"),
         _t5_encoder("umt5", "UMT5EncoderModel", after="t5"),
+        Family(
+            "t5gemma", _PLAIN, after="t5", fused=_GEMMA, sdpa=False, section="encoder",
+            overrides={"is_encoder_decoder": False}, classes={"AutoModel": "T5GemmaEncoderModel"},
+            note="the encoder alone",
+            refused_heads={
+                "AutoModelForSequenceClassification": _READS_DECODER,
+                "AutoModelForTokenClassification": _READS_DECODER,
+            },
+        ),
         Family(
             "gpt2", _PLAIN, fusion="gpt2", fused={"FastGelu": (0, 1), "SkipLayerNormalization": (0, 2)},
             generator=True, overrides={"use_cache": False}, note="as an encoder",

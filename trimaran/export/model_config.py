@@ -39,8 +39,20 @@ def config_from_json(stated: Mapping[str, Any], model_type: str, source: str) ->
         ) from error
 
 
+def encoder_section(stated: Mapping[str, Any], model_type: str, source: str) -> Mapping[str, Any]:
+    """The part of config.json that describes the encoder: all of it, or the section that the family's row names."""
+    name = family(model_type).section
+    section = stated.get(name) if name else stated
+    if not isinstance(section, Mapping):
+        raise UsageError(
+            f"The config.json of {source} has no section {name!r}, which describes the encoder of a {model_type}.",
+            hint="Use the config.json that was saved with these weights.",
+        )
+    return section
+
+
 class StatedConfig:
-    """config.json with the attributes of transformers' config.
+    """config.json with the attributes of transformers' config: of its encoder, where that has a section of its own.
 
     A number that the file states under the asked name is read from it. For everything else transformers' config is
     built, which knows defaults and other names but imports torch: planning a BERT does without it.
@@ -48,16 +60,18 @@ class StatedConfig:
 
     def __init__(self, stated: Mapping[str, Any], model_type: str, source: str) -> None:
         self.model_type = model_type
-        self._stated = stated
+        self._whole, self._stated = stated, encoder_section(stated, model_type, source)
         self.source = source
         # Some configurations of transformers make a list with an entry for each layer.
-        for name, value in stated.items():
+        for name, value in self._stated.items():
             if "layers" in name and isinstance(value, int):
                 _require_possible(name, value, _MOST["layers"], source, least=0)
 
     @functools.cached_property
     def _built(self) -> Any:
-        return config_from_json(self._stated, self.model_type, self.source)
+        built = config_from_json(self._whole, self.model_type, self.source)
+        section = family(self.model_type).section
+        return getattr(built, section) if section else built
 
     def __getattr__(self, name: str) -> Any:
         value = self._stated.get(name)

@@ -17,6 +17,7 @@ from trimaran.core.store import Store
 from trimaran.core.tasks import task
 from trimaran.export.checkpoint import checkpoint_facts
 from trimaran.export.load import inputs_fed, load_tokenizer, save_tokenizer
+from trimaran.export.model_config import encoder_section
 from trimaran.export.read_json import read_json
 
 # Raised when texts are read differently, so that references made before are not reused. 2: segment ids and lower-casing
@@ -120,7 +121,8 @@ def _model_facts(ref: ModelRef) -> dict[str, Any]:
     if ref.family == STATIC.name:
         return checkpoint_facts(Path(ref.directory), ref.source)
     config = read_json(Path(ref.directory) / "config.json", what=ref.source)
-    return {"hidden_act": hidden_act_of(config), **checkpoint_facts(Path(ref.directory), ref.source)}
+    section = encoder_section(config, ref.family, ref.source)
+    return {"hidden_act": hidden_act_of(section), **checkpoint_facts(Path(ref.directory), ref.source)}
 
 
 def hidden_act_of(config: Mapping[str, Any]) -> str:

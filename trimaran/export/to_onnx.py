@@ -20,6 +20,7 @@ from trimaran.core.families import MODULE, family
 from trimaran.core.onnx_graph import check_graph, graph_facts
 from trimaran.core.onnx_write import EXTERNAL_ABOVE_BYTES, write_model
 from trimaran.core.progress import Progress, Step
+from trimaran.core.proof_effort import effort_for
 from trimaran.core.small_vectors import RANGES, Vectors, ranges_of, ranges_to_text
 from trimaran.core.spec import ModelRef, Signature
 from trimaran.core.store import Store
@@ -35,8 +36,8 @@ from trimaran.runtime.text import Array, infer_rows
 ENTRY = "model.onnx"
 DYNAMO_OPSET = 20
 SLICE_TOKENS = 2048
-# Texts whose vectors say how far the values of each dimension reach, and how many of them share a call.
-RANGE_TEXTS, RANGE_BATCH = 256, 8
+# Texts that share a call when the ranges of dimensions are taken.
+RANGE_BATCH = 8
 
 
 def export(
@@ -66,7 +67,7 @@ def export(
             "opset": opset,
             "atol": atol,
             "external_above_bytes": external_above_bytes,
-            **({RANGES: RANGE_TEXTS} if task(ref.task).pools else {}),
+            **({RANGES: effort_for(parent.details).range_texts} if task(ref.task).pools else {}),
         },
         tools=tools("torch", "transformers", "onnx", "onnxruntime"),
     )
@@ -146,7 +147,8 @@ def prove(
     threads = threads if parent.details.get("checkpoint_fp32_bytes", 0) > 50_000_000 else 1
     eager = TorchEngine(str(parent.entry_path), threads=threads, options=parent.engine_options)
     budget = budget_bytes()
-    shapes = proof_shapes(model_size(parent.details), parent.profile, budget)
+    most_tokens = effort_for(parent.details).corner_tokens
+    shapes = proof_shapes(model_size(parent.details), parent.profile, budget, most_tokens=most_tokens)
     answers = iter([in_slices(eager.infer, sample(*shape)) for shape in shapes.shapes])
     eager.close()
     gc.collect()
@@ -186,7 +188,7 @@ _PACKED_HINT = "With torch.nn.utils.rnn.pack_padded_sequence a recurrent module 
 def calibrated_ranges(parent: Artifact, path: Path, threads: int) -> Vectors:
     """The least and the greatest value of each dimension over calibration texts, for 8-bit vectors."""
     graph, encoder = OnnxEngine(str(path), threads=threads), encoder_of(parent)
-    rows = encoder.rows(shipped_texts("calibration")[:RANGE_TEXTS])
+    rows = encoder.rows(shipped_texts("calibration")[: effort_for(parent.details).range_texts])
     vectors = infer_rows(graph.infer, encoder, rows, policy="equal-length", maximum_batch=RANGE_BATCH)["embedding"]
     graph.close()
     return ranges_of(vectors)

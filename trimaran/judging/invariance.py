@@ -9,17 +9,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from trimaran.core.proof_effort import USUAL, ProofEffort
 from trimaran.runtime.text import Row, width_of
 
 NEIGHBOURS = 31
-# A certificate costs whole padded batches; this many texts keep it near a second on two cores.
-TEXTS = 32
 LENGTHS = 4
-# Of those, as many are also padded to the longest sequence there is.
-FULLY_PADDED = 8
 # Kernels are chosen by the size of a call, so that many sizes and widths are tried, each with few tokens.
 CALLS = 60
-_TOKENS_A_CALL = 640
 
 
 class Group(NamedTuple):
@@ -31,23 +27,30 @@ class Group(NamedTuple):
 
 
 def padded_groups(
-    rows: Sequence[Row], *, size: int, seed: int, maximum: int, policy: str = "padded"
+    rows: Sequence[Row], *, size: int, seed: int, maximum: int, policy: str = "padded", effort: ProofEffort = USUAL
 ) -> Iterator[Group]:
     """Each sampled text in a batch of `size` drawn without regard to length, so that most are padded; then some of
     them again, padded to the maximum.
     """
-    order = [int(index) for index in np.random.default_rng(seed).permutation(len(rows))[:TEXTS]]
+    order = [int(index) for index in np.random.default_rng(seed).permutation(len(rows))[: effort.certificate_texts]]
     for start in range(0, len(order), size):
         indices = order[start : start + size]
         batch = [rows[index] for index in islice(cycle(indices + order), size)]
         yield Group(indices, batch, width_of(max(len(row.ids) for row in batch), policy))
-    for start in range(0, min(FULLY_PADDED, len(order)), size):
-        indices = order[start : min(start + size, FULLY_PADDED)]
+    fully_padded = min(effort.fully_padded, len(order))
+    for start in range(0, fully_padded, size):
+        indices = order[start : min(start + size, fully_padded)]
         yield Group(indices, [rows[index] for index in indices], maximum)
 
 
 def one_width_groups(
-    rows: Sequence[Row], *, size: int, seed: int, maximum: int, policy: str = "equal-length"
+    rows: Sequence[Row],
+    *,
+    size: int,
+    seed: int,
+    maximum: int,
+    policy: str = "equal-length",
+    effort: ProofEffort = USUAL,
 ) -> Iterator[Group]:
     """Texts that a policy pads to one width in each batch, at widths spread over those that occur.
 
@@ -76,13 +79,15 @@ GROUPINGS: dict[str, Callable[..., Iterator[Group]]] = {
 }
 
 
-def certificate_groups(rows: Sequence[Row], policy: str, *, size: int, seed: int, maximum: int) -> Iterator[Group]:
+def certificate_groups(
+    rows: Sequence[Row], policy: str, *, size: int, seed: int, maximum: int, effort: ProofEffort = USUAL
+) -> Iterator[Group]:
     """At least `CALLS` calls, no two alike: full batches first, then sizes from 2 on at widths spread over all texts.
 
     Wide calls have few rows and narrow ones many, so that no call is dear. Few texts allow fewer calls.
     """
     known: set[tuple[tuple[int, ...], int, int]] = set()
-    for group in GROUPINGS[policy](rows, size=size, seed=seed, maximum=maximum):
+    for group in GROUPINGS[policy](rows, size=size, seed=seed, maximum=maximum, effort=effort):
         known.add((tuple(group.indices), len(group.rows), group.length))
         yield group
     generator = np.random.default_rng(seed + 1)
@@ -93,7 +98,7 @@ def certificate_groups(rows: Sequence[Row], policy: str, *, size: int, seed: int
         position = turn * len(rows) // CALLS
         # A static embedding has texts without any token.
         width = max(1, width_of(len(rows[by_length[position]].ids), policy))
-        count = int(generator.integers(2, max(3, min(size, _TOKENS_A_CALL // width) + 1)))
+        count = int(generator.integers(2, max(3, min(size, effort.call_tokens // width) + 1)))
         group = _drawn_group(rows, by_length[: position + 1], policy, count, width, generator, maximum)
         call = tuple(group.indices), len(group.rows), group.length
         if call not in known:

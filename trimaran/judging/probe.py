@@ -16,6 +16,7 @@ from trimaran.core.artifact import Artifact, load_artifact
 from trimaran.core.backends import Arrays, Session, open_session
 from trimaran.core.corpus import encoder_of
 from trimaran.core.pinning import pin
+from trimaran.core.proof_effort import effort_for
 from trimaran.core.tasks import task
 from trimaran.core.undisturbed import Disturbance
 from trimaran.judging.invariance import NEIGHBOURS, certificate_groups
@@ -114,7 +115,8 @@ class Probe:
         indices: list[int] = []
         parts: dict[str, list[Any]] = {}
         maximum = self._artifact.profile.sequence.maximum
-        for group in certificate_groups(tokens, rows, size=size, seed=seed, maximum=maximum):
+        effort = effort_for(self._artifact.details)
+        for group in certificate_groups(tokens, rows, size=size, seed=seed, maximum=maximum, effort=effort):
             inputs = self._encoder.batch(group.rows, length=group.length)
             indices.extend(group.indices)
             for name, array in self._judged_outputs(inputs).items():

@@ -111,7 +111,7 @@ def golden_requests(run: DeployRun, reference: Artifact, *, worker: Worker) -> G
     prompts = tuple(reference.tokenizer.prompts)
     chat = reference.tokenizer.chat is not None
     rows = golden_rows(run.plan.ref.task, run.plan.judging, facts, prompts=prompts, chat=chat)
-    threads = run.plan.lane_threads
+    threads = run.plan.eager_threads
     content = _kept(
         run,
         reference,
@@ -169,7 +169,7 @@ class EagerInBackground:
         self._child = contextlib.ExitStack()
 
     def start(self, reference: Artifact) -> None:
-        threads = self._run.plan.lane_threads
+        threads = self._run.plan.eager_threads
         environment = {**thread_environment(threads), **reference.execution_environment}
         worker = self._child.enter_context(Worker(environment=environment))
         self._library = self._thread.submit(compare_library, self._run, reference, worker=worker)

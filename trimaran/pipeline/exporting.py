@@ -12,6 +12,7 @@ from trimaran.core.config import DeployConfig
 from trimaran.core.config_pbtxt import CONFIG_FILE
 from trimaran.core.isolation import Worker
 from trimaran.core.progress import Progress
+from trimaran.core.proof_effort import LARGE
 from trimaran.core.spec import ModelRef, ShapeProfile
 from trimaran.core.store import Store
 from trimaran.export.adopt import adopt, onnx_file_of
@@ -36,22 +37,27 @@ class Exported(NamedTuple):
 def export_planned(run: DeployRun, *, when_loaded: Callable[[Artifact], None]) -> Exported:
     """The export of a deployment, on the threads that other work beside it leaves.
 
-    `when_loaded` is called with the reference as soon as it exists, before the graph is traced.
+    `when_loaded` is called with the reference as soon as it exists, before the graph is traced. Of a large model it is
+    called after the export: memory would hold the weights of both at once.
     """
     plan = run.plan
     if plan.graph:
         adopted = adopt_graph(plan.graph, plan.ref, plan.profile, store=run.store, progress=run.progress)
         when_loaded(adopted)
         return Exported(adopted, adopted)
-    return export_model(
+    large = plan.effort is LARGE
+    exported = export_model(
         plan.ref,
         plan.profile,
         store=run.store,
         progress=run.progress,
         exporter=plan.config.exporter,
-        threads=plan.lane_threads,
-        when_loaded=when_loaded,
+        threads=plan.eager_threads,
+        when_loaded=None if large else when_loaded,
     )
+    if large:
+        when_loaded(exported.reference)
+    return exported
 
 
 def export_configured(config: DeployConfig, *, atol: float, store: Store, progress: Progress) -> Artifact:

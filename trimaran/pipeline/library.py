@@ -83,7 +83,7 @@ def compare_library(run: DeployRun, reference: Artifact, *, worker: Worker | Non
                 directory=str(reference.directory.absolute()),
                 rows=rows,
                 maximum=maximum,
-                threads=plan.lane_threads,
+                threads=plan.eager_threads,
             )
             check = LibraryCheck.model_validate(answer)
             require_same(check)

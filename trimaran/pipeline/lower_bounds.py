@@ -3,14 +3,16 @@
 The best possible time is measured in a child process, before time is spent on making or judging the candidate:
 - a searched INT8 candidate: its graph with every layer in INT8, which the search can only make slower;
 - a float candidate: the matrix products of its linear layers alone, without the rest of the graph.
+
+A lossy candidate of a large model that is made without a search is timed itself, before it is judged.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from trimaran.benchmarks.measure.quiet import CpuWatch, noticed
 from trimaran.benchmarks.report.figures import decisive
@@ -22,18 +24,23 @@ from trimaran.core.instructions import instruction_limit
 from trimaran.core.spec import Frozen
 from trimaran.core.store import Store
 from trimaran.pipeline.plan import DeployPlan
-from trimaran.quantize.candidates import Candidate
+from trimaran.quantize.candidates import Candidate, MeasuresLowerBound
 from trimaran.quantize.int8 import saturation
+from trimaran.quantize.made_time import made_time
 
 PROBE_DEADLINE_S = 60.0
+# Opening a graph of gigabytes takes as long as many calls.
+_SECONDS_PER_GB = 60.0
 # From this size of the graph on, judging a float candidate takes minutes.
 LARGE_BYTES = 200_000_000
 # How many times slower the bound must be. Another library's kernel may beat the float products that were measured;
 # a whole graph of integer kernels has no such doubt.
-_SKIPPED_FROM = {"searched": 1.0, "float": 1.15}
-_REASON = {
+Kind = Literal["searched", "float", "made"]
+_SKIPPED_FROM: Mapping[Kind, float] = {"searched": 1.0, "float": 1.15, "made": 1.15}
+_REASON: Mapping[Kind, str] = {
     "searched": "It was not searched: with every layer in INT8 it would take",
     "float": "It was not judged: its matrix products alone, in float, would take",
+    "made": "It was not judged: it takes",
 }
 
 
@@ -53,23 +60,42 @@ class LowerBound(Frozen):
 def waits_for_rivals(plan: DeployPlan, row: Candidate, graph: Artifact) -> bool:
     """Whether the candidate comes last, because a rival may show that it cannot win.
 
-    Float candidates of small models do not wait: judging takes seconds, and reports show them. Nor do those that the
-    user named.
+    Small models have only searched ones that wait: judging takes seconds, and reports show the others. Nor do those
+    wait that the user named.
     """
     shown_anyway = bool(plan.config.candidates) or graph.size_bytes < LARGE_BYTES
-    return row.lower_bound is not None and (row.searched or not shown_anyway)
+    return row.lower_bound is not None if row.searched else not shown_anyway
 
 
 def reason_to_skip(plan: DeployPlan, row: Candidate, parent: Artifact, rivals: Sequence[Rival], *, store: Store) -> str:
-    """Return the reason to skip this candidate, or "".
-
-    The measurement is stored, so that a second run decides the same, unless other work ran beside it.
-    """
-    lower_bound, shapes = row.lower_bound, decisive(plan.profile, plan.config.objective)
-    rival = next((rival for rival in rivals if rival.candidate.searched), None)
-    if lower_bound is None or rival is None or any(shape.batch != 1 for shape in shapes):
+    """Return the reason not to make or not to judge this candidate, or ""."""
+    if row.lower_bound is None:
         return ""
-    kind = "searched" if row.searched else "float"
+    return _too_slow(plan, row, parent, rivals, row.lower_bound, "searched" if row.searched else "float", store=store)
+
+
+def reason_not_to_judge(
+    plan: DeployPlan, row: Candidate, made: Artifact, rivals: Sequence[Rival], *, store: Store
+) -> str:
+    """Return the reason not to judge a candidate that is made and has no lower bound, or ""."""
+    return "" if row.lower_bound else _too_slow(plan, row, made, rivals, made_time, "made", store=store)
+
+
+def _too_slow(
+    plan: DeployPlan,
+    row: Candidate,
+    parent: Artifact,
+    rivals: Sequence[Rival],
+    lower_bound: MeasuresLowerBound,
+    kind: Kind,
+    *,
+    store: Store,
+) -> str:
+    """The measurement is stored, so that a second run decides the same, unless other work ran beside it."""
+    shapes = decisive(plan.profile, plan.config.objective)
+    rival = next((rival for rival in rivals if rival.candidate.searched), None)
+    if rival is None or any(shape.batch != 1 for shape in shapes):
+        return ""
     settings: dict[str, Any] = {
         "sequences": [shape.sequence for shape in shapes],
         "weight_levels": weight_levels(row.backend),
@@ -77,7 +103,8 @@ def reason_to_skip(plan: DeployPlan, row: Candidate, parent: Artifact, rivals: S
 
     def measured() -> LowerBound:
         folders = str(parent.directory), str(rival.artifact.directory)
-        return LowerBound(ratios=tuple(isolation.run(lower_bound, PROBE_DEADLINE_S, *folders, **settings)))
+        deadline_s = PROBE_DEADLINE_S + _SECONDS_PER_GB * parent.size_bytes / 1e9
+        return LowerBound(ratios=tuple(isolation.run(lower_bound, deadline_s, *folders, **settings)))
 
     recipe = Recipe(
         step="bound",
@@ -85,7 +112,7 @@ def reason_to_skip(plan: DeployPlan, row: Candidate, parent: Artifact, rivals: S
         # All float candidates have the same matrix products, so they share one bound.
         parameters={
             **settings,
-            "candidate": row.name if row.searched else row.precision,
+            "candidate": row.precision if kind == "float" else row.name,
             "cpu": capture().cpu,
             **instruction_limit(),
         },

@@ -10,16 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import trimaran
-from trimaran.benchmarks.report.figures import grid
+from trimaran.benchmarks.report.figures import decisive, grid
 from trimaran.core.backends import backend
+from trimaran.core.choices import Objective
 from trimaran.core.config import DeployConfig
 from trimaran.core.corpus import (
-    FEWEST,
     Part,
-    kinds_of,
     read_pairs,
     read_texts,
-    readable_texts,
     require_useful,
     shipped_pairs,
     shipped_texts,
@@ -29,16 +27,17 @@ from trimaran.core.environment import capture
 from trimaran.core.errors import UsageError
 from trimaran.core.export_libraries import require_export_libraries
 from trimaran.core.progress import Progress
+from trimaran.core.proof_effort import LARGE, ProofEffort, proof_effort
 from trimaran.core.samples import Shape
 from trimaran.core.spec import ModelRef, Pooling, ShapeProfile
 from trimaran.core.store import Store
-from trimaran.core.tail import fewest_texts
 from trimaran.core.tasks import TASKS, Gate, gates_for, task
 from trimaran.export.adopt import adopted_ref, graph_without_weights
 from trimaran.export.locate import locate
 from trimaran.export.reference import check_profile
 from trimaran.judging.labelled import LabelledData, read_labelled
 from trimaran.pipeline.assumptions import assumptions
+from trimaran.pipeline.shipped_for_model import fewer_for_large, readable_for
 from trimaran.quantize.candidates import Candidate, candidates
 from trimaran.runtime.cuda_driver import gpu_names
 from trimaran.runtime.text import Text
@@ -89,9 +88,18 @@ class DeployPlan:
         return 3 + (self.data is not None) + (self.teacher is not None) + fused + len(self.candidates) + len(after)
 
     @property
+    def effort(self) -> ProofEffort:
+        return proof_effort(self.ref.layers, self.ref.hidden)
+
+    @property
     def lane_threads(self) -> int:
         """Threads of each lane, while candidates are made and judged."""
         return max(1, self.config.threads // LANES)
+
+    @property
+    def eager_threads(self) -> int:
+        """Of the export and of eager PyTorch, which run side by side; of a large model one after the other."""
+        return self.config.threads if self.effort is LARGE else self.lane_threads
 
     def run_facts(self, command: Sequence[str]) -> dict[str, Any]:
         """What a report and a prepared version both say of the run: when, with what, and what was asked."""
@@ -165,9 +173,10 @@ def plan_deployment(config: DeployConfig) -> DeployPlan:
     check_profile(ref, profile)
     calibration = texts_for(ref.task, "calibration", Path(config.calibration) if config.calibration else None)
     judging = _read_texts(ref.task, "judging", Path(config.judging) if config.judging else None)
-    left_out = ""
+    left_out = fewer = ""
     if config.judging is None:
-        judging, left_out = shipped_for_model(ref, judging)
+        judging, left_out = readable_for(ref, judging)
+        judging, fewer = fewer_for_large(ref, judging)
     # Texts are left out before they are grouped: a query without one of its documents would be no query.
     judging = task(ref.task).judging(judging)
     refuse_shared(calibration, judging, side=1 if task(ref.task).asks else 0)
@@ -181,7 +190,7 @@ def plan_deployment(config: DeployConfig) -> DeployPlan:
         candidates=rows,
         calibration=calibration,
         judging=judging,
-        shapes=grid(profile),
+        shapes=_measured_shapes(ref, profile, config.objective),
         name=name,
         repository=Path(config.output),
         report=Path(config.report) if config.report else Path("reports") / name,
@@ -193,9 +202,20 @@ def plan_deployment(config: DeployConfig) -> DeployPlan:
         graph=graph_of(config),
         notes=(
             *assumptions(config, ref, profile),
-            *filter(None, [left_out, _teacher_note(teacher)]),
+            *filter(None, [left_out, fewer, _teacher_note(teacher)]),
             *_device_notes(device, lacking),
         ),
+    )
+
+
+def _measured_shapes(ref: ModelRef, profile: ShapeProfile, objective: Objective) -> tuple[Shape, ...]:
+    """Those of the grid; of a large model without batches that decide nothing: six rounds of one would take minutes."""
+    most_tokens = proof_effort(ref.layers, ref.hidden).corner_tokens
+    deciding = decisive(profile, objective)
+    return tuple(
+        shape
+        for shape in grid(profile)
+        if most_tokens is None or shape in deciding or shape.batch * shape.sequence <= most_tokens
     )
 
 
@@ -248,29 +268,6 @@ def _read_texts(task_name: str, part: Part, path: Path | None) -> tuple[Text, ..
     if path is not None and part == "calibration":
         require_useful(texts, path)
     return texts
-
-
-def shipped_for_model(ref: ModelRef, texts: tuple[Text, ...]) -> tuple[tuple[Text, ...], str]:
-    """Return the shipped texts that the model's tokenizer can read, and what to say if they are too few.
-
-    A model without a `tokenizer.json` is judged on all of them.
-    """
-    tokenizer_file = Path(ref.directory) / "tokenizer.json"
-    if not tokenizer_file.is_file():
-        return texts, ""
-    readable = readable_texts(texts, tokenizer_file)
-    if len(readable) >= fewest_texts():
-        return readable, ""
-    missing = sorted(set(kinds_of(texts)) - set(kinds_of(readable)))
-    without = f", and none of the kinds {', '.join(missing)}" if missing else ""
-    words = (
-        f"The model's tokenizer can read {len(readable)} of {len(texts)} shipped judging texts{without}: most of their "
-        f"tokens are unknown to it. At least {fewest_texts()} are wanted"
-    )
-    advice = "give texts in a language that the model reads: --judging and --calibration"
-    if len(readable) < FEWEST:
-        raise UsageError(f"{words}.", hint=f"{advice[0].upper()}{advice[1:]}.")
-    return readable, f"{words}; {advice}."
 
 
 def labelled_data(config: DeployConfig, ref: ModelRef) -> LabelledData | None:

@@ -6,6 +6,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 from trimaran.core.artifact import Artifact, Recipe
@@ -19,7 +20,7 @@ from trimaran.core.progress import Step
 from trimaran.judging.judgement import WIDEST_FIRST, Quality
 from trimaran.judging.quality import assess
 from trimaran.pipeline.eager import ASSESS_DEADLINE_S, EagerAnswers
-from trimaran.pipeline.lower_bounds import LARGE_BYTES, Rival, reason_to_skip, waits_for_rivals
+from trimaran.pipeline.lower_bounds import LARGE_BYTES, Rival, reason_not_to_judge, reason_to_skip, waits_for_rivals
 from trimaran.pipeline.making import MakerInputs, fuse, make_candidate
 from trimaran.pipeline.outcomes import CandidateOutcome, Failed, Proven, Stopped, judged, outcome_words
 from trimaran.pipeline.plan import LANES, DeployPlan, DeployRun
@@ -42,7 +43,7 @@ def make_and_prove_candidates(
 
     Nothing is timed here, so two candidates are worked on at once, each with half of the threads. Searched candidates
     take longest and begin, so that both lanes end together. Candidates whose lower bound can be measured wait for all
-    others, because a faster one may be proven by then.
+    others, because a faster one may be proven by then. Of a large model all but the first searched one wait.
     """
     if graph.size_bytes >= LARGE_BYTES:
         # Memory does not hold a large model three times: in eager PyTorch and in both lanes.
@@ -57,6 +58,7 @@ def make_and_prove_candidates(
         prover = _Prover(run, graph, fused, answers, when_proven)
         try:
             for rows in (first, last):
+                prover.use_threads(run.plan.config.threads if len(rows) == 1 else run.plan.lane_threads)
                 outcomes |= {outcome.candidate.name: outcome for outcome in lanes.map(prover.outcome, rows)}
             # If eager PyTorch failed, that is the error: no candidate is to blame.
             answers()
@@ -86,6 +88,10 @@ class _Prover:
             plan.calibration, plan.gates, plan.config.budget, plan.lane_threads, device=plan.device.number
         )
 
+    def use_threads(self, threads: int) -> None:
+        """Of each candidate that is made from now on."""
+        self._inputs = replace(self._inputs, threads=threads)
+
     def outcome(self, row: Candidate) -> CandidateOutcome:
         parent = self._fused.result() if self._fused and row.fused else self._graph
         if isinstance(parent, TrimaranError):
@@ -109,19 +115,23 @@ class _Prover:
         return reason_to_skip(self._run.plan, row, source, self._rivals, store=self._run.store)
 
     def _make_and_judge(self, row: Candidate, parent: Artifact, step: Step) -> CandidateOutcome:
-        def attempt(restriction: dict[str, str]) -> tuple[Artifact, Quality]:
+        def attempt(restriction: dict[str, str]) -> tuple[Artifact, Quality | Stopped]:
             artifact = make_candidate(
                 row, parent, self._inputs, restriction=restriction, store=self._run.store, step=step
             )
+            if waits_for_rivals(self._run.plan, row, self._graph) and (
+                reason := reason_not_to_judge(self._run.plan, row, artifact, self._rivals, store=self._run.store)
+            ):
+                return artifact, Stopped(row, reason)
             eager = self._answers()
             with self._alone(), self._run.plan.device.alone():
                 return artifact, judge(self._run, artifact, eager)
 
         try:
-            (artifact, quality), restriction = first_restriction_that_runs(attempt)
+            (artifact, found), restriction = first_restriction_that_runs(attempt)
         except TrimaranError as error:
             return Failed(row, error)
-        return judged(row, artifact, quality, restriction)
+        return found if isinstance(found, Stopped) else judged(row, artifact, found, restriction)
 
     def _alone(self) -> contextlib.AbstractContextManager[object]:
         """A judgement has the threads that the candidate will be served with, so two at once would disturb another.

@@ -18,7 +18,7 @@ from trimaran.quantize.int8.integer_bound import onnxruntime_bound
 from trimaran.quantize.int8.mixed import onnxruntime_static, openvino_mixed
 from trimaran.quantize.int8.static import openvino_static
 from trimaran.quantize.int8.weights import openvino_dynamic, openvino_weights
-from trimaran.quantize.plain import onnx_copy, openvino_ir
+from trimaran.quantize.plain import onnx_copy, onnxruntime_float, openvino_ir
 from trimaran.quantize.settings import MadeCandidate, MakerSettings
 from trimaran.quantize.tensorrt.qdq import tensorrt_int8, tensorrt_int8_attention, tensorrt_int8_full
 
@@ -82,11 +82,11 @@ CANDIDATES: dict[str, Candidate] = {
     row.name: row
     for row in (
         Candidate(
-            "onnxruntime-fp32", "onnxruntime", "fp32", "onnx", onnx_copy,
+            "onnxruntime-fp32", "onnxruntime", "fp32", "onnx", onnxruntime_float,
             lower_bound=float_bound, describe="the exported graph as it is",
         ),
         Candidate(
-            "onnxruntime-fused", "onnxruntime", "fp32", "onnx", onnx_copy, fused=True,
+            "onnxruntime-fused", "onnxruntime", "fp32", "onnx", onnxruntime_float, fused=True,
             lower_bound=float_bound, describe="attention, GELU and layer norms as single kernels",
         ),
         Candidate(

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 from trimaran.core.artifact import Artifact
+from trimaran.quantize.attention_blocks import ATTENTION_BLOCKS, block_saved
 from trimaran.quantize.int8.openvino_graph import save_openvino
 from trimaran.quantize.settings import MadeCandidate, MakerSettings
 
@@ -15,6 +16,13 @@ def onnx_copy(parent: Artifact, folder: Path, settings: MakerSettings) -> MadeCa
     for path in parent.directory.glob(f"{parent.entry}*"):
         shutil.copy(path, folder / path.name)
     return MadeCandidate(entry=parent.entry)
+
+
+def onnxruntime_float(parent: Artifact, folder: Path, settings: MakerSettings) -> MadeCandidate:
+    """The graph for the CPU: attention of long texts is computed in blocks."""
+    made = onnx_copy(parent, folder, settings)
+    blocks = block_saved(folder / made.entry, parent.profile.sequence.maximum)
+    return made.model_copy(update={"details": {ATTENTION_BLOCKS: blocks}}) if blocks else made
 
 
 def openvino_ir(parent: Artifact, folder: Path, settings: MakerSettings) -> MadeCandidate:

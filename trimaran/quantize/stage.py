@@ -14,6 +14,8 @@ from trimaran.core.metrics import METRICS_VERSION
 from trimaran.core.progress import Progress
 from trimaran.core.spec import DType, Signature
 from trimaran.core.store import Store
+from trimaran.quantize.attention_blocks import ATTENTION_BLOCKS, LONG_FROM
+from trimaran.quantize.attention_blocks import FORM as BLOCKS_FORM
 from trimaran.quantize.candidates import Candidate
 from trimaran.quantize.int8.openvino_graph import FORM
 from trimaran.quantize.int8.search import SEARCH_VERSION
@@ -65,6 +67,10 @@ def to_precision(
     return artifact
 
 
+def _has_blocks(parent: Artifact, row: Candidate) -> bool:
+    return row.backend == "onnxruntime" and row.default and parent.profile.sequence.maximum > LONG_FROM
+
+
 def _retyped(signature: Signature, types: Mapping[str, DType]) -> Signature:
     outputs = tuple(spec.model_copy(update={"dtype": types.get(spec.name, spec.dtype)}) for spec in signature.outputs)
     return signature.model_copy(update={"outputs": outputs})
@@ -82,6 +88,7 @@ def recipe_of(parent: Artifact, row: Candidate, settings: MakerSettings) -> Reci
             **({"half_outputs": True} if settings.half_outputs else {}),
             **({"openvino_graph": FORM} if row.backend == "openvino" else {}),
             **({"packed_tokens": PACKED_FORM} if row.packed else {}),
+            **({ATTENTION_BLOCKS: BLOCKS_FORM} if _has_blocks(parent, row) else {}),
             **(settings.model_dump(mode="json", include=_SEARCHED) if row.searched else {}),
             # A search decides by the metrics, so its result is made anew when one of them changes.
             **({"metrics": METRICS_VERSION, "search": SEARCH_VERSION} if row.searched else {}),

@@ -14,32 +14,31 @@ from trimaran.core.corpus import answer_context, digest_of_texts, kinds_of, spre
 from trimaran.core.distances import Answers, Outputs
 from trimaran.core.isolation import report_progress
 from trimaran.core.margins import narrowest_first
+from trimaran.core.proof_effort import USUAL, ProofEffort
 from trimaran.core.tasks import task
 from trimaran.judging.sensitivity import Sensitivity
 from trimaran.quantize.int8.search import Layers, SearchQuestion, search
 from trimaran.quantize.settings import MakerSettings
 from trimaran.runtime.text import Row, Text
 
-# How many texts calibrate, and how many are held out to try layers on. No text does both.
-MOST_CALIBRATING, MOST_HELD_OUT = 280, 280
 QUICK_TEXTS, QUICK_TOKENS = 64, 64
 # The answers of the float graph to some rows, and those with some layers in float.
 FloatAnswers = Callable[[Sequence[Row]], Outputs]
 Trial = Callable[[Layers, Sequence[Row]], Outputs]
 
 
-def split_texts(texts: Sequence[Text]) -> tuple[list[Text], list[Text]]:
+def split_texts(texts: Sequence[Text], effort: ProofEffort = USUAL) -> tuple[list[Text], list[Text]]:
     """Return the texts that calibrate and the texts that are held out, both drawn evenly from the whole file.
 
-    Every second text of a kind calibrates, so that each kind is in both. Of 1,000 texts, 280 calibrate and 280 are held
-    out.
+    No text does both. Every second text of a kind calibrates, so that each kind is in both. Of 1,000 texts, 280
+    calibrate and 280 are held out; of a large model fewer.
     """
-    drawn = spread(texts, MOST_CALIBRATING + MOST_HELD_OUT)
+    drawn = spread(texts, USUAL.calibrating + USUAL.held_out)
     kinds = kinds_of(drawn)
     calibrating = set(sorted(range(len(drawn)), key=kinds.__getitem__)[::2])
     return (
-        [text for index, text in enumerate(drawn) if index in calibrating],
-        [text for index, text in enumerate(drawn) if index not in calibrating],
+        list(spread([text for index, text in enumerate(drawn) if index in calibrating], effort.calibrating)),
+        list(spread([text for index, text in enumerate(drawn) if index not in calibrating], effort.held_out)),
     )
 
 

@@ -16,6 +16,7 @@ from trimaran.core.errors import ToolError
 from trimaran.core.isolation import report_progress
 from trimaran.core.onnx_graph import array_of
 from trimaran.core.onnx_write import write_model
+from trimaran.core.proof_effort import effort_for
 from trimaran.core.scratch import ScratchFolder
 from trimaran.judging.sensitivity import KEY, Sensitivity
 from trimaran.quantize.activations import (
@@ -25,9 +26,10 @@ from trimaran.quantize.activations import (
     rows_within_memory,
     sampled_rows,
 )
+from trimaran.quantize.attention_blocks import ATTENTION_BLOCKS, block_saved
 from trimaran.quantize.int8.embedding_tables import encoded_table, large_tables, write_tables
 from trimaran.quantize.int8.encodings import choose_encodings
-from trimaran.quantize.int8.held_out import MOST_CALIBRATING, search_layers, split_texts
+from trimaran.quantize.int8.held_out import search_layers, split_texts
 from trimaran.quantize.int8.integer_graph import Style, integer_graph, name_nodes
 from trimaran.quantize.int8.integer_receipt import openvino_receipt, session_receipt
 from trimaran.quantize.int8.openvino_graph import pack_saved, save_openvino
@@ -60,6 +62,8 @@ def openvino_mixed(parent: Artifact, folder: Path, settings: MakerSettings) -> M
 
 def onnxruntime_static(parent: Artifact, folder: Path, settings: MakerSettings) -> MadeCandidate:
     made = _MixedGraph(parent, settings, backend="onnxruntime", style="onnxruntime").make(folder)
+    if blocks := block_saved(folder / made.entry, parent.profile.sequence.maximum):
+        made = made.model_copy(update={"details": {**made.details, ATTENTION_BLOCKS: blocks}})
     # Float layers add up in another order when packed, and the noise moves roundings after them.
     tolerance = PACKED_NOISE if made.details["kept_in_float"] else 0.0
     packed = pack_onnx(folder / made.entry, tolerance=tolerance)
@@ -82,7 +86,7 @@ class _MixedGraph:
         import onnx_ir as ir
 
         self._parent, self._settings, self._backend, self._style = parent, settings, backend, style
-        self._calibrating, self._held_out = split_texts(settings.calibration)
+        self._calibrating, self._held_out = split_texts(settings.calibration, effort_for(parent.details))
         self._encoder = encoder_of(parent)
         self._model = name_nodes(ir.load(parent.entry_path))
         self._layers = linear_layers(self._model)
@@ -139,7 +143,7 @@ class _MixedGraph:
 
     def _samples(self) -> dict[str, Samples]:
         # Nobody reads the answers at padding. The last of the inputs is the padded one: it is left out.
-        inputs = calibration_inputs(self._parent, self._calibrating, samples=MOST_CALIBRATING)[:-1]
+        inputs = calibration_inputs(self._parent, self._calibrating, samples=len(self._calibrating))[:-1]
         names = [name for layer in self._layers for name in layer.tensors]
         names += [name for scores in self._scores for name in scores.tensors]
         width = sum(layer.inputs * len(layer.tensors) for layer in self._layers)

@@ -25,13 +25,14 @@ from trimaran.core.errors import ToolError
 from trimaran.core.isolation import report_progress
 from trimaran.core.onnx_graph import array_of
 from trimaran.core.onnx_write import write_model
+from trimaran.core.proof_effort import effort_for
 from trimaran.core.scratch import ScratchFolder
 from trimaran.judging.sensitivity import KEY, Sensitivity
 from trimaran.quantize.activations import calibration_facts, calibration_inputs, rows_within_memory, sampled_rows
 from trimaran.quantize.half.fp16 import check_types, half_facts, overflowing, prepare
 from trimaran.quantize.half.half_graph import HALF_TYPES, to_half
 from trimaran.quantize.int8.encodings import choose_encodings
-from trimaran.quantize.int8.held_out import MOST_CALIBRATING, search_layers, split_texts
+from trimaran.quantize.int8.held_out import search_layers, split_texts
 from trimaran.quantize.int8.integer_graph import integer_graph, name_nodes
 from trimaran.quantize.int8.mixed import MOST_ROWS, UNFUSED_PAIRS
 from trimaran.quantize.int8.search import Layers
@@ -81,11 +82,13 @@ class _QdqGraph:
         # Without gates there is nothing to search for, so every text calibrates.
         self._searched = bool(settings.gates)
         calibrating, self._held_out = (
-            split_texts(settings.calibration) if self._searched else (settings.calibration, [])
+            split_texts(settings.calibration, effort_for(parent.details))
+            if self._searched
+            else (settings.calibration, [])
         )
-        self._texts = spread(calibrating, MOST_CALIBRATING)
+        self._texts = spread(calibrating, effort_for(parent.details).calibrating)
         report_progress(0, 1, "calibration")
-        inputs = calibration_inputs(parent, self._texts, samples=MOST_CALIBRATING)
+        inputs = calibration_inputs(parent, self._texts, samples=effort_for(parent.details).calibrating)
         self._model, self._clipping = prepare(parent, _HALF, inputs, threads=settings.threads)
         name_nodes(self._model)
         self._in_fp32 = overflowing(self._model, _HALF, inputs[-OVERFLOW_SAMPLES:], threads=settings.threads)
