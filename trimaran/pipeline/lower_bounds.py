@@ -35,9 +35,9 @@ _SECONDS_PER_GB = 60.0
 LARGE_BYTES = 200_000_000
 # How many times slower the bound must be. Another library's kernel may beat the float products that were measured;
 # a whole graph of integer kernels has no such doubt.
-Kind = Literal["searched", "float", "made"]
-_SKIPPED_FROM: Mapping[Kind, float] = {"searched": 1.0, "float": 1.15, "made": 1.15}
-_REASON: Mapping[Kind, str] = {
+SkipKind = Literal["searched", "float", "made"]
+_SKIPPED_FROM: Mapping[SkipKind, float] = {"searched": 1.0, "float": 1.15, "made": 1.15}
+_REASON: Mapping[SkipKind, str] = {
     "searched": "It was not searched: with every layer in INT8 it would take",
     "float": "It was not judged: its matrix products alone, in float, would take",
     "made": "It was not judged: it takes",
@@ -87,7 +87,7 @@ def _too_slow(
     parent: Artifact,
     rivals: Sequence[Rival],
     lower_bound: MeasuresLowerBound,
-    kind: Kind,
+    kind: SkipKind,
     *,
     store: Store,
 ) -> str:
