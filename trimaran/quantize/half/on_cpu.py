@@ -22,6 +22,7 @@ from trimaran.core.artifact import Artifact, Draft, Recipe
 from trimaran.core.onnx_graph import add_weight, array_of, is_weight, new_node
 from trimaran.core.onnx_write import write_model
 from trimaran.core.store import Store
+from trimaran.runtime.text import Array
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -72,7 +73,7 @@ def cast_weights(model: ir.Model) -> int:
     return changed
 
 
-def _half_matrix(value: ir.Value) -> np.ndarray | None:
+def _half_matrix(value: ir.Value) -> Array | None:
     """Return the fp32 numbers of an FP16 matrix, or of an INT8 one behind a DequantizeLinear that gives FP16."""
     if is_weight(value, rank=2):
         matrix = array_of(value)
@@ -82,4 +83,4 @@ def _half_matrix(value: ir.Value) -> np.ndarray | None:
             return None
         levels, scale = array_of(node.inputs[0]), array_of(node.inputs[1])
         matrix = (levels.astype(np.float32) * scale.astype(np.float32)).astype(scale.dtype)
-    return matrix.astype(np.float32) if matrix.dtype == np.float16 else None
+    return np.asarray(matrix, np.float32) if matrix.dtype == np.float16 else None
