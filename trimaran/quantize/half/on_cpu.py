@@ -83,4 +83,4 @@ def _half_matrix(value: ir.Value) -> Array | None:
             return None
         levels, scale = array_of(node.inputs[0]), array_of(node.inputs[1])
         matrix = (levels.astype(np.float32) * scale.astype(np.float32)).astype(scale.dtype)
-    return matrix.astype(np.float32) if matrix.dtype == np.float16 else None
+    return np.asarray(matrix, np.float32) if matrix.dtype == np.float16 else None
