@@ -24,7 +24,7 @@ def judging_texts(path: Path, *, count: int) -> Path:
     """For `--judging` of tasks that read single texts. Begins with `ASKED`; the others are short, so that a judgement
     of many texts takes few seconds.
     """
-    short = (text for text in shipped_texts("judging")[len(ASKED) :] if len(text) <= _SHORT)
+    short = (text for text in shipped_texts("judging") if len(text) <= _SHORT and text not in ASKED)
     return _written(path, ({"text": text} for text in itertools.islice(itertools.chain(ASKED, short), count)))
 
 

