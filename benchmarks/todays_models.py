@@ -35,6 +35,7 @@ from tests.export.late_interaction import library as late_library
 from tests.export.late_interaction import saved_late
 from tests.export.test_hybrid import as_flag_embedding
 from tests.export.test_rerankers import _cross_encoder, _generator
+from tests.export.test_static import _folder as static_folder
 from tests.homes import home_at
 from tests.workers import workers_in_this_process
 
@@ -159,6 +160,7 @@ def rows() -> list[Row]:
             by_formulas,
             in_one_pass,
         ),
+        Row("static", lambda folder: static_folder(folder, "sentence-transformers"), encoded, embedded),
         Row("colbert", lambda folder: saved_late(folder, family="modernbert"), late_scores, scored),
     ]
 

@@ -12,6 +12,7 @@ import pytest
 from tests import answers
 from tests.export import zoo
 from tests.export.exported import LONG, answering, exported, reference_of
+from trimaran.core.config import DeployConfig
 from trimaran.core.errors import UsageError
 from trimaran.export.library import compare_with_library
 from trimaran.export.locate import locate
@@ -87,3 +88,11 @@ def test_a_table_refuses_other_tasks_and_poolings(tmp_path: Path) -> None:
         locate(str(folder), task_name="fill-mask")
     with pytest.raises(UsageError, match="its pooling is the mean"):
         locate(str(folder), pooling_changes={"mode": "cls"})
+
+
+def test_a_table_of_vectors_is_deployed_for_texts_of_two_thousand_tokens(tmp_path: Path) -> None:
+    ref = locate(str(_folder(tmp_path / "model", "model2vec")))
+    assert (
+        DeployConfig(model="m").profile_for(ref.model_copy(update={"default_sequence": 100_000})).sequence.maximum
+        == 2048
+    )

@@ -17,7 +17,7 @@ from trimaran.core.samples import Shape
 from trimaran.core.spec import ShapeProfile
 from trimaran.pipeline.duration import expected_stages
 from trimaran.pipeline.plan import _measured_shapes, plan_deployment
-from trimaran.pipeline.shipped_for_model import fewer_for_large, readable_for
+from trimaran.pipeline.shipped_for_model import fewer_texts, readable_for
 
 
 def model_that_reads(folder: Path, texts: Iterable[str]) -> Any:
@@ -64,12 +64,19 @@ def test_a_model_without_a_tokenizer_file_is_judged_on_all_texts(tmp_path: Path)
 def test_a_large_model_is_judged_on_some_texts_of_each_kind_and_the_report_says_so(task: str, judged: int) -> None:
     texts = shipped_texts("judging")
     large: Any = SimpleNamespace(task=task, layers=28, hidden=1024)
-    chosen, note = fewer_for_large(large, texts)
+    chosen, note = fewer_texts(large, texts, quick=False)
     assert len(chosen) == judged
     said = "Judged on 648 of 1,668 shipped texts, 24 of each kind, because the model is large"
     assert note.startswith(said) if judged == 648 else note == ""
     small: Any = SimpleNamespace(task=task, layers=12, hidden=768)
-    assert fewer_for_large(small, texts) == (texts, "")
+    assert fewer_texts(small, texts, quick=False) == (texts, "")
+
+
+def test_a_quick_deployment_is_judged_on_as_many_texts_as_a_large_model_and_says_so() -> None:
+    small: Any = SimpleNamespace(task="embedding", layers=6, hidden=384)
+    chosen, note = fewer_texts(small, shipped_texts("judging"), quick=True)
+    assert len(chosen) == 648
+    assert "because the deployment is a quick one" in note
 
 
 def test_a_large_model_is_not_timed_in_large_batches_that_decide_nothing() -> None:

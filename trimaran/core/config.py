@@ -16,6 +16,7 @@ from trimaran.core.choices import BUDGET_S, Exporter, LabelMetric, Level, Object
 from trimaran.core.devices import ASKED
 from trimaran.core.environment import usable_cores
 from trimaran.core.errors import UsageError
+from trimaran.core.families import STATIC
 from trimaran.core.spec import Frozen, ModelRef, Range, RangeField, ShapeProfile
 
 # Tokens of the longest text, where no file of the model says what it reads.
@@ -23,6 +24,8 @@ UNSTATED_SEQUENCE = 256
 # Models that read thousands of tokens are deployed for this many unless --sequence asks for more: the proof runs the
 # largest batch at the longest sequence, and attention grows with its square.
 LONGEST_BY_DEFAULT = 512
+# A table of token vectors has no attention: its cost grows with the length alone.
+LONGEST_OF_TABLES = 2048
 # Set to 1, it is as if every command had --busy-ok: for machines that are never quiet, such as those that run tests.
 BUSY_OK_VARIABLE = "TRIMARAN_BUSY_OK"
 Target = Annotated[str, Field(pattern=r"^[0-9]{1,2}\.[0-9]$")]
@@ -102,7 +105,8 @@ class DeployConfig(Frozen):
 
     def profile_for(self, ref: ModelRef) -> ShapeProfile:
         """The shapes of the config; by default what the model was trained for."""
-        longest = min(ref.default_sequence or UNSTATED_SEQUENCE, LONGEST_BY_DEFAULT, ref.positions)
+        most = LONGEST_OF_TABLES if ref.family == STATIC.name else LONGEST_BY_DEFAULT
+        longest = min(ref.default_sequence or UNSTATED_SEQUENCE, most, ref.positions)
         return ShapeProfile(
             batch=self.batch or Range(minimum=1, typical=1, maximum=32),
             sequence=self.sequence or Range(minimum=1, typical=min(128, longest), maximum=longest),

@@ -37,7 +37,7 @@ from trimaran.export.locate import locate
 from trimaran.export.reference import check_profile
 from trimaran.judging.labelled import LabelledData, read_labelled
 from trimaran.pipeline.assumptions import assumptions
-from trimaran.pipeline.shipped_for_model import fewer_for_large, readable_for
+from trimaran.pipeline.shipped_for_model import fewer_texts, readable_for
 from trimaran.quantize.candidates import Candidate, candidates
 from trimaran.runtime.cuda_driver import gpu_names
 from trimaran.runtime.text import Text
@@ -176,7 +176,7 @@ def plan_deployment(config: DeployConfig) -> DeployPlan:
     left_out = fewer = ""
     if config.judging is None:
         judging, left_out = readable_for(ref, judging)
-        judging, fewer = fewer_for_large(ref, judging)
+        judging, fewer = fewer_texts(ref, judging, quick=config.quick)
     # Texts are left out before they are grouped: a query without one of its documents would be no query.
     judging = task(ref.task).judging(judging)
     refuse_shared(calibration, judging, side=1 if task(ref.task).asks else 0)

@@ -1,4 +1,4 @@
-"""Which of the shipped texts judge a model: those that it can read, and of a large model as many as prove its gates."""
+"""Which of the shipped texts judge a model: those it can read, and fewer where all of them would take long."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from trimaran.core.corpus import FEWEST, kinds_of, readable_texts
 from trimaran.core.errors import UsageError
-from trimaran.core.proof_effort import proof_effort, some_of_each_kind
+from trimaran.core.proof_effort import LARGE, proof_effort, some_of_each_kind
 from trimaran.core.spec import ModelRef
 from trimaran.core.tail import fewest_texts
 from trimaran.core.tasks import task
@@ -36,18 +36,19 @@ def readable_for(ref: ModelRef, texts: tuple[Text, ...]) -> tuple[tuple[Text, ..
     return readable, f"{words}; {advice}."
 
 
-def fewer_for_large(ref: ModelRef, texts: tuple[Text, ...]) -> tuple[tuple[Text, ...], str]:
-    """Some of the shipped texts for a large model, and a sentence that says so; all of them for any other.
+def fewer_texts(ref: ModelRef, texts: tuple[Text, ...], *, quick: bool) -> tuple[tuple[Text, ...], str]:
+    """Some of the shipped texts for a large model or a quick deployment, and a sentence that says so; else all of them.
 
     Metrics that only few texts speak for (entities) need all of them.
     """
-    most = proof_effort(ref.layers, ref.hidden).judging_of_kind
+    most = LARGE.judging_of_kind if quick else proof_effort(ref.layers, ref.hidden).judging_of_kind
     if most is None or any(metric.fewest for metric in task(ref.task).metrics):
         return texts, ""
     chosen = some_of_each_kind(texts, most)
     if len(chosen) == len(texts):
         return texts, ""
+    cause = "the deployment is a quick one" if quick else "the model is large"
     return chosen, (
-        f"Judged on {len(chosen)} of {len(texts):,} shipped texts, {most} of each kind, because the model is large: "
+        f"Judged on {len(chosen)} of {len(texts):,} shipped texts, {most} of each kind, because {cause}: "
         "enough to prove the same gates, with each kind seen less often. More texts are judged on with --judging."
     )
