@@ -70,10 +70,11 @@ def test_shared_layers_stay_shared(world: World) -> None:
 def test_manifest_tells_what_was_chosen_for_each_layer(world: World) -> None:
     artifact = world.graph("bert", "onnx-int8-qdq")
     assert artifact.precision == "int8-static"
-    for facts in artifact.details["layers"].values():
+    for facts in artifact.details["encodings"].values():
         assert set(facts) == {"smoothing", "anchor", "range", "reach", "copies", "relative_error", "type"}
         assert facts["range"] in RANGE_METHODS
     assert artifact.details["calibration"]["texts"] == len(CALIBRATION)
+    assert artifact.details["layers"] == world.exported("bert").details["layers"], "what the model is stays as it was"
 
 
 def searched(world: World, folder: Path, maker: Maker, limit: float) -> MadeCandidate:
@@ -87,7 +88,7 @@ def test_the_gates_decide_which_layers_stay_in_fp16(
     world: World, tmp_path: Path, limit: float, in_int8: int, stopped: str
 ) -> None:
     made = searched(world, tmp_path, tensorrt_int8, limit)
-    kinds = [facts["type"] for facts in made.details["layers"].values()]
+    kinds = [facts["type"] for facts in made.details["encodings"].values()]
     assert (len(kinds), kinds.count("int8")) == (8, in_int8)
     assert made.details["sensitivity"]["stopped"] == stopped
     assert made.details["calibration"]["texts"] == 24, "the other half is held out"
@@ -128,7 +129,7 @@ def test_an_attention_whose_result_stays_in_fp16_stays_there_too(
     projection = "encoder/layer.1/attention/output/dense"
     monkeypatch.setattr(qdq, "search_layers", lambda *arguments, **more: (frozenset({projection}), None))
     made = searched(world, tmp_path, tensorrt_int8_attention, 2.0)
-    assert made.details["layers"][projection]["type"] == "fp16"
+    assert made.details["encodings"][projection]["type"] == "fp16"
     assert {name.split("/")[3]: kind for name, kind in made.details["parts"].items()} == {
         "layer.0": "int8",
         "layer.1": "fp16",

@@ -141,7 +141,9 @@ class _QdqGraph:
             details={
                 "half": half_facts(model, "fp16", self._in_fp32),
                 "quantised": {"linear": len(linear), "parts": len(parts)},
-                "layers": {name: {**chosen.facts(), "type": kinds[name]} for name, chosen in self._encodings.items()},
+                "encodings": {
+                    name: {**chosen.facts(), "type": kinds[name]} for name, chosen in self._encodings.items()
+                },
                 **({"parts": {name: kinds[name] for name in self._parts}} if self._parts else {}),
                 "calibration": calibration_facts(self._texts),
                 **({KEY: sensitivity.model_dump(mode="json")} if sensitivity else {}),
