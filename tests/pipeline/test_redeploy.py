@@ -16,11 +16,12 @@ from trimaran.pipeline import line
 from trimaran.pipeline.plan import plan_deployment
 
 
-def test_quick_leaves_out_searched_candidates_unless_they_are_named(tmp_path: Path) -> None:
+def test_quick_leaves_out_searched_and_fused_candidates_unless_they_are_named(tmp_path: Path) -> None:
     model = str(zoo.saved_model(tmp_path / "model", "bert", "embedding"))
     full, quick = (plan_deployment(DeployConfig(model=model, quick=chosen)) for chosen in (False, True))
-    assert [row.name for row in quick.candidates] == [row.name for row in full.candidates if not row.searched]
-    assert len(quick.candidates) < len(full.candidates)
+    unfused = [row.name for row in full.candidates if not (row.searched or row.fused)]
+    assert [row.name for row in quick.candidates] == unfused
+    assert len(quick.candidates) == 3 < len(full.candidates)
     named = plan_deployment(DeployConfig(model=model, quick=True, candidates=("openvino-int8-mixed",)))
     assert [row.name for row in named.candidates] == ["openvino-int8-mixed"]
 
