@@ -139,7 +139,7 @@ def test_a_builder_that_crashes_takes_only_its_own_process(world: World, monkeyp
 def test_a_shortfall_fails_and_is_recorded_when_allowed(world: World) -> None:
     """An fp32 graph whose manifest promises fused attention in half."""
     lying = world.exported("bert").model_copy(update={"precision": "fp16"})
-    with pytest.raises(ValidationError, match=r"attentions in one Half kernel 0 ≥ 2"):
+    with pytest.raises(ValidationError, match=r"attentions in one Half kernel 0 < 2"):
         world.build(lying, compute_capabilities=("8.6",))
     engine = world.build(lying, compute_capabilities=("8.6",), arguments={"allow_shortfall": True})
     assert not all(check.holds for check in engine.checks)
