@@ -54,5 +54,5 @@ def test_the_interval_stands_beside_its_metric_in_every_format() -> None:
     candidates = tuple(one.model_copy(update={"quality": quality}) if one.quality else one for one in report.candidates)
     report = report.model_copy(update={"candidates": candidates})
     assert "(0.972–0.985)" in render_markdown(report)
-    assert "<small>0.972–0.985</small>" in render_html(report)
+    assert "<td>1 (0.972–0.985)</td>" in render_html(report)
     assert ",0.972,0.985," in render_csv(report)
