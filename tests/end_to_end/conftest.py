@@ -30,6 +30,8 @@ class World:
     folder: Path
     home: Path
     said: dict[str, Any]
+    # Deployed with --quick.
+    quick: bool = False
 
     @property
     def repository(self) -> Path:
@@ -69,17 +71,19 @@ def classifier_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def classifier(
     request: pytest.FixtureRequest, classifier_folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> World:
-    """Once with the weights that this CPU multiplies exactly, and once with the 7 bits of a CPU without VNNI."""
+    """Once with the weights that this CPU multiplies exactly; once, quickly, with the 7 bits of a CPU without VNNI."""
+    without_vnni = request.param == "as without VNNI"
     folder = tmp_path_factory.mktemp("classifier-world")
     # One store for both: what does not depend on how a CPU multiplies is made once.
     home = classifier_folder.parent / "classifier-home"
     candidates = "onnxruntime-fused,onnxruntime-int8-dynamic,onnxruntime-int8-static"
     # What is found must not depend on how busy the machine is.
     said = trimaran_json(
-        "deploy", "-m", classifier_folder, "--name", "gender", "--candidates", candidates, "--budget", 600, "--quick",
-        home=home, cwd=folder, module="tests.seven_bits" if request.param == "as without VNNI" else "trimaran",
+        "deploy", "-m", classifier_folder, "--name", "gender", "--candidates", candidates, "--budget", 600,
+        *(["--quick"] if without_vnni else []),
+        home=home, cwd=folder, module="tests.seven_bits" if without_vnni else "trimaran",
     )  # fmt: skip
-    return World(folder, home, said)
+    return World(folder, home, said, quick=without_vnni)
 
 
 @pytest.fixture(scope="session")
