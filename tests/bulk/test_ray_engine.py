@@ -212,7 +212,9 @@ def test_a_ray_of_its_own_is_started_and_stopped(
     same(tmp_path / "out", local)
 
     def left() -> list[str]:
-        return [p.name() for p in psutil.process_iter() if p.pid not in before and "ray" in p.name()]
+        # Processes end while they are listed: `process_iter` leaves those out if it reads the names itself.
+        names = {process.pid: process.info["name"] for process in psutil.process_iter(["name"])}
+        return [name for pid, name in names.items() if pid not in before and "ray" in (name or "")]
 
     assert eventually(lambda: not left()), left()
 
