@@ -25,7 +25,7 @@ from trimaran.pipeline.api import load
 from trimaran.pipeline.artifact_lookup import find_artifact
 from trimaran.serving.client import Client
 from trimaran.serving.triton.server import launch
-from trimaran.serving.triton.undamaged import damaged
+from trimaran.serving.triton.undamaged import damaged, require_loadable
 
 
 @pytest.fixture
@@ -102,6 +102,22 @@ def test_an_edit_that_keeps_the_time_of_a_file_is_found(repository: Path, tmp_pa
         os.utime(weights, ns=(times, times))
         with pytest.raises(IntegrityError, match=r"model\.onnx differs"):
             require_undamaged(version, config)
+
+
+def test_compiled_code_that_was_damaged_is_compiled_anew(repository: Path, tmp_path: Path) -> None:
+    """No list has it. Python compares the head of such a file with the source, and runs whatever follows."""
+    version = repository / "bad" / "1"
+    with home_at(tmp_path / "home"):
+        require_loadable(repository, "bad")
+        (compiled,) = version.glob("__pycache__/wire.*.pyc")
+        whole, made = compiled.read_bytes(), compiled.stat().st_mtime_ns
+        require_loadable(repository, "bad")
+        assert compiled.stat().st_mtime_ns == made, "a reload does not change the folder"
+        damaged_name = whole.replace(b"TRUNCATED", b"TRUMCATED")
+        assert damaged_name != whole
+        compiled.write_bytes(damaged_name)
+        require_loadable(repository, "bad")
+        assert b"TRUMCATED" not in compiled.read_bytes()
 
 
 @pytest.mark.parametrize("name", ["digests.json", "serving.json"])

@@ -41,3 +41,5 @@ GATEWAY_IMAGE = "trimaran-gateway"
 CPU_IMAGE = "trimaran-cpu"
 # The most items of a list in a request to the gateway: no limit of texts is above it.
 MOST_TEXTS = 65_536
+# The most probable tokens that an exported fill-mask model gives for a mask.
+FILLINGS_A_MASK = 10

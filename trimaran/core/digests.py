@@ -6,6 +6,7 @@ the repository, because they can write the list too.
 
 from __future__ import annotations
 
+import compileall
 import contextlib
 import json
 import logging
@@ -26,6 +27,8 @@ SIGNATURE_FILE = "digests.sig"
 LISTED = "digests"
 _CACHE_FOLDER = "__pycache__"
 _REMEMBERED = 4096
+# What is remembered of a compiled file in the place of a digest.
+_COMPILED_HERE = "compiled here"
 log = logging.getLogger(__name__)
 _HINT = "Lay the artifact out again, or copy the repository again from where it is sound."
 
@@ -102,6 +105,29 @@ def require_undamaged(folder: Path, config: ModelConfig | None = None) -> None:
         raise IntegrityError(f"Refused, damaged: {sentences}", hint=_HINT, path=str(damages[0].path))
 
 
+def compile_code(folder: Path) -> None:
+    """Compiles the code of a version before it is loaded, where its folder can be written to.
+
+    Otherwise the stubs would do it. Triton replaces single stubs of a model only if its folder has not changed since.
+
+    Compiled files that were not made here are made anew. No list has them, and Python runs one whose head fits the
+    source, even if the rest of it is damaged.
+    """
+    known = _Known()
+    for path in _compiled(folder):
+        if not known.was_compiled(path):
+            with contextlib.suppress(OSError):
+                path.unlink()
+    compileall.compile_dir(folder, quiet=2)
+    for path in _compiled(folder):
+        known.note_compiled(path)
+    known.keep()
+
+
+def _compiled(folder: Path) -> Iterator[Path]:
+    return folder.rglob(f"{_CACHE_FOLDER}/*.pyc")
+
+
 def _own(folder: Path) -> list[ModelConfig]:
     """The configuration that the version was published with, if it is there."""
     with contextlib.suppress(RepositoryError):
@@ -128,21 +154,35 @@ class _Known:
 
     def __init__(self) -> None:
         self._path = default_home() / "digests.json"
-        self._sha256: dict[str, str] = {}
-        self._grew = False
-        with contextlib.suppress(OSError, ValueError):
-            self._sha256 = dict(json.loads(self._path.read_bytes()))
+        self._sha256 = self._read()
+        self._new: dict[str, str] = {}
 
     def sha256_of(self, path: Path) -> str:
-        facts = path.stat()
-        key = f"{facts.st_dev}:{facts.st_ino}:{facts.st_size}:{facts.st_mtime_ns}:{facts.st_ctime_ns}"
+        key = self._key(path)
         if key not in self._sha256:
-            self._sha256[key] = sha256_of(path)
-            self._grew = True
+            self._sha256[key] = self._new[key] = sha256_of(path)
         return self._sha256[key]
 
+    def was_compiled(self, path: Path) -> bool:
+        return self._sha256.get(self._key(path)) == _COMPILED_HERE
+
+    def note_compiled(self, path: Path) -> None:
+        if not self.was_compiled(path):
+            key = self._key(path)
+            self._sha256[key] = self._new[key] = _COMPILED_HERE
+
     def keep(self) -> None:
-        if self._grew:
-            latest = dict(list(self._sha256.items())[-_REMEMBERED:])
+        if self._new:
+            # Another process may have kept its own meanwhile.
+            latest = dict([*(self._read() | self._new).items()][-_REMEMBERED:])
             with contextlib.suppress(OSError):
                 write_atomically(self._path, json.dumps(latest))
+
+    def _read(self) -> dict[str, str]:
+        with contextlib.suppress(OSError, ValueError):
+            return dict(json.loads(self._path.read_bytes()))
+        return {}
+
+    def _key(self, path: Path) -> str:
+        facts = path.stat()
+        return f"{facts.st_dev}:{facts.st_ino}:{facts.st_size}:{facts.st_mtime_ns}:{facts.st_ctime_ns}"

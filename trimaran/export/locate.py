@@ -10,6 +10,7 @@ from typing import Any
 
 from trimaran.core import bilstm_config
 from trimaran.core.artifact import sha256_of
+from trimaran.core.choices import FILLINGS_A_MASK
 from trimaran.core.errors import UnavailableError, UsageError
 from trimaran.core.export_libraries import require_export_libraries
 from trimaran.core.families import MODULE, STATIC, UNBOUNDED, family
@@ -45,7 +46,6 @@ from trimaran.export.static import table_size, tokenizer_limit
 from trimaran.runtime.wire import PROMPT
 
 PACKAGE_PREFIX = "package:"
-TOP_K = 10
 
 
 def locate(
@@ -56,7 +56,7 @@ def locate(
     pooling: Pooling | None = None,
     pooling_changes: Mapping[str, Any] | None = None,
     extras: Sequence[str] = (),
-    top_k: int = TOP_K,
+    top_k: int = FILLINGS_A_MASK,
     hub: bool = False,
     revision: str | None = None,
     weights: Path | None = None,

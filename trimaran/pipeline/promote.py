@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from trimaran.core.config_pbtxt import CONFIG_FILE, read_config
-from trimaran.core.digests import require_undamaged
+from trimaran.core.digests import compile_code, require_undamaged
 from trimaran.core.errors import RepositoryError, ServerError, UnavailableError, UsageError
 from trimaran.core.progress import Progress
 from trimaran.core.scratch import ScratchFolder
@@ -26,7 +26,6 @@ from trimaran.model_repository.versions import (
 from trimaran.serving.triton import control, processes, readiness
 from trimaran.serving.triton.golden_check import serve_and_verify
 from trimaran.serving.triton.states import Running, running
-from trimaran.serving.triton.undamaged import compile_stages
 
 
 class Promoted(Frozen):
@@ -67,7 +66,7 @@ def _switch(repository: Path, name: str, version: int, *, prove: bool, progress:
     facts = model_versions(repository, name)
     if version in facts.versions:
         require_undamaged(repository / name / str(version), read_config(repository / name / CONFIG_FILE))
-        compile_stages(repository / name / str(version))
+        compile_code(repository / name / str(version))
     if version in facts.versions and (problems := problems_of_version(repository / name, version)):
         raise RepositoryError(
             f"Version {version} of {name} is refused. {_served(facts.served)} on. " + "; ".join(map(str, problems)),

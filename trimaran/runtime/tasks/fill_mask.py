@@ -10,6 +10,9 @@ from ..label_words import LABEL_WORDS, encodings_of, label_scores, mask_scores, 
 from ..text import Row
 from ..wire import TEXT, TOP_K, Answer, Output, ServedTask, json_column, single_text
 
+# Unless the caller says otherwise.
+WORDS_A_MASK = 5
+
 
 def fillings(
     model: Answering,
@@ -32,14 +35,14 @@ def fillings(
         scores = mask_scores(model, encodings)
         return [label_scores(model.reader, row, label_words)[:top_k] for row in scores]
     if targets is not None:
-        return _among(model, encodings, targets, top_k or 5)
+        return _among(model, encodings, targets, top_k or WORDS_A_MASK)
     outputs = model.outputs([Row(encoding.ids, encoding.type_ids) for encoding in encodings])
     answers = []
     for encoding, scores, ids in zip(encodings, outputs["token_scores"], outputs["token_ids"], strict=True):
         masks = [position for position, index in enumerate(encoding.ids) if index == model.facts["mask_id"]]
         rows = []
         for position in masks:
-            best = zip(scores[position][: top_k or 5], ids[position][: top_k or 5], strict=True)
+            best = zip(scores[position][: top_k or WORDS_A_MASK], ids[position][: top_k or WORDS_A_MASK], strict=True)
             rows.append([_filling(model, encoding, position, i, score, alone=len(masks) == 1) for score, i in best])
         answers.append(rows)
     return answers

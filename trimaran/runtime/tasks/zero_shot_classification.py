@@ -10,6 +10,9 @@ from ..answers import Answering
 from ..text import softmax
 from ..wire import TEXT, Answer, Input, Output, ServedTask, Tensors, single_text, strings
 
+# Where a label goes in a template.
+LABEL_MARK = "{}"
+
 
 def zero_shot(
     model: Answering,
@@ -20,9 +23,7 @@ def zero_shot(
     multi_label: bool = False,
 ) -> list[Answer]:
     """Scores of entailment for each label, best first."""
-    if not labels or template.format(labels[0]) == template:
-        raise ValueError("Zero-shot wants labels, and a template with {} where a label goes.")
-    hypotheses = [template.format(label) for label in labels]
+    hypotheses = hypotheses_of(template, labels)
     rows = [row for text in texts for row in model.encoder.premise_rows(text, hypotheses)]
     logits = model.outputs(rows)["logits"].astype(np.float64).reshape(len(texts), len(labels), -1)
     entailment = logits[..., model.facts["entailment"]]
@@ -35,6 +36,17 @@ def zero_shot(
         {"labels": [labels[index] for index in order], "scores": [float(row[index]) for index in order]}
         for row, order in zip(scores, orders, strict=True)
     ]
+
+
+def hypotheses_of(template: str, labels: Sequence[str]) -> list[str]:
+    """The template with each label in its place. Raises ValueError.
+
+    It is not read as Python reads a format: `{:1000000000}` would be a label with a billion spaces.
+    """
+    before, mark, after = template.partition(LABEL_MARK)
+    if not labels or not mark or any(sign in before + after for sign in "{}"):
+        raise ValueError(f"Zero-shot wants labels, and a template with {LABEL_MARK} once, where a label goes.")
+    return [before + label + after for label in labels]
 
 
 def tensors(answers: Sequence[Answer]) -> Tensors:

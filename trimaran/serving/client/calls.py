@@ -26,6 +26,7 @@ from trimaran.serving.client.columns import (
     json_rows,
     options_column,
     portions,
+    runs,
     text_requests,
 )
 from trimaran.serving.client.question import Ask, Model, NamedTensors
@@ -246,15 +247,17 @@ def rerank(
     options = given_options(prompt=known_prompt(model, prompt), instruction=instruction)
     query_column = column([given.string("query", query)])
     best = None if top_k is None else given.count("top_k", top_k)
-    chunks = portions(given.strings("documents", documents), ENTRIES_PER_REQUEST)
+    words = (instruction or "") + query
+    chunks = [*runs(given.strings("documents", documents), ENTRIES_PER_REQUEST, beside=len(words))]
+    firsts = [0, *itertools.accumulate(map(len, chunks))]
     requests = tuple(
         {"QUERY": query_column, "DOCUMENTS": column(chunk).T, **options_column(options, [query])} for chunk in chunks
     )
 
     def join(parts: Sequence[NamedTensors]) -> list[tuple[int, float]]:
         scored = [
-            (number * ENTRIES_PER_REQUEST + int(index), float(score))
-            for number, part in enumerate(parts)
+            (first + int(index), float(score))
+            for first, part in zip(firsts, parts, strict=False)
             for index, score in zip(part["INDICES"][0], part["SCORES"][0], strict=True)
         ]
         return sorted(scored, key=lambda pair: (-pair[1], pair[0]))[:best]

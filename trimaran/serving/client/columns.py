@@ -14,6 +14,7 @@ from trimaran.serving.client import given
 from trimaran.serving.client.question import Model, NamedTensors
 
 Row = TypeVar("Row")
+TextRow = TypeVar("TextRow", bound=Text)
 
 # Others wait while one request is tokenised, so long texts go in requests of few texts.
 CHARACTERS_PER_REQUEST = 1 << 18
@@ -66,7 +67,7 @@ def text_requests(
     requests = []
     if "TEXT_PAIR" not in model.inputs:
         texts = given.require_single(texts)
-    for chunk in _runs(texts, model.max_batch_size):
+    for chunk in runs(texts, model.max_batch_size):
         inputs = {"TEXT": column([text if isinstance(text, str) else text[0] for text in chunk])}
         if not isinstance(chunk[0], str):
             inputs["TEXT_PAIR"] = column([text[1] for text in chunk])
@@ -74,10 +75,11 @@ def text_requests(
     return tuple(requests)
 
 
-def _runs(texts: Sequence[Text], limit: int) -> Iterator[Sequence[Text]]:
+def runs(texts: Sequence[TextRow], limit: int, *, beside: int = 0) -> Iterator[Sequence[TextRow]]:
+    """Texts of one request each. `beside` are the characters that are read with every text, such as a query."""
     begin = characters = 0
     for index, text in enumerate(texts, 1):
-        characters += len(text) if isinstance(text, str) else len(text[0]) + len(text[1])
+        characters += beside + len(text) if isinstance(text, str) else len(text[0]) + len(text[1])
         full = index - begin == limit or characters > CHARACTERS_PER_REQUEST
         if index == len(texts) or full or isinstance(texts[index], str) != isinstance(texts[begin], str):
             yield texts[begin:index]

@@ -28,6 +28,8 @@ _SHORT_CHARACTERS = 8192
 # The work of one text at admission. A text with more tokens, or more characters to tokenise, counts as several.
 _TOKENS_A_TEXT = 256
 _CHARACTERS_A_TEXT = 8192
+# The characters that may be read for each byte of the largest body.
+_READ_A_BYTE = 2
 # An estimate for short requests: English has four or five, Chinese has one.
 _CHARACTERS_A_TOKEN = 3
 
@@ -104,6 +106,10 @@ class Call:
         sizes = [len(part) for text in texts for part in ((text,) if isinstance(text, str) else text)]
         if max(sizes) > limits.characters:
             raise too_large("The characters of a text", max(sizes), limits.characters)
+        # A query is read with each document, a text with each label: a small body can mean much to read.
+        if sum(sizes) * times > _READ_A_BYTE * limits.body_bytes:
+            most = _READ_A_BYTE * limits.body_bytes
+            raise too_large("The characters to read, repeated ones included", sum(sizes) * times, most)
         if model_counts and sum(sizes) <= _SHORT_CHARACTERS:
             most_tokens = len(texts) * served.vocabulary.longest
             if most_tokens <= limits.tokens:
@@ -123,6 +129,11 @@ class Call:
         if self.tokens > limits.tokens:
             raise too_large("The tokens of the request", self.tokens, limits.tokens)
         return True
+
+    def check_answer(self, size_bytes: int) -> None:
+        """Raises Refusal (413): an answer is in memory as a whole."""
+        if size_bytes > self.gateway.settings.limits.answer_bytes:
+            raise too_large("The bytes of the answer", size_bytes, self.gateway.settings.limits.answer_bytes)
 
     async def in_thread(self, read: Callable[..., Answer]) -> Answer:
         """What `read` gives for a large request, in its turn. It is called with `is_over`, which says whether the
@@ -145,10 +156,12 @@ class Call:
         times: int = 1,
         prompt: str | None = None,
         model_counts: bool = False,
+        bytes_a_token: int = 0,
     ) -> Answer:
         """The model's answer. A large request is sent in parts, and each waits for a turn of its own.
 
-        `model_counts`: the model reads each text once, so what it counts is what the request has.
+        `model_counts`: the model reads each text once, so what it counts is what the request has. `bytes_a_token`: what
+        each token that is read adds to the answer. Raises Refusal.
         """
         is_counted = await self.check_size(
             served,
@@ -158,6 +171,7 @@ class Call:
             prompt=prompt,
             model_counts=model_counts and served.counts_tokens,
         )
+        self.check_answer(self.tokens * bytes_a_token)
         turns = Turns(self.gateway.admission, self.work, self.account)
         client = self.gateway.client.using(
             timeout_s=max(0.001, self.deadline - time.monotonic()),

@@ -41,6 +41,8 @@ class ServedModel:
     unproven: bool = False
     # Whether its answers say how many tokens it read.
     counts_tokens: bool = False
+    # The numbers that it gives for each token; 0 for a model that gives none.
+    token_width: int = 0
 
 
 class Catalogue:
@@ -170,8 +172,9 @@ class Catalogue:
             return None
         unproven = model.parameters.get(PROOF) == UNPROVEN
         counts_tokens = set(COUNTS) <= model.outputs.keys()
+        width = model.outputs.get("TOKEN_EMBEDDINGS", (0,))[-1]
         return ServedModel(
-            name, model.task, version, created, model.max_batch_size, vocabulary, unproven, counts_tokens
+            name, model.task, version, created, model.max_batch_size, vocabulary, unproven, counts_tokens, max(0, width)
         )
 
     def _folder(self, name: str, version: int) -> Path:

@@ -27,6 +27,18 @@ TextsOrIds = Annotated[
     Field(description="Texts, or token ids of the model's own vocabulary."),
 ]
 
+# What the model reads with every text of the request: each has a limit of its own, because it is multiplied.
+LabelName = Annotated[str, Field(max_length=1000)]
+Word = Annotated[str, Field(max_length=128)]
+Instruction = Annotated[
+    str | None,
+    Field(
+        default=None,
+        max_length=4000,
+        description="Words for the model in the place of its own prompt, such as what makes a document relevant.",
+    ),
+]
+
 PromptName = Annotated[
     str | None,
     Field(
@@ -109,8 +121,7 @@ class RerankRequest(RequestBody):
     model: ModelName
     top_n: TopK
     return_documents: bool = False
-    # Words for the model in the place of its own prompt, such as what makes a document relevant.
-    instruction: str | None = None
+    instruction: Instruction
     # As text-embeddings-inference is asked.
     texts: Annotated[Several[str] | None, Field(default=None, description="TEI's name of `documents`.")]
     return_text: bool = False
@@ -211,7 +222,7 @@ class ClassifyRequest(RequestBody):
     model: ModelName
     top_k: TopK
     labels: Annotated[
-        Listed[str] | None,
+        Listed[LabelName] | None,
         Field(default=None, min_length=1, max_length=256, description="For a zero-shot model: the labels to try."),
     ]
     template: Annotated[
@@ -224,7 +235,7 @@ class ClassifyRequest(RequestBody):
         ),
     ]
     label_words: Annotated[
-        dict[str, Annotated[Listed[str], Field(min_length=1, max_length=256)]] | None,
+        dict[LabelName, Annotated[Listed[Word], Field(min_length=1, max_length=256)]] | None,
         Field(default=None, min_length=1, max_length=256, description="For a fill-mask model: words for each label."),
     ]
     multi_label: Annotated[
@@ -291,7 +302,7 @@ class FillRequest(RequestBody):
     model: ModelName
     top_k: TopK
     targets: Annotated[
-        Listed[str] | None,
+        Listed[Word] | None,
         Field(default=None, min_length=1, max_length=256, description="Words to choose from; the text has one mask."),
     ]
     template: Annotated[

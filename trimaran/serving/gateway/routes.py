@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel
 
-from trimaran.core.choices import Overflow
+from trimaran.core.choices import FILLINGS_A_MASK, Overflow
 from trimaran.core.errors import UsageError
 from trimaran.core.model_config import UNPROVEN
 from trimaran.core.small_vectors import VectorPrecision
 from trimaran.core.tasks import TASKS
+from trimaran.runtime.tasks.fill_mask import WORDS_A_MASK
+from trimaran.runtime.tasks.hybrid_embedding import COLBERT
 from trimaran.runtime.text import Text
 from trimaran.serving.client import Embeddings, HybridVectors
 from trimaran.serving.gateway import compatible_messages, messages
@@ -47,6 +49,10 @@ class GatewayRoute:
 
 
 ROUTES: dict[str, GatewayRoute] = {}
+# In memory, and as digits with a comma.
+_FLOAT_BYTES, _WRITTEN_FLOAT_BYTES = 4, 12
+# Of all labels of a request together: they are sent with every text.
+_MOST_LABEL_WORDS = 1024
 # Models that give one vector a text.
 EMBEDDERS = tuple(row.name for row in TASKS.values() if row.pools)
 
@@ -114,9 +120,10 @@ async def rerank(call: Call, body: messages.RerankRequest) -> Reply | list[Reply
     compatible_routes.refuse_raw_scores(body.raw_scores)
     served = await call.pick(body.model)
     documents = body.documents or body.texts or []
+    query = (body.instruction or "") + body.query
     ranking = await call.ask(
         served,
-        [(body.query, document) for document in documents],
+        [(query, document) for document in documents],
         lambda client: client.rerank(
             served.name, body.query, documents, top_k=body.top_n, instruction=body.instruction
         ),
@@ -158,7 +165,12 @@ async def score(call: Call, body: messages.ScoreRequest) -> Reply:
     """Scores of documents for a query by late interaction: the best cosine of each token of the query, added up."""
     served = await call.pick(body.model)
     texts = [body.query, *body.documents]
-    results = await call.ask(served, texts, lambda client: client.score(served.name, body.query, body.documents))
+    results = await call.ask(
+        served,
+        texts,
+        lambda client: client.score(served.name, body.query, body.documents),
+        bytes_a_token=_FLOAT_BYTES * served.token_width,
+    )
     return call.reply(results=results)
 
 
@@ -173,6 +185,9 @@ async def hybrid(call: Call, body: messages.HybridRequest) -> Reply:
         texts,
         lambda client: client.hybrid(served.name, texts, outputs=body.outputs, top_k=body.top_k, prompt=prompt),
         prompt=prompt,
+        bytes_a_token=_WRITTEN_FLOAT_BYTES * served.token_width
+        if body.outputs is None or COLBERT in body.outputs
+        else 0,
     )
     return call.reply(results=[_hybrid_result(row) for row in rows])
 
@@ -189,6 +204,8 @@ async def classify(call: Call, body: messages.ClassifyRequest) -> Reply:
         call.tasks = ("fill-mask",)
     served = await call.pick(body.model)
     zero_shot = served.task == "zero-shot-classification"
+    if sum(map(len, (body.label_words or {}).values())) > _MOST_LABEL_WORDS:
+        raise invalid(f"At most {_MOST_LABEL_WORDS} words are possible.", param="label_words")
     if zero_shot and not body.labels:
         raise invalid("This model needs the labels to choose from.", param="labels")
     texts: list[Text] = [item if isinstance(item, str) else (item[0], item[1]) for item in listed(body.inputs)]
@@ -245,6 +262,10 @@ async def fill(call: Call, body: messages.FillRequest) -> Reply:
     """The most probable words for each mask."""
     served = await call.pick(body.model)
     texts = listed(body.inputs)
+    if body.targets is None:
+        # Each word for a mask comes with the whole text.
+        places = sum(served.vocabulary.masks(text) * len(text) for text in texts)
+        call.check_answer(places * min(body.top_k or WORDS_A_MASK, FILLINGS_A_MASK))
     options: dict[str, Any] = {"top_k": body.top_k, "targets": body.targets, "template": body.template}
     results = await call.ask(served, texts, lambda client: client.fill(served.name, texts, **options))
     return call.reply(results=results)

@@ -24,6 +24,8 @@ class RequestLimits(Frozen):
     characters: int = Field(default=200_000, ge=1)
     # Of all texts, after each is cut to the length that the model reads.
     tokens: int = Field(default=300_000, ge=1)
+    # Of an answer, as far as it can be known from the request.
+    answer_bytes: int = Field(default=256 << 20, ge=1)
     # Request line and headers.
     head_bytes: int = Field(default=32 << 10, ge=1024)
     # Open connections of all callers together.

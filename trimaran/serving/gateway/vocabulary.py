@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from trimaran.core.serving_json import read_serving
 from trimaran.runtime.cutting import TextCutter, encoded_batch
 from trimaran.runtime.prompts import prompt_words, prompted
+from trimaran.runtime.tasks.question_answering import STRIDE
 from trimaran.runtime.text import Text
 from trimaran.serving.gateway.refusals import invalid
 
@@ -54,6 +55,8 @@ class Vocabulary:
         self.prompts = serving.tokenizer.prompts
         self._default_prompt = serving.tokenizer.default_prompt
         self._reads_the_end = serving.tokenizer.cut_side == "left"
+        mask = serving.facts.get("mask_id")
+        self._mask = self._tokenizer.id_to_token(int(mask)) if mask is not None else None
 
     def count(
         self,
@@ -79,7 +82,10 @@ class Vocabulary:
             lengths = [len(encoding.ids) for encoding in encodings]
             characters += sum(map(_characters, inputs))
             truncated += 0 if whole else sum(length > self.longest for length in lengths)
-            tokens += sum(lengths if whole else (min(length, self.longest) for length in lengths))
+            if whole:
+                tokens += sum(map(self._tokens_of_windows, inputs, encodings))
+            else:
+                tokens += sum(min(length, self.longest) for length in lengths)
             if tokens > most or is_over():
                 break
         return TokenCount(tokens, truncated, characters)
@@ -92,6 +98,23 @@ class Vocabulary:
         parts = [part for text in inputs for part in ((text,) if isinstance(text, str) else text)]
         cut = iter(self._cutter.beginnings(parts, self.longest))
         return [next(cut) if isinstance(text, str) else (next(cut), next(cut)) for text in inputs]
+
+    def _tokens_of_windows(self, text: Text, encoding: Any) -> int:
+        """What the model reads of a text or pair that is not cut. Each window of a long context has the question again:
+        a question that leaves room for one token is read with every token of the context.
+        """
+        size: int = len(encoding.ids)
+        if isinstance(text, str) or size <= self.longest:
+            return size
+        question = int(encoding.sequence_ids.count(0))
+        special = int(self._tokenizer.num_special_tokens_to_add(is_pair=True))
+        context, room = size - question - special, self.longest - question - special
+        if room < 1:
+            # The model refuses it.
+            return size
+        shared = min(STRIDE, room // 2)
+        windows = 1 + -(-(context - room) // (room - shared))
+        return context + windows * (question + special) + (windows - 1) * shared
 
     def tokens(
         self,
@@ -116,6 +139,10 @@ class Vocabulary:
             ]
             for encoding in encodings
         ]
+
+    def masks(self, text: str) -> int:
+        """The places of a text for which a fill-mask model gives words, or more if it is cut."""
+        return text.count(self._mask) if self._mask else 0
 
     def texts_of_ids(self, rows: Sequence[Sequence[int]], *, is_over: Callable[[], bool] = lambda: False) -> list[str]:
         """The text of each row. Raises Refusal (422) for ids that no text has."""

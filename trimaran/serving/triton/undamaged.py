@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import compileall
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from trimaran.core.config_pbtxt import CONFIG_FILE, pbtxt_from_config, read_config
-from trimaran.core.digests import require_undamaged
+from trimaran.core.digests import compile_code, require_undamaged
 from trimaran.core.errors import IntegrityError
 from trimaran.core.model_config import ModelConfig
 from trimaran.core.proven_here import require_proof_here
@@ -49,16 +48,8 @@ def _require_loadable(models: Sequence[RepositoryModel], name: str, trust_key: P
                 if (folder / SERVING_FILE).is_file():
                     require_proof_here(folder)
                 if trust_key is None:
-                    compile_stages(folder)
+                    compile_code(folder)
             _require_few_instances(model.name, model.config)
-
-
-def compile_stages(version: Path) -> None:
-    """Compiles the code of a version before it is loaded, where its folder can be written to.
-
-    Otherwise the stubs would do it. Triton replaces single stubs of a model only if its folder has not changed since.
-    """
-    compileall.compile_dir(version, quiet=2)
 
 
 def _require_few_instances(name: str, config: ModelConfig) -> None:
