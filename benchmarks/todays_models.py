@@ -55,7 +55,7 @@ TEXTS = [
 QUERY, DOCUMENTS = "Where is the boat? 🚤", ["In the harbour.", "", "今天天气很好", " spaces \n", "far too long " * 60]
 DECODERS = (
     "qwen3", "qwen2", "llama", "mistral", "ministral3", "smollm3", "granite", "phi3", "lfm2", "gemma", "gemma2",
-    "olmo2", "modernbert-decoder", "opt", "gpt_neox", "bloom",
+    "gemma3_text", "olmo2", "modernbert-decoder", "opt", "gpt_neox", "bloom",
 )  # fmt: skip
 ENCODERS = ("gte", "jina_embeddings_v3", "eurobert", "ultrabert", "t5gemma")
 FORMS = {"fp32": ("onnxruntime-fp32",), "int8": ("openvino-int8-mixed", "--budget", "2")}
@@ -154,6 +154,7 @@ def rows() -> list[Row]:
         Row("qwen3-bidirectional", sentence_folder("qwen3", "mean", is_causal=False), encoded, embedded),
         Row("embeddinggemma", gemma, encoded, embedded),
         Row("reranker-by-words", saved_reranker, ranked, reranked),
+        Row("reranker-by-head", saved_classifier, scored_pairs, reranked_plainly),
         Row(
             "bge-m3",
             lambda folder: zoo.saved_model(folder, "xlm-roberta", "hybrid-embedding"),
@@ -171,6 +172,20 @@ def saved_reranker(folder: Path) -> None:
     model = _cross_encoder(_generator(folder.parent / f"{folder.name}-plain"), activation_fn=torch.nn.Identity())
     model[0].processing_kwargs = {"chat_template": {"add_generation_prompt": True}}
     model.save_pretrained(str(folder))
+
+
+def saved_classifier(folder: Path) -> None:
+    plain = zoo.saved_model(folder.parent / f"{folder.name}-plain", "qwen3", "rerank")
+    _cross_encoder(plain).save_pretrained(str(folder))
+
+
+def scored_pairs(folder: Path) -> Answers:
+    found = _cross_encoder(folder).rank(QUERY, DOCUMENTS)
+    return [np.array([row["score"] for row in sorted(found, key=lambda row: row["corpus_id"])])]
+
+
+def reranked_plainly(client: Client, name: str) -> Answers:
+    return [np.array([score for _, score in sorted(client.rerank(name, QUERY, DOCUMENTS))])]
 
 
 def tried(row: Row, folder: Path) -> dict[str, Any]:

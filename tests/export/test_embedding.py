@@ -104,6 +104,16 @@ def test_more_dimensions_than_there_are_are_refused(tmp_path: Path) -> None:
         locate(str(folder), pooling_changes={"dimensions": 64})
 
 
+def test_a_module_of_the_folders_own_code_is_refused_though_the_library_has_one_of_its_name(tmp_path: Path) -> None:
+    sentence_model(tmp_path, "bert")
+    path = tmp_path / "sentence" / "modules.json"
+    modules = json.loads(path.read_text())
+    path.write_text(json.dumps([{**modules[0], "type": "custom_st.Transformer"}, *modules[1:]]))
+    with pytest.raises(UsageError, match=r"code of its own \(custom_st.Transformer in modules.json\)") as refused:
+        locate(str(tmp_path / "sentence"))
+    assert "sentence_transformers.models.Transformer" in (refused.value.hint or "")
+
+
 def test_two_poolings_at_once_are_refused(tmp_path: Path) -> None:
     sentence_model(tmp_path, "bert")
     config = next((tmp_path / "sentence").glob("1_Pooling/config.json"))

@@ -11,7 +11,7 @@ from typing import Any
 from trimaran.core import bilstm_config
 from trimaran.core.artifact import sha256_of
 from trimaran.core.choices import FILLINGS_A_MASK
-from trimaran.core.errors import UnavailableError, UsageError
+from trimaran.core.errors import TrimaranError, UnavailableError, UsageError
 from trimaran.core.export_libraries import require_export_libraries
 from trimaran.core.families import MODULE, STATIC, UNBOUNDED, family
 from trimaran.core.spec import ModelRef, Pooling
@@ -19,6 +19,7 @@ from trimaran.core.tasks import task
 from trimaran.core.tasks.hybrid_embedding import HEAD_FILES
 from trimaran.export.checkpoint import weight_files, weights_of
 from trimaran.export.heads import scores_by_words, task_of
+from trimaran.export.hub import fetched
 from trimaran.export.hybrid import PLAIN, require_first_token, token_width, with_hybrid
 from trimaran.export.identify import family_of, refuse_adapters, refuse_unsupported
 from trimaran.export.labels import activation_of, labels_of
@@ -259,13 +260,9 @@ def _folder_of(source: str, *, hub: bool, revision: str | None) -> Path:
             hint="For an installed package write package:NAME; to fetch a hub id, add --hub.",
         )
     try:
-        from huggingface_hub import snapshot_download
-
-        return Path(
-            snapshot_download(
-                source, revision=revision, allow_patterns=["*.json", "*.txt", "*.model", "*.jinja", "*.safetensors"]
-            )
-        )
+        return fetched(source, revision=revision)
+    except TrimaranError:
+        raise
     except Exception as error:  # the hub client raises many unrelated classes for "not there"
         raise UnavailableError(
             f"The hub did not give {source}: {str(error).splitlines()[0]}", hint="Check the id and the network."

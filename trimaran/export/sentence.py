@@ -38,6 +38,8 @@ _PROMPT_NAMES = ("query", "document")
 STATIC_TABLE = "StaticEmbedding"
 ENCODERS = ("Transformer", "MLMTransformer", STATIC_TABLE)
 _KNOWN = {*ENCODERS, "Pooling", "SpladePooling", "Dense", "Normalize", "LogitScore", "MultiVectorMask"}
+# Packages whose modules are known by their names. PyLate's folders list modules of both.
+_LIBRARIES = ("sentence_transformers", "pylate")
 CROSS_ENCODER = "CrossEncoder"
 MULTI_VECTOR = "MultiVectorEncoder"
 _WORDS = ("yes", "no")
@@ -61,6 +63,7 @@ def sentence_modules(folder: Path) -> tuple[SentenceModule, ...]:
     rows = read_json(path, what="modules.json is damaged", kind=list)
     if not all(isinstance(row, dict) and "type" in row for row in rows):
         raise IntegrityError(f"{path} lists modules without a type.")
+    _refuse_own_modules(folder, [str(row["type"]) for row in rows])
     modules = tuple(SentenceModule(str(row["type"]).rsplit(".", 1)[-1], str(row.get("path", ""))) for row in rows)
     for module in modules:
         path_inside(folder, module.path, stated_in=path.name)
@@ -69,6 +72,18 @@ def sentence_modules(folder: Path) -> tuple[SentenceModule, ...]:
     if unknown:
         raise UsageError(f"{folder} has the sentence-transformers module {unknown[0]}, which is not supported.")
     return modules
+
+
+def _refuse_own_modules(folder: Path, types: Sequence[str]) -> None:
+    """A module of the folder's own code may compute something else than the library's module of the same name."""
+    foreign = next((name for name in types if name.split(".", 1)[0] not in _LIBRARIES), None)
+    if foreign is not None:
+        raise UsageError(
+            f"{folder} needs code of its own ({foreign} in modules.json), which is never run.",
+            hint="If sentence-transformers' own module of that name computes the same, name it in modules.json of a "
+            f"copy: sentence_transformers.models.{foreign.rsplit('.', 1)[-1]}. Otherwise deploy a function that builds "
+            "the model from code you trust, with --module.",
+        )
 
 
 def _model2vec_modules(folder: Path) -> tuple[SentenceModule, ...]:

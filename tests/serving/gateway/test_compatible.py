@@ -9,6 +9,7 @@ import pytest
 
 from tests.environments import ROOT, run_in
 from tests.serving.gateway.conftest import Tasks
+from trimaran.core.small_vectors import RANGES, ranges_from_text
 
 TEXTS = ["the cat sat", "good dog"]
 
@@ -68,11 +69,32 @@ def test_the_shapes_are_those_of_tei(tasks: Tasks) -> None:
     assert set(said["models"]) == set(tasks.artifacts)
 
 
+def test_every_kind_of_cohere_vector_comes_of_one_pass(tasks: Tasks, vectors: np.ndarray) -> None:
+    """The small ones are those of sentence-transformers' `quantize_embeddings`, with the ranges of the manifest."""
+    from sentence_transformers.util import quantize_embeddings
+
+    kinds = ["float", "int8", "uint8", "binary", "ubinary"]
+    body = {"model": "embedding", "texts": TEXTS, "input_type": "search_document", "embedding_types": kinds}
+    found = tasks.gateway.ask("/v2/embed", body).json
+    assert (found["response_type"], found["texts"], list(found["embeddings"])) == ("embeddings_by_type", TEXTS, kinds)
+    assert found["meta"]["billed_units"]["input_tokens"] == found["usage"]["prompt_tokens"] > 0
+    np.testing.assert_allclose(found["embeddings"]["float"], vectors, atol=1e-6)
+    floats = np.asarray(found["embeddings"]["float"], np.float32)
+    ranges = ranges_from_text(tasks.artifacts["embedding"].details[RANGES])
+    for kind in kinds[1:]:
+        wanted = quantize_embeddings(floats, precision=kind, ranges=ranges)
+        np.testing.assert_array_equal(found["embeddings"][kind], wanted, err_msg=kind)
+    plain = tasks.gateway.ask("/v2/embed", {"model": "embedding", "texts": TEXTS, "output_dimension": 8}).json
+    assert list(plain["embeddings"]) == ["float"]
+    np.testing.assert_allclose(plain["embeddings"]["float"], unit(vectors[:, :8]), atol=1e-6)
+
+
 def test_what_cannot_be_given_is_refused(tasks: Tasks) -> None:
     for path, body in {
         "/predict": {"inputs": "good dog", "raw_scores": True},
         "/rerank": {"query": "cat", "texts": TEXTS, "documents": TEXTS},
         "/v2/rerank": {"query": "cat", "documents": [{"title": "no text"}]},
+        "/v2/embed": {"model": "embedding", "texts": TEXTS, "truncate": "NONE"},
     }.items():
         assert tasks.gateway.ask(path, body).status == 422
 
@@ -85,10 +107,13 @@ def test_an_unknown_model_is_told_which_there_are(tasks: Tasks) -> None:
 
 
 @pytest.mark.slow
-def test_coheres_client_ranks(tasks: Tasks) -> None:
+def test_coheres_client_ranks_and_embeds(tasks: Tasks, vectors: np.ndarray) -> None:
     """The client of Cohere, both versions, in an environment that has it."""
     script = ROOT / "tests" / "environments" / "in_cohere.py"
     said = json.loads(run_in("recipes", script, tasks.gateway.url, tasks.gateway.key).splitlines()[-1])
     wanted = tasks.gateway.ask("/rerank", {"query": "cat", "documents": TEXTS}).json["results"]
     ranked = [[row["index"], pytest.approx(row["relevance_score"])] for row in wanted]
+    floats, bits = said.pop("float"), said.pop("ubinary")
     assert said == {"v1": ranked, "v2": ranked}
+    np.testing.assert_allclose(floats, vectors, atol=1e-6)
+    np.testing.assert_array_equal(bits, np.packbits(vectors > 0, axis=1))

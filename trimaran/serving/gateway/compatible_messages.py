@@ -5,13 +5,14 @@ Like those servers, unknown fields are ignored.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, RootModel
 
 from trimaran.serving.gateway.messages import (
     Answered,
     Label,
+    Listed,
     ModelName,
     PromptName,
     RequestBody,
@@ -128,6 +129,55 @@ class ServedRanked(BaseModel):
 class ServedRerankResponse(Answered):
     id: str
     results: list[ServedRanked]
+    meta: dict[str, Any]
+
+
+VectorKind = Literal["float", "int8", "uint8", "binary", "ubinary"]
+
+
+class ServedEmbedRequest(CompatibleRequest):
+    """Cohere's."""
+
+    example = {
+        "texts": ["The harbour was quiet.", "A storm came up."],
+        "input_type": "search_document",
+        "embedding_types": ["float", "ubinary"],
+    }
+    texts: Several[str]
+    model: ModelName
+    input_type: Annotated[
+        str | None,
+        Field(
+            default=None,
+            max_length=128,
+            description="search_query and search_document mean the prompts query and document, others the prompt of "
+            "the same name. A model without that prompt reads the texts with its default one.",
+        ),
+    ]
+    embedding_types: Annotated[
+        Listed[VectorKind],
+        Field(default=["float"], min_length=1, max_length=5, description="All are made of one pass."),
+    ]
+    output_dimension: Annotated[int | None, Field(default=None, ge=1, le=65536)]
+    truncate: Annotated[Literal["END"], Field(default="END", description="Long texts are always cut at their end.")]
+
+
+class VectorsByKind(BaseModel):
+    """Binary vectors have eight dimensions in a byte."""
+
+    model_config = ConfigDict(populate_by_name=True)
+    floats: Annotated[list[list[float]] | None, Field(default=None, alias="float")]
+    int8: list[list[int]] | None = None
+    uint8: list[list[int]] | None = None
+    binary: list[list[int]] | None = None
+    ubinary: list[list[int]] | None = None
+
+
+class ServedEmbedResponse(Answered):
+    id: str
+    response_type: Literal["embeddings_by_type"]
+    embeddings: VectorsByKind
+    texts: list[str]
     meta: dict[str, Any]
 
 

@@ -1,4 +1,4 @@
-"""Paths of other servers, so that their clients work unchanged: TEI's, and Cohere's and Jina's rerank."""
+"""Paths of other servers, so that their clients work unchanged: TEI's, Cohere's embed, Cohere's and Jina's rerank."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 
 from trimaran import __version__
+from trimaran.core.errors import UsageError
+from trimaran.core.small_vectors import RANGES, small
 from trimaran.core.tasks import TASKS
 from trimaran.runtime.text import Text
-from trimaran.serving.client import Embeddings
+from trimaran.serving.client import AsyncClient, Embeddings
 from trimaran.serving.gateway import compatible_messages as messages
 from trimaran.serving.gateway.call import Call, Reply
 from trimaran.serving.gateway.catalogue import ServedModel
@@ -24,6 +26,8 @@ _KINDS = {
     "token-classification": "classifier",
     "rerank": "reranker",
 }
+# Cohere's `input_type` -> the name of a prompt, where they are not called alike.
+_PROMPTS = {"search_query": "query", "search_document": "document"}
 
 
 @route("/embed", messages.EmbedRequest, messages.EmbedResponse, tasks=EMBEDDERS)
@@ -75,6 +79,36 @@ async def predict(call: Call, body: messages.PredictRequest) -> list[Any]:
     rankings = await call.ask(served, texts, lambda client: client.classify(served.name, texts))
     answers = [[{"label": label, "score": score} for label, score in ranking] for ranking in rankings]
     return answers if several else answers[0]
+
+
+@route("/v2/embed", messages.ServedEmbedRequest, messages.ServedEmbedResponse, tasks=EMBEDDERS)
+async def embed_v2(call: Call, body: messages.ServedEmbedRequest) -> Reply:
+    """Vectors of texts, whole and small ones of one pass, as in Cohere's API."""
+    served = await call.pick(body.model)
+    name = _PROMPTS.get(body.input_type or "", body.input_type)
+    prompt = name if name in served.vocabulary.prompts else None
+
+    async def by_kind(client: AsyncClient) -> Reply:
+        vectors = await client.embed(served.name, body.texts, prompt=prompt)
+        ranges = (await client.model(served.name)).parameters.get(RANGES, "")
+        return {
+            kind: small(
+                vectors,
+                dimensions=body.output_dimension,
+                precision="float32" if kind == "float" else kind,
+                ranges=ranges,
+            )
+            for kind in body.embedding_types
+        }
+
+    try:
+        embeddings = await call.ask(served, body.texts, by_kind, prompt=prompt, model_counts=True)
+    except UsageError as error:
+        field = "embedding_types" if body.output_dimension is None else "output_dimension"
+        raise invalid(error.message, param=field) from error
+    meta = {"api_version": {"version": "2"}, "billed_units": {"input_tokens": call.tokens}}
+    kind = {"response_type": "embeddings_by_type"}
+    return call.reply(id=call.request_id, **kind, embeddings=embeddings, texts=body.texts, meta=meta)
 
 
 @route("/v1/rerank", messages.ServedRerankRequest, messages.ServedRerankResponse, tasks=("rerank",))
