@@ -16,15 +16,17 @@ from trimaran.core.corpus import shipped_texts
 from trimaran.core.errors import UsageError
 from trimaran.core.progress import SilentProgress, Step
 from trimaran.export.locate import locate
+from trimaran.pipeline import shrink_layers as pipeline
 from trimaran.pipeline.distilled_report import DISTILLED_REPORT, DistilledReport
 from trimaran.pipeline.shrink_layers import shrink_layers
 from trimaran.shrink import training
 from trimaran.shrink.batches import by_length, shuffled
 from trimaran.shrink.layers import NoLayerList, choose_layers, trials_of, with_layers
-from trimaran.shrink.training import LearningSettings
+from trimaran.shrink.training import LearningSettings, Training
 
 TEXTS = shipped_texts("calibration")[:160]
 SETTINGS = LearningSettings(epochs=4, learning_rate=3e-3, sequence=24)
+SHORT = SETTINGS.model_copy(update={"epochs": 1})
 # Weights so large that every layer matters.
 LARGE = {"initializer_range": 0.3}
 
@@ -122,18 +124,23 @@ def test_a_student_learns_and_is_a_folder_that_sentence_transformers_and_deploy_
 
 
 class Killed(SilentProgress):
-    """Ends the run at a step of learning, as a kill does."""
+    """Ends the run at the third step of a stage, as a kill does; `None` ends it where the stage begins."""
+
+    def __init__(self, stage: str = "learn", at: int | None = 3) -> None:
+        self._stage, self._at = stage, at
 
     @contextlib.contextmanager
     def stage(self, title: str) -> Iterator[Step]:
         with super().stage(title) as step:
-            if title == "learn":
+            if title == self._stage:
                 step.advance = self._advance  # type: ignore[method-assign]
+                if self._at is None:
+                    raise KeyboardInterrupt
             yield step
 
     def _advance(self, done: int, total: int | None, what: str = "") -> None:
-        assert "left" in what
-        if done == 3:
+        assert self._stage != "learn" or ("loss" in what and "left" in what)
+        if done == self._at:
             raise KeyboardInterrupt
 
 
@@ -157,6 +164,38 @@ def test_a_killed_run_is_resumed_and_ends_as_one_that_was_not(tmp_path: Path, mo
     weights = [load_file(tmp_path / name / "model.safetensors") for name in ("whole", "killed")]
     for name, value in weights[0].items():
         np.testing.assert_allclose(weights[1][name], value, atol=1e-4, err_msg=name)
+
+
+def test_a_run_killed_between_trials_of_layers_repeats_none_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[tuple[int, ...]] = []
+
+    def noted(module: Any, kept: Any) -> Any:
+        made.append(tuple(kept))
+        return with_layers(module, kept)
+
+    monkeypatch.setattr(pipeline, "with_layers", noted)
+    zoo.saved_model(tmp_path / "model", "bert", "embedding", num_hidden_layers=3, **LARGE)
+    with pytest.raises(KeyboardInterrupt):
+        shrunk(tmp_path / "model", tmp_path, progress=Killed("layers"), settings=SHORT)
+    assert made == [(1, 2), (0, 2)], "the third trial was about to begin"
+    made.clear()
+    report = shrunk(tmp_path / "model", tmp_path, resume=True, settings=SHORT)
+    assert made == [(0, 1), report.layers], "one trial was left, then the student begins"
+
+
+def test_a_run_killed_after_its_last_step_learns_no_step_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    zoo.saved_model(tmp_path / "model", "bert", "embedding", num_hidden_layers=2, **LARGE)
+    with pytest.raises(KeyboardInterrupt):
+        shrunk(tmp_path / "model", tmp_path, layers=1, progress=Killed("write", None), settings=SHORT)
+
+    def learnt_again(training: Training, batch: Any) -> float:
+        raise AssertionError("a step was repeated")
+
+    monkeypatch.setattr(Training, "_learn", learnt_again)
+    report = shrunk(tmp_path / "model", tmp_path, layers=1, resume=True, settings=SHORT)
+    assert report.steps > 0 and report.distance_after < report.distance_before
 
 
 def test_a_classifier_learns_soft_targets_and_labels_and_a_script_is_told_what_is_not_proven(tmp_path: Path) -> None:

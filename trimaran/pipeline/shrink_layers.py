@@ -64,7 +64,7 @@ class FewerLayers:
     def begin(
         self, teacher: Teacher, texts: SplitTexts, run: ShrinkingRun, progress: Progress
     ) -> tuple[Runner, dict[str, Any]]:
-        kept = run.state.layers or _choose(teacher, self._layers, texts.choosing, progress)
+        kept = run.state.layers or _choose(teacher, self._layers, texts.choosing, run, progress)
         run.save(layers=kept)
         facts = {"student": "layers", "layers_before": teacher.ref.layers, "layers": kept}
         return _student(teacher, kept), facts
@@ -96,8 +96,13 @@ def _require_shrinkable(ref: ModelRef, layers: int) -> None:
         )
 
 
-def _choose(teacher: Teacher, wanted: int, texts: Sequence[LessonText], progress: Progress) -> tuple[int, ...]:
-    """Tries on held-out texts which layers can go, by the task's own distance and before any learning."""
+def _choose(
+    teacher: Teacher, wanted: int, texts: Sequence[LessonText], run: ShrinkingRun, progress: Progress
+) -> tuple[int, ...]:
+    """Tries on held-out texts which layers can go, by the task's own distance and before any learning.
+
+    Every trial is kept: those of a deep model take minutes, and a resumed run does not repeat them.
+    """
     model = cast("torch.nn.Module", teacher.runner.module.model)
     fixed, distance = fixed_layers(model), teacher.distance_on(texts[:_TRIAL_TEXTS])
     trials = trials_of(teacher.ref.layers, wanted, fixed)
@@ -108,7 +113,11 @@ def _choose(teacher: Teacher, wanted: int, texts: Sequence[LessonText], progress
             nonlocal done
             done += 1
             step.advance(done, trials, f"layers {', '.join(str(layer + 1) for layer in kept)}")
-            return distance(_student(teacher, kept, own_weights=False))
+            name = " ".join(map(str, kept))
+            if name not in run.state.trials:
+                found = distance(_student(teacher, kept, own_weights=False))
+                run.save(trials={**run.state.trials, name: found})
+            return run.state.trials[name]
 
         kept = choose_layers(teacher.ref.layers, wanted, without, fixed=fixed)
         step.outcome(f"{', '.join(str(layer + 1) for layer in kept)} of {teacher.ref.layers} stay, after {done} trials")

@@ -22,6 +22,8 @@ class RunState(Persisted):
 
     # Digest of the teacher, the texts and the settings.
     key: str
+    # How far the answers moved with only these layers, such as "0 1 3", for every choice that was tried.
+    trials: dict[str, float] = {}
     # The layers that stay, once they are chosen.
     layers: tuple[int, ...] = ()
     # Of all sessions so far: by the clock, and of the CPU.

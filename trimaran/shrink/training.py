@@ -141,6 +141,8 @@ class Training:
                 self._epoch, self._position = self._epoch + 1, 0
         if self._step % self._every:
             self._evaluate()
+        # A kill while the student is written or proven costs no learning.
+        self._save()
         self._restore(self._best)
         epochs = self._epoch + self._position / self._an_epoch
         return Learned(self._step, epochs, self._before, self._best_loss)
