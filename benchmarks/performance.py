@@ -12,8 +12,10 @@ from typing import Any
 import experiment
 from experiment import INSTRUCTIONS, RESULTS, ROOT, read_results, reports_by_instructions, table
 from faults import FAULTS
+from former_speed import former_rows
 from growth_results import RESULT as GROWTH
 from growth_results import Curve, ServedModels, plots, read_growth
+from int8_search import search_rows
 
 from trimaran.benchmarks.measure.quiet import noticed
 from trimaran.benchmarks.report.figures import largest, shapes_of, speedups_of
@@ -360,21 +362,12 @@ def _interval(figure: dict[str, Any]) -> str:
     return f"{number(figure['median'])} ({number(figure['low'])}–{number(figure['high'])})"
 
 
-def _search(result: dict[str, Any]) -> list[list[str]]:
-    rows = []
-    for name, row in result["candidates"].items():
-        rows += [
-            [f"`trimaran quantize --to {name}` at `{result['fidelity']}`", f"{row['command_s']:.0f} s", "≤ 180 s"],
-            ["its Spearman on STS-B's dev set, of eager's", f"{row['sts_share_of_eager']:.2%}", "≥ 99.9 %"],
-        ]
-    return rows
-
-
 OPERATION: dict[str, Callable[[dict[str, Any]], list[list[str]]]] = {
     "deployment*": _deployment,
     "long-memory": _long_text,
     "todays-models": _todays_models,
-    "int8-search": _search,
+    "int8-search": search_rows,
+    "former-speed": former_rows,
     "cold-start": _start,
     "in-process": _in_process,
     "served": _serving,

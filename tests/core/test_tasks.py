@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from trimaran.core.corpus import shipped_pairs
 from trimaran.core.distances import largest_differences
 from trimaran.core.errors import UsageError
 from trimaran.core.spec import Activation, ModelRef
+from trimaran.core.tail import tail_rank
 from trimaran.core.tasks import LEVELS, TASKS, Gate, gates_for
 from trimaran.core.tasks.task import AnswerContext
 from trimaran.judging.bounds import lower_share
@@ -142,7 +144,8 @@ def test_an_entity_that_moved_counts_against_agreement() -> None:
         ("token-classification", "entity_agreement", 300, (0.99, 0.98)),
         ("question-answering", "span_agreement", 600, (0.99, 0.98)),
         ("text-classification", "label_agreement", 1200, (0.995, 0.99)),
-        ("multiple-choice", "choice_agreement", 450, (0.99, 0.98)),
+        ("multiple-choice", "choice_agreement", 648, (0.99, 0.98)),
+        ("zero-shot-classification", "label_agreement", 648, (0.995, 0.99)),
     ],
 )
 def test_a_gate_is_proven_where_at_least_so_many_answers_are_seen_to_agree(
@@ -155,6 +158,29 @@ def test_a_gate_is_proven_where_at_least_so_many_answers_are_seen_to_agree(
         misses = max(count for count in range(texts) if lower_share(texts - count, texts, 0.05 / 4) >= limit)
         assert misses > 0, "a good model may miss now and then"
         assert 1 - misses / texts >= least
+
+
+@pytest.mark.parametrize(("name", "rows"), [("rerank", 4), ("zero-shot-classification", 3), ("multiple-choice", 4)])
+def test_the_shipped_pairs_give_as_many_groups_as_the_limits_count_on(name: str, rows: int) -> None:
+    judging = TASKS[name].judging(shipped_pairs("judging"))
+    assert len(judging) == 648 * rows
+    firsts = [text for text, _ in judging[::rows]]
+    pairs = [text for text, _ in shipped_pairs("judging")]
+    assert firsts[0] == pairs[0] and firsts[-1] in pairs[-2:], "from the first pair to the last"
+    assert tail_rank(648, 0.05 / 4) == 2, "one outlier breaks no tail"
+
+
+def test_the_documents_of_a_query_are_one_witness_of_its_scores() -> None:
+    row = TASKS["rerank"]
+    wanted = {"score": np.full((12, 1), 0.5)}
+    moved = {"score": wanted["score"] + np.array([[0.0, 0.2, 0.0, 0.0, *[0.1] * 4, *[0.0] * 4]]).T}
+    rows = {name: row.metric(name).rows(wanted, moved) for name in ("mean_score_change", "tail_score_change")}  # type: ignore[union-attr]
+    assert rows["mean_score_change"] == pytest.approx([0.1, 0.2, 0.0])
+    assert rows["tail_score_change"] == pytest.approx([0.4, 0.2, 0.0])
+    live = {name: side["score"][:6] for name, side in (("wanted", wanted), ("moved", moved))}
+    metric = row.metric("tail_score_change")
+    assert metric is not None
+    assert metric.rows({"score": live["wanted"]}, {"score": live["moved"]}).max() == pytest.approx(0.4)
 
 
 def test_documents_are_compared_within_a_query_and_not_across_queries() -> None:

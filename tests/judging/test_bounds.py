@@ -6,6 +6,7 @@ import pytest
 from trimaran.core.tasks import TASKS, Gate
 from trimaran.judging.bounds import items_needed, lower_share, net_loss_share, texts_needed, upper_mean
 from trimaran.judging.gate_check import gate_check, kind_breaks
+from trimaran.judging.proof import Proof
 
 GENERATOR = np.random.default_rng(7)
 EMBEDDING, LABELS = TASKS["embedding"], TASKS["text-classification"]
@@ -142,3 +143,46 @@ def test_fewer_than_300_texts_with_an_entity_prove_no_agreement_on_entities(text
     assert metric is not None
     check = gate_check(metric, Gate("entity_agreement", ">=", 0.97), np.ones(texts), alpha=0.05)
     assert (check.verdict, check.needs_words) == ("not proven" if words else "proven", words)
+
+
+@pytest.mark.parametrize("task", ["embedding", "sparse-embedding", "rerank"])
+def test_a_share_of_neighbours_exactly_at_its_limit_is_not_proven_where_few_texts_lose_everything(task: str) -> None:
+    """No gate on a tail speaks of it, so what one text loses counts whole."""
+    row = TASKS[task]
+    gate = next(gate for gate in row.gates["strict"] if gate.comparison == ">=")
+    metric = row.metric(gate.metric)
+    assert metric and metric.kind == "mean"
+    lost = 1 - gate.limit
+    assert passes(metric, gate, lambda: 1.0 - (GENERATOR.random(600) < lost), 100) <= 0.05
+    # A tenth of the limit, lost in parts: ten of a hundred texts have one other neighbour.
+    assert passes(metric, gate, lambda: 1.0 - 0.1 * (GENERATOR.random(600) < lost), 20) >= 0.9
+
+
+def test_every_mean_that_is_gated_has_a_gate_on_its_tail_or_counts_whole() -> None:
+    for row in TASKS.values():
+        gated = {gate.metric for level in row.gates.values() for gate in level}
+        means = {metric.name: metric for metric in row.metrics if metric.kind == "mean" and metric.name in gated}
+        for name, metric in means.items():
+            assert metric.most is not None or name.replace("mean_", "tail_") in gated, (row.name, name)
+
+
+@pytest.mark.parametrize("lossy", [False, True])
+def test_int8_never_passes_for_float_noise_however_large_one_number_is(lossy: bool) -> None:
+    """Logits move by 0.2, and one logit of one text is 10,000."""
+    logits = GENERATOR.normal(size=(400, 3))
+    logits[0, 0] = 1e4
+    moved = logits + 0.2 * np.sign(GENERATOR.normal(size=logits.shape))
+    proof = Proof(LABELS, LABELS.gates["strict"], {"logits": logits}, {"logits": moved}, lossy=lossy)
+    assert (proof.alpha is None) == (not lossy)
+
+
+@pytest.mark.parametrize(("task", "name"), [("rerank", "score"), ("text-classification", "values")])
+def test_scores_of_any_size_are_compared_by_their_own_size(task: str, name: str) -> None:
+    row = TASKS[task]
+    scores = np.linspace(-0.05, 0.05, 400)[:, None]
+    moved = scores + 0.1 * scores.max()
+    small = row.fidelity({name: scores}, {name: moved})
+    tail = next(gate for gate in row.gates["strict"] if gate.metric.startswith("tail_"))
+    assert small[tail.metric] == pytest.approx(0.1) and small[tail.metric] > tail.limit
+    large = row.fidelity({name: 100 * scores}, {name: 100 * moved})
+    assert large[tail.metric] == pytest.approx(0.1)

@@ -53,6 +53,11 @@ def scale_of(values: Floats) -> float:
     return max(1.0, float(np.abs(values[np.isfinite(values)]).max(initial=0.0)))
 
 
+def largest_number(values: Floats) -> float:
+    """The largest |value| of scores, whose size a model chooses freely."""
+    return float(np.abs(values[np.isfinite(values)]).max(initial=_SMALLEST_SCALE))
+
+
 # Vectors
 
 
@@ -165,14 +170,16 @@ def same_labels(reference: Answers, candidate: Answers) -> Column:
 
 
 def probability_changes(reference: Answers, candidate: Answers) -> Column:
-    """|Δ probability| of each text's labels: texts x labels."""
+    """|Δ probability| of each text's labels: texts x labels. Those of small `values` are relative to the largest."""
     before, after = label_probabilities(reference), label_probabilities(candidate)
-    return np.asarray(np.abs(before.astype(np.float64) - after).reshape(len(before), -1))
+    scale = min(1.0, largest_number(before)) if "values" in reference else 1.0
+    return np.asarray(np.abs(before.astype(np.float64) - after).reshape(len(before), -1) / scale)
 
 
 def largest_probability_changes(reference: Answers, candidate: Answers) -> Column:
     """The largest |Δ probability| of each text; `values` of a regression relative to their own scale."""
     changes = probability_changes(reference, candidate).max(axis=1)
+    # Those of values below 1 are relative already.
     return np.asarray(changes / scale_of(first_of(reference)) if "values" in reference else changes)
 
 

@@ -26,7 +26,7 @@ from trimaran.core.tail import tail_bound
 ByText = Callable[[Answers, Answers], Column]
 Kind = Literal["mean", "share", "tail", "worst", "pooled"]
 # Raise this when a metric changes its meaning: judgements remembered under another version are not reused.
-METRICS_VERSION = 6
+METRICS_VERSION = 7
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,9 @@ class Metric:
     texts: str = "texts"
     # Fewer texts that speak prove no gate of a lossy candidate, whatever their bound is.
     fewest: int = 0
+    # Of a mean: the most that one text can lose, where it counts whole. None: changes far beyond the limit count as
+    # less, because a gate on their tail speaks of them.
+    most: float | None = None
     # Answers that the metric reads by name. Where a side lacks one, as a caller does who sees only final answers, the
     # metric cannot be taken.
     needs: tuple[str, ...] = ()

@@ -27,12 +27,14 @@ _SEED = 22
 _MOST_NEEDED = 10_000_000
 
 
-def upper_mean(losses: Column, *, cap: float, alpha: float) -> float:
+def upper_mean(losses: Column, *, cap: float, alpha: float, largest_bet: float = 0.75) -> float:
     """The largest mean of min(loss, cap) that the losses do not refute.
 
     For each mean `m` of a grid, a gambler bets that losses are smaller than `m` on average. If `m` were true, the
     gambler's wealth would reach 1/alpha with a chance of at most alpha. Every `m` that made the gambler that rich is
     refuted. Bets depend on earlier losses only, so texts are shuffled first (seeded): files are sorted by kind.
+
+    `largest_bet` is the most of its wealth that the gambler risks, below 1. The bound is valid for each.
     """
     n = len(losses)
     if not n:
@@ -47,7 +49,7 @@ def upper_mean(losses: Column, *, cap: float, alpha: float) -> float:
     # A part of the grid at a time: all of it would not fit into memory for a hundred thousand texts.
     parts = np.array_split(m, max(1, n * len(m) // _CELLS))
     wealth = np.concatenate(
-        [np.log1p(-np.minimum(bets, 0.75 / (1 - part)) * (x[:, None] - part)).cumsum(0).max(0) for part in parts]
+        [np.log1p(-np.minimum(bets, largest_bet / (1 - part)) * (x[:, None] - part)).cumsum(0).max(0) for part in parts]
     )
     unrefuted = np.flatnonzero(wealth < np.log(1 / alpha))
     # The truth may lie between two points of the grid.

@@ -120,7 +120,9 @@ def assess(
             if rows != "alone" and not moved.change <= limit:
                 continue
             answers = row.judged(context, texts, probe.answers(texts, rows, alone=True))
-            proof = Proof(row, gates, reference, answers, kinds=kinds, judged=judged)
+            proof = Proof(
+                row, gates, reference, answers, kinds=kinds, judged=judged, lossy=artifact.precision != "fp32"
+            )
             if rows not in ("packed", "rounded") or not proof.breaks_a_gate:
                 break
         scores = (

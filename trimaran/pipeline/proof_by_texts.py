@@ -66,6 +66,7 @@ def proof_by_texts(
         row.judged(context, requests, reference),
         row.judged(context, requests, answers),
         kinds=kinds_of(texts),
+        lossy=artifact.precision != "fp32",
     )
     return ProofByTexts(proof.checks, len(texts))
 

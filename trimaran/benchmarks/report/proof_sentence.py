@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from trimaran.benchmarks.report.wording import count, metric_name, number
+from trimaran.core.metrics import METRICS_VERSION
 from trimaran.core.tasks import METRICS, TAILS, Gate
-from trimaran.judging.gate_check import GateCheck, capped_at, kind_limit
+from trimaran.judging.gate_check import CAP, GateCheck, kind_limit
 from trimaran.judging.judgement import KindQuality, Quality
 from trimaran.judging.on_teacher import TEACHER
 
 _TAIL = "1 % tail of "
+# Judgements by earlier metrics capped every mean.
+_WHOLE_SINCE = 7
 
 
 def proof_sentence(quality: Quality) -> str:
@@ -23,7 +26,11 @@ def proof_sentence(quality: Quality) -> str:
         largest = quality.metrics.get("max_abs_difference", 0.0)
         same = "its answers are eager PyTorch's up to float noise"
         return f"On {like} {same}: no number differs by more than {number(largest)}."
-    parts = [_bound_words(check) for check in quality.checks if check.bound is not None and not check.kind]
+    parts = [
+        _bound_words(check, quality.metrics_version)
+        for check in quality.checks
+        if check.bound is not None and not check.kind
+    ]
     worst = worst_kind(quality)
     if worst:
         kind, check = worst
@@ -57,7 +64,7 @@ def _share_of_limit(kind: KindQuality, check: GateCheck) -> float:
     return loss / allowed if allowed else float(loss > 0)
 
 
-def _bound_words(check: GateCheck) -> str:
+def _bound_words(check: GateCheck, metrics_version: int = METRICS_VERSION) -> str:
     name, bound = metric_name(check.name), number(check.bound)
     plain_name = check.name.removeprefix(TEACHER)
     if plain_name in TAILS:
@@ -67,8 +74,10 @@ def _bound_words(check: GateCheck) -> str:
     # Points of the user's labelled data are no metric of the task.
     if metric is None or metric.kind != "mean":
         return words
-    cap = capped_at(_gate_of(check))
-    further = f"above {number(cap)}" if check.comparison == "<=" else f"below {number(1 - cap)}"
+    if metric.most is not None and metrics_version >= _WHOLE_SINCE:
+        return words
+    limit = float(check.limit)
+    further = f"above {number(CAP * limit)}" if check.comparison == "<=" else f"below {number(1 - CAP * (1 - limit))}"
     return f"{words} (a text {further} counts as that)"
 
 

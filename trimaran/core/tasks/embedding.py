@@ -68,6 +68,7 @@ TASK = Task(
             "epsilon_recall",
             _recalls,
             at_least=True,
+            most=1.0,
             title="ε-recall@10",
             meaning="share of each text's ten nearest that eager has within 0.01 of its own tenth, by its own index or "
             "eager's, whichever is worse",
@@ -77,6 +78,7 @@ TASK = Task(
             "neighbour_overlap",
             _overlaps,
             at_least=True,
+            most=1.0,
             title="top-10 overlap",
             meaning="share of each text's ten nearest that stay the same",
         ),

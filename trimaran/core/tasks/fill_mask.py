@@ -227,7 +227,7 @@ TASK = Task(
             title="same token",
             meaning="share of the masks that get eager's best token",
         ),
-        Metric("mean_probability_change", _changes, counted=_with_masks),
+        Metric("mean_probability_change", _changes, counted=_with_masks, most=1.0),
         Metric("max_abs_difference", _largest, kind="worst"),
     ),
     change=relative_change(("token_scores",), _largest),

@@ -211,6 +211,7 @@ TASK = Task(
             "heaviest_overlap",
             _weight_overlaps,
             at_least=True,
+            most=1.0,
             title="top-10 terms",
             meaning="share of each text's ten heaviest terms that stay the same",
         ),

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from trimaran.core.distances import Answers, Column, scale_of
+from trimaran.core.distances import Answers, Column, largest_number
 from trimaran.core.metrics import Metric, spearman, spearman_of_pairs
 from trimaran.core.tasks.library import Library, indexed, scores_by_index
 from trimaran.core.tasks.shared import LOGITS, MAX_ABS_DIFFERENCE, RELATIVE_CHANGE, in_given_order, indexed_column
@@ -36,8 +36,22 @@ _TIE = 0.01
 
 def _changes(reference: Answers, candidate: Answers) -> Column:
     """Relative to the largest score: some models give probabilities, others logits of any size."""
-    delta = np.abs(reference["score"].astype(np.float64) - candidate["score"]) / scale_of(reference["score"])
+    delta = np.abs(reference["score"].astype(np.float64) - candidate["score"]) / largest_number(reference["score"])
     return np.asarray(delta.reshape(len(delta), -1).mean(axis=1))
+
+
+def _by_query(rows: Column) -> Column:
+    """Rows of scores as queries x documents. The documents of one query move together, so a query is one witness."""
+    size = max(1, min(_DOCUMENTS, len(rows)))
+    return np.pad(rows, (0, -len(rows) % size), mode="edge" if len(rows) else "constant").reshape(-1, size)
+
+
+def _mean_changes(reference: Answers, candidate: Answers) -> Column:
+    return np.asarray(_by_query(_changes(reference, candidate)).mean(axis=1))
+
+
+def _largest_changes(reference: Answers, candidate: Answers) -> Column:
+    return np.asarray(_by_query(_changes(reference, candidate)).max(axis=1))
 
 
 def _judging(texts: Sequence[Text]) -> tuple[Text, ...]:
@@ -52,7 +66,7 @@ def _pairs_by_query(reference: Answers, candidate: Answers) -> tuple[Column, Col
     scores = [side[: len(side) // size * size].reshape(-1, size) for side in sides]
     first, second = np.triu_indices(size, 1)
     gaps = [side[:, first] - side[:, second] for side in scores]
-    apart = np.abs(gaps[0]) > _TIE * scale_of(reference["score"])
+    apart = np.abs(gaps[0]) > _TIE * largest_number(reference["score"])
     return apart.sum(axis=1).astype(np.float64), (apart & (gaps[0] * gaps[1] > 0)).sum(axis=1).astype(np.float64)
 
 
@@ -94,6 +108,7 @@ TASK = Task(
             "order_agreement",
             _same_order,
             at_least=True,
+            most=1.0,
             counted=lambda reference, candidate: _pairs_by_query(reference, candidate)[0] > 0,
             texts="queries whose documents differ",
             title="same order",
@@ -102,16 +117,19 @@ TASK = Task(
         Metric("rank_correlation", _scores, kind="pooled", pooled=spearman_of_pairs, at_least=True),
         Metric(
             "mean_score_change",
-            _changes,
+            _mean_changes,
+            texts="queries",
             title="mean |Δscore|",
             meaning="mean change of a score, relative to the largest",
         ),
         Metric(
             "tail_score_change",
-            _changes,
+            _largest_changes,
             kind="tail",
+            texts="queries",
             title="1 % tail of |Δscore|",
-            meaning="change of a score, relative to the largest, that at most 1 % of rows exceed, with 95 % confidence",
+            meaning="change of a score, relative to the largest, that in at most 1 % of queries any document exceeds, "
+            "with 95 % confidence",
         ),
         MAX_ABS_DIFFERENCE,
     ),

@@ -79,6 +79,7 @@ TASK = Task(
             "heaviest_overlap",
             _overlaps,
             at_least=True,
+            most=1.0,
             title="top-10 terms",
             meaning="share of each text's ten heaviest terms that stay the same",
         ),

@@ -130,8 +130,10 @@ TASK = Task(
             title="same entities",
             meaning="share of the texts with an entity whose entities are exactly eager's",
         ),
-        Metric("token_agreement", by_token(same_best, "token_logits"), at_least=True, needs=("token_logits",)),
-        Metric("mean_probability_change", _probabilities, needs=("token_logits",)),
+        Metric(
+            "token_agreement", by_token(same_best, "token_logits"), at_least=True, most=1.0, needs=("token_logits",)
+        ),
+        Metric("mean_probability_change", _probabilities, most=1.0, needs=("token_logits",)),
         Metric("max_abs_difference", _largest, kind="worst"),
     ),
     change=relative_change(("token_logits",), _largest),
