@@ -27,11 +27,11 @@ import numpy as np
 from trimaran.core.distances import Answers, Column
 from trimaran.core.tasks import Gate, task
 from trimaran.judging.evidence import Evidence, evidence_for, mean_interval
-from trimaran.judging.gate_check import KIND_SLACK
+from trimaran.judging.gate_check import KIND_SLACK, kinds_of_answers
 from trimaran.judging.sensitivity import LayerCost, SearchEnd, SearchStep, Sensitivity
 
 # Raise this when the search decides otherwise on the same texts: what an older one made is then made anew.
-SEARCH_VERSION = 4
+SEARCH_VERSION = 5
 # The names of the layers in float.
 Layers = frozenset[str]
 AnswersOf = Callable[[Layers], Answers]
@@ -286,12 +286,12 @@ def _shrink(state: _Search, kept: Layers, evidence: tuple[Evidence, ...]) -> tup
 def kind_means(rows: Column, kinds: Sequence[str], *, less_errors: float = 0.0) -> dict[str, float]:
     """Return the mean of each kind that has enough texts, less so many standard errors.
 
-    There is none where rows are not texts.
+    There is none where a row is no text and no answer to several.
     """
-    if len(kinds) != len(rows):
+    column = kinds_of_answers(np.asarray(kinds), len(rows))
+    if len(column) != len(rows):
         return {}
-    column = np.asarray(kinds)
-    counts = {kind: count for kind, count in Counter(kinds).items() if count >= FEWEST_OF_KIND}
+    counts = {kind: count for kind, count in Counter(column.tolist()).items() if count >= FEWEST_OF_KIND}
     texts = {kind: rows[column == kind] for kind in counts}
     return {
         kind: float(rows.mean() - less_errors * rows.std(ddof=1) / np.sqrt(len(rows))) for kind, rows in texts.items()
