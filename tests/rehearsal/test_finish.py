@@ -35,7 +35,9 @@ def finished(rehearsal: Rehearsal, tmp_path_factory: pytest.TempPathFactory) -> 
             assert item["gpu_memory_bytes"] > 0
         eager, *by_events, served = row["notes"]
         assert eager == "Eager PyTorch was not measured on the GPU: torch is not installed."
-        assert len(by_events) == 2 and all("by the GPU's events at" in note for note in by_events)
+        assert len(by_events) == 2 and all("by the GPU's events at" in note for note in by_events), (
+            "graphs were captured"
+        )
         assert served.startswith(f"Served, 2 processes open {row['chosen']}: ")
     return world
 
@@ -129,6 +131,8 @@ def test_a_failed_capture_costs_no_answer(rehearsal: Rehearsal, tmp_path: Path) 
     command = ["finish", world.repository, "classes", "--quick"]
     (model,) = world.said(*command, TRIMARAN_REHEARSAL="failed-capture")["finished"]
     assert model["version"] == 2
+    said = [note for note in model["notes"] if "runs without CUDA graphs, one kernel after another" in note]
+    assert len(said) == 2 and all("CUDA_ERROR_STREAM_CAPTURE_INVALIDATED" in note for note in said)
 
 
 def test_without_a_driver_it_says_so(rehearsal: Rehearsal) -> None:

@@ -7,7 +7,6 @@ run that was killed leaves nothing half-made, and the next run reuses the plans 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -44,6 +43,7 @@ from trimaran.judging.prepared import (
 )
 from trimaran.judging.quality import assess
 from trimaran.judging.stats import median
+from trimaran.pipeline.finish_choice import choose_plan
 from trimaran.pipeline.finish_eager import Eager, eager_on_gpu
 from trimaran.pipeline.finish_publish import JudgedPlan, PreparedVersion, publish_plan
 from trimaran.pipeline.on_gpu import gpu_notes
@@ -164,7 +164,8 @@ def _finish(work: _Work, command: Sequence[str]) -> FinishResult:
         else row
         for row in rows
     ]
-    chosen, rows = _choose(work, rows)
+    deciding = decisive(work.prepared.profile, work.prepared.objective)
+    chosen, rows = choose_plan(rows, measured.measurements if measured else (), deciding)
     finished = Finished(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         trimaran=trimaran.__version__,
@@ -274,29 +275,6 @@ def _gpu_facts(work: _Work, plans: Sequence[JudgedPlan]) -> dict[str, GpuFacts]:
 def _medians(measured: Measured | None, name: str) -> dict[str, float]:
     rows = [row for row in (measured.measurements if measured else ()) if row.candidate == name and row.samples_ns]
     return {str(row.shape): median(row.samples_ns) / 1e6 for row in rows}
-
-
-def _choose(work: _Work, rows: Sequence[FinishedCandidate]) -> tuple[str, list[FinishedCandidate]]:
-    """The fastest plan over the decisive shapes; the others say by how much they lost."""
-    shapes = [str(shape) for shape in decisive(work.prepared.profile, work.prepared.objective)]
-    scores = {
-        row.name: math.prod(row.measured_ms[shape] for shape in shapes) ** (1 / len(shapes))
-        for row in rows
-        if row.verdict == "passed" and all(shape in row.measured_ms for shape in shapes)
-    }
-    chosen = min(scores, key=scores.__getitem__, default="")
-    return chosen, [_ranked(row, chosen, scores) for row in rows]
-
-
-def _ranked(row: FinishedCandidate, chosen: str, scores: dict[str, float]) -> FinishedCandidate:
-    if row.verdict != "passed":
-        return row
-    if row.name == chosen:
-        return row.model_copy(update={"verdict": "chosen", "reason": "The fastest that keeps every gate."})
-    if row.name not in scores:
-        return row.model_copy(update={"verdict": "failed", "reason": "It could not be timed."})
-    times = f"{scores[row.name] / scores[chosen]:.2f} times as long as {chosen}"
-    return row.model_copy(update={"reason": f"It keeps every gate and takes {times}."})
 
 
 def _headline(work: _Work, chosen: str, rows: Sequence[FinishedCandidate]) -> str:
