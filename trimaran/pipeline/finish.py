@@ -8,7 +8,7 @@ run that was killed leaves nothing half-made, and the next run reuses the plans 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from trimaran.benchmarks.report.figures import decisive, grid
 from trimaran.benchmarks.report.report import REFERENCE
 from trimaran.core.artifact import load_artifact, sha256_of
 from trimaran.core.corpus import kinds_of
-from trimaran.core.devices import choose_device
+from trimaran.core.devices import builds_by_trtexec, choose_device
 from trimaran.core.engine_identity import EngineIdentity, machine_identity
 from trimaran.core.environment import capture
 from trimaran.core.errors import QualityError, TrimaranError, UsageError
@@ -52,6 +52,10 @@ from trimaran.quantize.tensorrt.engine import DEADLINE_S, build_engine
 from trimaran.quantize.tensorrt.engine_process import EngineOptions
 
 _JUDGE_DEADLINE_S = 900.0
+_BY_TRTEXEC = (
+    "Python has no TensorRT here. So trtexec built the plans, and Triton's own tensorrt backend ran them. The times "
+    "are those of calls to its gRPC port."
+)
 
 
 @dataclass(frozen=True)
@@ -121,7 +125,10 @@ def finish_prepared(
     if not models:
         what = name or "any prepared model"
         raise UsageError(f"{repository} does not hold {what}.", hint="`trimaran deploy --target` prepares one.")
-    device = choose_device(options.device)
+    device = choose_device(options.device, by_trtexec=True)
+    if builds_by_trtexec():
+        # Only Triton's own backend can open a plan here.
+        options = replace(options, separate=True)
     identity = machine_identity("tensorrt", device.number)
     results = []
     for model in models:
@@ -267,6 +274,9 @@ def _race(work: _Work, plans: Sequence[JudgedPlan], eager: Eager) -> Measured:
 
 
 def _gpu_facts(work: _Work, plans: Sequence[JudgedPlan]) -> dict[str, GpuFacts]:
+    # Triton tells no times by events.
+    if builds_by_trtexec():
+        return {}
     shapes, threads = grid(work.prepared.profile), work.options.threads
     with exclusive_gpu(work.device):
         return {plan.name: gpu_facts(plan.artifact, shapes, threads=threads, device=work.device) for plan in plans}
@@ -298,6 +308,8 @@ def _notes(work: _Work, rows: Sequence[FinishedCandidate]) -> tuple[str, ...]:
         for check in row.receipt
         if not check.holds
     ]
+    if builds_by_trtexec():
+        notes.append(_BY_TRTEXEC)
     if capability not in work.prepared.targets:
         targets = ", ".join(work.prepared.targets)
         notes.append(f"It was prepared for {targets}, and this GPU is {capability}: its predictions are for others.")

@@ -8,7 +8,6 @@ the plan of the machine that it starts on.
 from __future__ import annotations
 
 import contextlib
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -81,7 +80,7 @@ def publish_plan(
         scratch = Path(stack.enter_context(ScratchFolder("finish")))
         trial = scratch / "trial"
         lay_out(winner.artifact, repository=trial, name=source.model.name, **settings)
-        if installation.OTHER_TRITON not in os.environ:
+        if not installation.has_backend("tensorrt"):
             _without_gpu_instances(trial)
         _check_served(source, trial, golden, progress)
         beside = scratch / "beside"
@@ -153,7 +152,7 @@ def _golden(source: PreparedVersion, winner: JudgedPlan, threads: int) -> Golden
 
 
 def _without_gpu_instances(repository: Path) -> None:
-    """Let the Triton of nvidia-pytriton serve a plan that is a model of its own.
+    """Let a Triton without a `tensorrt` backend, as nvidia-pytriton's, serve a plan that is a model of its own.
 
     It may know no GPU, and then refuses `KIND_GPU`. The stage that stands in for the backend opens the GPU by itself.
     """
