@@ -112,8 +112,9 @@ def _torch_engine(path: str, *, threads: int, options: Mapping[str, Any] | None 
 
 def _tensorrt_engine(path: str, *, threads: int, options: Mapping[str, Any] | None = None) -> Engine:
     """A session of TensorRT's Python module, or of the image's Triton where there is none."""
-    opened = triton_plan_engine.Engine if builds_by_trtexec() else tensorrt_engine.Engine
-    return opened(path, threads=threads, options=options)
+    if builds_by_trtexec():
+        return triton_plan_engine.Engine(path, threads=threads, options=options)
+    return tensorrt_engine.Engine(path, threads=threads, options=options)
 
 
 BACKENDS: dict[str, Backend] = {

@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +94,7 @@ def _run(command: Sequence[str]) -> tuple[int, TrtexecLog]:
     return process.returncode, log
 
 
-def _copied(lines: Iterable[str]) -> Iterable[str]:
+def _copied(lines: Iterable[str]) -> Iterator[str]:
     for line in lines:
         sys.stderr.write(line)
         yield line
