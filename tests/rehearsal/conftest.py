@@ -106,9 +106,9 @@ def rehearsal(machine: Rehearsal, tmp_path_factory: pytest.TempPathFactory) -> R
 
 
 # The stage that stands in for Triton's tensorrt backend, where Python itself has no stand-in of TensorRT.
-_STAGE = """import os, sys
+_STAGE = f"""import sys
 from pathlib import Path
-sys.path[:0] = [os.environ["REHEARSAL_STAND_IN"], str(Path(__file__).parent)]
+sys.path[:0] = [{str(HERE / "stand_in")!r}, str(Path(__file__).parent)]
 from stage import TritonPythonModel
 """
 
@@ -131,7 +131,6 @@ def image(rehearsal: Rehearsal, triton: None, tmp_path_factory: pytest.TempPathF
     (root / "bin" / "trtexec").chmod(0o755)
     variables = {
         "TRIMARAN_TRITON": str(root / "triton"),
-        "REHEARSAL_STAND_IN": str(HERE / "stand_in"),
         "PATH": f"{root / 'bin'}:{os.environ['PATH']}",
     }
     return replace(rehearsal, python=python, home=root / "home", variables=variables)

@@ -1,10 +1,8 @@
 """`trtexec` for rehearsals: the flags that our code gives, and the lines that it reads."""
 
-import os
 import sys
 from pathlib import Path
 
-sys.path.insert(0, os.environ["REHEARSAL_STAND_IN"])
 import tensorrt as trt
 
 KNOWN = {
