@@ -36,7 +36,7 @@ def test_a_plan_of_trtexec_is_judged_timed_and_checked_through_triton(
     ("fault", "words"),
     [
         ("build-out-of-memory", "--workspace 2000"),
-        ("refused-graph", "trtexec built no engine. It says: ModelImporter.cpp"),
+        ("refused-graph", "trtexec built no engine. It says: (deserializeOnnxModel)"),
         ("null-context", "made no execution context"),
         ("wrong-numbers", "Its answers drift on this GPU. Mean 1−cos"),
     ],
