@@ -77,8 +77,10 @@ servers: $(VENV)/.installed .envs/infinity/.installed .envs/perf-analyzer/.insta
 	.envs/$*/bin/pip install -q --disable-pip-version-check $(if $(filter aiperf perf-analyzer,$*),--no-deps) -r $<
 	@touch $@
 
+# onnxruntime-gpu takes the place of onnxruntime, whose folder it shares; it runs on the CPU as well.
 gpu-check: $(VENV)/.tested ## On a machine with a GPU: run its tests, deploy two models, keep the results
-	$(INSTALL) 'tensorrt==11.2.1.*'
+	$(BIN)/pip uninstall -q -y onnxruntime onnxruntime-gpu
+	$(INSTALL) -e '.[gpu]'
 	$(BIN)/python benchmarks/gpu_check.py
 
 wheel: $(VENV)/.tested ## Build the wheel, install it in an empty environment, deploy and serve there

@@ -123,7 +123,9 @@ class _QdqGraph:
         parts = [name for name in self._parts if name not in in_half]
         if not linear:
             raise ToolError(
-                f"{self._parent.name} has no linear layer that can be quantised ({len(self._layers)} lose too much).",
+                f"All {len(self._layers)} linear layers of {self._parent.name} lose too much in INT8."
+                if self._layers
+                else f"{self._parent.name} has no linear layers; its products may be convolutions.",
                 hint="Use fp16.",
             )
         if self._variant != "linear" and not parts:
