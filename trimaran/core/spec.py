@@ -163,7 +163,7 @@ class Sparse(Frozen):
 
     strategy: Literal["max", "sum"] = "max"
     activation: Literal["relu", "log1p_relu"] = "relu"
-    # Keep only so many of the heaviest weights of a text; None keeps all.
+    # Keep at most this many weights of a text, the heaviest ones; None keeps all.
     most: int | None = None
 
 

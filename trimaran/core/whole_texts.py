@@ -77,7 +77,7 @@ class WholeTexts:
 
 
 def halves(text: str) -> tuple[str, str]:
-    """Both halves of a text, parted at the white space nearest to its middle, else in the middle."""
+    """Both halves of a text, split at the white space nearest to its middle, else in the middle."""
     middle = len(text) // 2
     after = next((i for i in range(middle, len(text)) if text[i].isspace()), len(text))
     before = next((i for i in range(middle - 1, 0, -1) if text[i].isspace()), 0)

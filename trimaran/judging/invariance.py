@@ -1,4 +1,4 @@
-"""Batches that put each text among strangers, to see whether its answer depends on them."""
+"""Batches that put each text beside other texts, to see whether its answer depends on them."""
 
 from __future__ import annotations
 

@@ -89,8 +89,8 @@ def assess(
     result; only a candidate that cannot run raises.
 
     `on_teacher`: the model is a student, and must also keep the level `distilled` against its teacher's answers.
-    `kinds` are those of the texts. `judged` lossy candidates share the error of 5 %: the more are tried on the same
-    texts, the likelier one of them passes by luck.
+    `kinds` are those of the texts. `judged` lossy candidates share the error of 5 %: with more candidates
+    on the same texts, it is more likely that one of them passes by chance.
 
     Policies are tried from the widest on until a text's answer does not move with its neighbours, and the answers are
     judged as that policy pads them. Rows that are padded even when alone have answers of their own, so such a policy

@@ -116,7 +116,7 @@ def pull(source: str, repository: Path, *, trust_key: Path | None) -> tuple[Pull
 
 
 def _fetched(source: str, scratch: Path) -> tuple[Path, str]:
-    """The repository in the source as a folder in `scratch`, and the digest of its image, which a bucket has not."""
+    """The repository in the source as a folder in `scratch`, and the digest of its image; a bucket has none."""
     if is_remote(source):
         remote = RemoteRepository(source, scratch / "copied", wanted=everything)
         remote.copy()

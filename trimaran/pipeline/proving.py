@@ -134,9 +134,9 @@ class _Prover:
         return found if isinstance(found, Stopped) else judged(row, artifact, found, restriction)
 
     def _alone(self) -> contextlib.AbstractContextManager[object]:
-        """A judgement has the threads that the candidate will be served with, so two at once would disturb another.
+        """Lets one judgement run at a time, because each uses as many threads as the candidate will be served with.
 
-        Graphs for another machine's GPU are never served here: two at once have one lane's threads each.
+        Graphs for another machine's GPU are not served here, so two may run at once with half of the threads each.
         """
         return contextlib.nullcontext() if self._run.plan.config.target else self._judging
 

@@ -85,7 +85,7 @@ class Effort(Frozen):
     @model_validator(mode="before")
     @classmethod
     def _no_more_than_all(cls, settings: Any) -> Any:
-        """Whoever asks for few rounds in all needs not say that fewer are enough."""
+        """A limit of few rounds also lowers the minimum, unless the minimum is set too."""
         if isinstance(settings, dict) and "rounds" in settings and "minimum_rounds" not in settings:
             return {**settings, "minimum_rounds": min(FEWEST_ROUNDS, settings["rounds"])}
         return settings

@@ -48,8 +48,8 @@ LEAST_REACH_QUANTILE = 0.75
 COPIES = (32, 64)
 # Copies cost time. They are made only if they leave at most this share of the loss.
 WORTHWHILE_SHARE = 0.8
-# The search tries on so many tokens, and on about so many of the layer's weights: whole output channels, drawn evenly.
-# What it chose is then made with all of them.
+# The search uses this many tokens and about this many of the layer's weights: whole output channels, drawn evenly.
+# The chosen encoding is then made with all of them.
 SEARCH_ROWS = 320
 SEARCH_WEIGHTS = 600_000
 _STEEPEST = 256.0

@@ -80,7 +80,7 @@ def shortened(row: Row) -> Row:
 
 
 class _MixedGraph:
-    """A graph with the encodings of all its layers, of which any set can run in float."""
+    """A graph with the encodings of all its layers. Any set of them can run in float."""
 
     def __init__(self, parent: Artifact, settings: MakerSettings, *, backend: str, style: Style) -> None:
         import onnx_ir as ir

@@ -73,7 +73,7 @@ def tensorrt_int8_full(parent: Artifact, folder: Path, settings: MakerSettings) 
 
 
 class _QdqGraph:
-    """A graph with the encodings of all its layers, of which any set can stay in FP16."""
+    """A graph with the encodings of all its layers. Any set of them can stay in FP16."""
 
     def __init__(self, parent: Artifact, settings: MakerSettings, variant: Variant) -> None:
         if variant != "linear":

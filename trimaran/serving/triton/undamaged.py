@@ -70,7 +70,7 @@ def _require_trusted(model: RepositoryModel, key: Path) -> None:
     ]
     if model.config is None or not model.served or strangers:
         reason = f"holds {', '.join(strangers)}" if strangers else "has no configuration that can be read"
-        raise IntegrityError(f"{model.folder} {reason}, which nobody signed.", path=str(model.folder))
+        raise IntegrityError(f"{model.folder} {reason}, which is not signed.", path=str(model.folder))
     for version in model.served:
         require_signed(model.folder / str(version), key)
     published = read_config(model.folder / str(model.served[-1]) / CONFIG_FILE)
