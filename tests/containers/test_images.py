@@ -58,7 +58,7 @@ def test_a_locked_down_container_serves_what_was_proven_and_recovers(network: po
 def test_an_image_has_less_than_800_mb_and_says_how_its_health_is_asked(images: None, image: str) -> None:
     (facts,) = json.loads(pods.podman("image", "inspect", image).stdout)
     assert facts["Size"] < 800e6
-    assert facts["HealthCheck"]["Test"][0] == "CMD" and facts["User"] == "1000:1000"
+    assert facts["Healthcheck"]["Test"][0] == "CMD" and facts["User"] == "1000:1000"
 
 
 def test_the_containers_are_healthy_have_the_metrics_of_the_manifests_and_send_traces(
