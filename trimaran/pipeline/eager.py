@@ -18,6 +18,7 @@ from trimaran.core.corpus import digest_of_texts
 from trimaran.core.environment import capture, tools
 from trimaran.core.isolation import Worker
 from trimaran.core.progress import SilentProgress
+from trimaran.core.proof_effort import LARGE
 from trimaran.core.spec import Frozen
 from trimaran.core.tasks.task import RequestRow, WireTensors, request_facts
 from trimaran.export.reference import reference
@@ -179,9 +180,15 @@ class EagerInBackground:
         self._requests = self._thread.submit(golden_requests, self._run, reference, worker=worker)
 
     def answers(self) -> EagerAnswers:
-        """Waits for them. Raises what eager PyTorch raised, and where it answers unlike the model's own library."""
+        """Waits for them. Raises what eager PyTorch raised, and where it answers unlike the model's own library.
+
+        Of a large model it also waits for the golden requests: memory would hold its weights beside a candidate's.
+        """
         self._library.result()
-        return self._answers.result()
+        answers = self._answers.result()
+        if self._run.plan.effort is LARGE:
+            self._requests.result()
+        return answers
 
     def library(self) -> str:
         """What was compared with the model's own library, in a sentence."""
