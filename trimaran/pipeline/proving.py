@@ -47,8 +47,8 @@ def make_and_prove_candidates(
 
     Nothing is timed here, so two candidates are worked on at once, each with half of the threads, if the memory allows
     it. Searched candidates take longest and begin, so that both lanes end together. Candidates whose lower bound can be
-    measured wait for all others, because a faster one may be proven by then. Of a large model all but the first searched
-    one wait.
+    measured wait for all others, because a faster one may be proven by then. Of a large model all but the first
+    searched one wait.
     """
     if graph.size_bytes >= LARGE_BYTES:
         # Memory does not hold a large model three times: in eager PyTorch and in both lanes.
