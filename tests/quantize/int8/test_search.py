@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from trimaran.core.distances import Outputs
+from trimaran.core.proof_effort import USUAL
 from trimaran.core.tasks import Gate
 from trimaran.judging.sensitivity import Sensitivity
 from trimaran.quantize.int8 import search as search_module
@@ -16,7 +17,8 @@ from trimaran.quantize.int8.search import MOST_STRETCH, AnswersOf, SearchQuestio
 LOSSES = {"a": 0.001, "b": 0.02, "c": 0.002, "d": 0.015}
 WORK = {"a": 1.0, "b": 1.0, "c": 1.0, "d": 4.0}
 SPREAD = np.linspace(0.95, 1.05, 200)
-SCORE = np.zeros((200, 1))
+# Scores are compared relative to the largest one below 1.
+SCORE = np.ones((200, 1))
 
 
 def answer(kept: frozenset[str]) -> Outputs:
@@ -31,6 +33,7 @@ def found(
     tick_s: float = 1.0,
     answer_with: AnswersOf = answer,
     suspected: dict[str, float] | None = None,
+    reporting_s: float = USUAL.reporting_s,
 ) -> tuple[frozenset[str], Sensitivity]:
     ticks = itertools.count()
     question = SearchQuestion(
@@ -50,6 +53,7 @@ def found(
         suspected=suspected or LOSSES,
         advance=lambda done, total, what: None,
         clock=lambda: next(ticks) * tick_s,
+        reporting_s=reporting_s,
     )
 
 
@@ -58,6 +62,12 @@ def test_nothing_stays_in_float_when_the_gates_keep_without() -> None:
     assert kept == frozenset()
     assert sensitivity.stopped == "gates keep"
     assert [round(layer.cost or 0, 6) for layer in sensitivity.layers] == list(LOSSES.values())
+
+
+def test_what_layers_cost_is_not_measured_at_all_where_that_would_take_minutes() -> None:
+    kept, sensitivity = found(0.05, reporting_s=0.0)
+    assert (kept, sensitivity.stopped) == (frozenset(), "gates keep")
+    assert [layer.cost for layer in sensitivity.layers] == [None] * 4
 
 
 def test_what_layers_cost_is_not_measured_for_long_where_it_decides_nothing() -> None:
@@ -81,15 +91,18 @@ def test_the_worst_kind_decides_although_the_mean_keeps_its_gate() -> None:
     rare = np.arange(200) % 10 == 0
     kinds = ["rare" if index else "common" for index in rare]
 
+    # Not scores: the documents of a query are one witness, and have no kinds.
     def moved(kept: frozenset[str]) -> Outputs:
         loss = 0.03 * rare * ("a" not in kept) + 0.004 * SPREAD * ("b" not in kept)
-        return {"score": loss[:, None]}
+        return {"embedding": np.stack([1 - loss, np.sqrt(loss * (2 - loss))], axis=1)}
+
+    reference = moved(frozenset("ab"))
 
     def layers_in_float(kinds: list[str]) -> frozenset[str]:
         ticks = itertools.count()
         question = SearchQuestion(
-            task="rerank", gates=[Gate("mean_score_change", "<=", 0.01)], reference={"score": SCORE}, answer=moved,
-            quick_reference={"score": SCORE}, quick_answer=moved, work={"a": 1.0, "b": 1.0, "c": 1.0},
+            task="embedding", gates=[Gate("mean_cosine_distance", "<=", 0.01)], reference=reference, answer=moved,
+            quick_reference=reference, quick_answer=moved, work={"a": 1.0, "b": 1.0, "c": 1.0},
             texts=200, texts_digest="0", kinds=kinds, quick_kinds=kinds,
         )  # fmt: skip
         kept, _ = search(

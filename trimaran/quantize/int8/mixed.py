@@ -100,7 +100,12 @@ class _MixedGraph:
         weights = self._model.graph.initializers
         matrices = {name: array_of(weights[name]) for layer in self._layers for name in layer.weights}
         self._encodings = choose_encodings(
-            self._layers, matrices, samples, weight_levels=settings.weight_levels, advance=report_progress
+            self._layers,
+            matrices,
+            samples,
+            weight_levels=settings.weight_levels,
+            advance=report_progress,
+            threads=settings.threads,
         )
         # By attention: the steps of its queries and its keys.
         self._steps = {
