@@ -24,6 +24,7 @@ from trimaran.judging.invariance import NEIGHBOURS, certificate_groups
 from trimaran.judging.probe_texts import TextRuns
 from trimaran.runtime.prompts import prompt_words, prompted
 from trimaran.runtime.text import (
+    MOST_PAIRS,
     SEQUENCE_AXES,
     Row,
     Text,
@@ -190,15 +191,19 @@ class Probe:
 
 
 def serving_call(infer: Callable[[Arrays], Arrays], inputs: Arrays, rows: str) -> Callable[[], object]:
-    """One sample: a single call, or where rows must run alone, as many calls of one row as the batch has."""
-    if rows != "alone":
+    """One sample: a batch in as many calls as a server makes of it.
+
+    Rows that must run alone have a call each. Else a call has at most `MOST_PAIRS` pairs of tokens.
+    """
+    batch, sequence = next(iter(inputs.values())).shape[:2]
+    most = 1 if rows == "alone" else max(1, MOST_PAIRS // max(1, sequence) ** 2)
+    if batch <= most:
         return lambda: infer(inputs)
-    batch = len(next(iter(inputs.values())))
-    singles: list[Mapping[str, Any]] = [
-        {name: np.ascontiguousarray(array[index : index + 1]) for name, array in inputs.items()}
-        for index in range(batch)
+    calls: list[Mapping[str, Any]] = [
+        {name: np.ascontiguousarray(array[begin : begin + most]) for name, array in inputs.items()}
+        for begin in range(0, batch, most)
     ]
-    return lambda: [infer(single) for single in singles]
+    return lambda: [infer(call) for call in calls]
 
 
 def timed_calls(

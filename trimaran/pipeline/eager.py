@@ -183,9 +183,15 @@ class EagerInBackground:
         self._requests = self._thread.submit(golden_requests, self._run, reference, worker=worker)
 
     def answers(self) -> EagerAnswers:
-        """Waits for them. Raises what eager PyTorch raised, and where it answers unlike the model's own library."""
+        """Waits for them. Raises what eager PyTorch raised, and where it answers unlike the model's own library.
+
+        Of a large model it also waits for the golden requests: memory would hold its weights beside a candidate's.
+        """
         self._library.result()
-        return self._answers.result()
+        answers = self._answers.result()
+        if self._run.plan.effort is LARGE:
+            self._requests.result()
+        return answers
 
     def library(self) -> str:
         """What was compared with the model's own library, in a sentence."""

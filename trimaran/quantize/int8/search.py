@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from trimaran.core.distances import Answers, Column
+from trimaran.core.proof_effort import USUAL
 from trimaran.core.tasks import Gate, task
 from trimaran.judging.evidence import Evidence, evidence_for, mean_interval
 from trimaran.judging.gate_check import KIND_SLACK, kinds_of_answers
@@ -46,8 +47,6 @@ MEASURING_SHARE = 0.6
 LAST_CHANCE = 0.7
 # On a busy machine the budget lasts longer, but at most this many times as long by the wall clock.
 MOST_STRETCH = 4.0
-# If every gate is kept with all layers in INT8, their costs are only reported, and measured for at most this long.
-REPORTING_S = 25.0
 # The mean of a kind with fewer held-out texts than this says too little of the kind.
 FEWEST_OF_KIND = 6
 # By metric: the power with which the loss follows it. Noise twice as large moves a probability twice as far, and has
@@ -179,10 +178,12 @@ def search(
     suspected: Mapping[str, float],
     advance: Advance,
     clock: SecondsClock | None = None,
+    reporting_s: float = USUAL.reporting_s,
 ) -> tuple[Layers, Sensitivity]:
     """Return the layers to keep in float, and how that was found.
 
-    `suspected` has how much each layer may cost, by its encoding alone: a short budget is spent on the worst.
+    `suspected` has how much each layer may cost, by its encoding alone: a short budget is spent on the worst. If every
+    gate is kept with all layers in INT8, their costs are only reported, and measured for at most `reporting_s`.
     """
     clock = clock or working_clock()
     begun_s = clock()
@@ -190,7 +191,8 @@ def search(
     kept: Layers = frozenset()
     evidence = state.attempt(kept)
     all_int8 = _all_hold(evidence)
-    state.measure(clock() + REPORTING_S if all_int8 else begun_s + MEASURING_SHARE * budget_s)
+    if not all_int8 or reporting_s > 0:
+        state.measure(clock() + reporting_s if all_int8 else begun_s + MEASURING_SHARE * budget_s)
     stopped: SearchEnd = "gates keep"
     if not all_int8:
         kept, evidence, stopped = _grow(state, evidence)

@@ -108,7 +108,9 @@ class _QdqGraph:
         width = sum(layer.inputs * len(layer.tensors) for layer in self._layers)
         rows = rows_within_memory(width)
         samples = sampled_rows(self._model, names, self._inputs, rows=rows, threads=settings.threads) if names else {}
-        self._encodings = choose_encodings(self._layers, matrices, samples, signed=True, advance=report_progress)
+        self._encodings = choose_encodings(
+            self._layers, matrices, samples, signed=True, advance=report_progress, threads=settings.threads
+        )
         # By attention, the linear layer that reads its result. Without that in INT8, attention is no INT8 kernel.
         self._projections = _projections(
             self._model, {name: layer.name for layer in self._layers for name in layer.tensors}
