@@ -60,9 +60,7 @@ def candidate_of(side: str, code: Path, kept: Path, asked: argparse.Namespace) -
     """Made by the code of that side; what its store has already is taken from it."""
     store = ["--store", str(kept.absolute() / side), "--json"]
     graph = command(code, "export", "--model", asked.model, *store)
-    # The first versions had no such option: their search had a budget of its own.
-    budget = ["--budget", str(asked.budget)] if side == TODAY else []
-    how = ["--to", asked.candidate, "--fidelity", asked.fidelity, *budget]
+    how = ["--to", asked.candidate, "--fidelity", asked.fidelity, "--budget", str(asked.budget)]
     return load_artifact(Path(command(code, "quantize", graph["artifact"], *how, *store)["artifact"]))
 
 
