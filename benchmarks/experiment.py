@@ -30,6 +30,8 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 # How results are told apart that depend on what computes products of INT8 numbers (`products_by`).
 INSTRUCTIONS = {"vnni": "with VNNI", "without-vnni": "without VNNI (AVX2, 7-bit weights)"}
+# What a result says whose engines had no limit of instructions.
+EVERY_INSTRUCTION = "all that run here"
 # A part of a page that is made from results. Tests check that it is current.
 BLOCK = re.compile(r"(<!-- begin (?P<name>[a-z-]+): made by [^\n]+ -->\n).*?(<!-- end -->)", re.DOTALL)
 

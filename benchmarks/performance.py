@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import experiment
-from experiment import INSTRUCTIONS, RESULTS, ROOT, read_results, reports_by_instructions, table
+from experiment import EVERY_INSTRUCTION, INSTRUCTIONS, RESULTS, ROOT, read_results, reports_by_instructions, table
 from faults import FAULTS
 from former_speed import former_rows
 from growth_results import RESULT as GROWTH
@@ -218,7 +218,8 @@ def _public_sets(result: dict[str, Any]) -> str:
     broken = [claim for claim, holds in result["claims"].items() if not holds]
     words = f"Not kept: {'; '.join(broken)}." if broken else "All of it is kept, and no unusual text is above 0.02."
     shown = table([*heads, "mean 1−cos", "1 % tail", "worst", "ε-recall@10"], rows)
-    return f"{shown}\n\n{words} {result['environment']['cpu']}, {count(result['threads'], 'thread')}."
+    limited = f", oneDNN limited to {limit}" if (limit := result["instructions"]) != EVERY_INSTRUCTION else ""
+    return f"{shown}\n\n{words} {result['environment']['cpu']}{limited}, {count(result['threads'], 'thread')}."
 
 
 def operation_block() -> str:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from experiment import RESULTS, finish, options
+from experiment import EVERY_INSTRUCTION, RESULTS, finish, options
 from levers import DEADLINE_S, EFFORT, SHAPES
 
 from trimaran.benchmarks.measure.runner import RaceEntry, measure
@@ -100,7 +100,7 @@ def measured(asked: argparse.Namespace, store: Store, progress: Progress) -> dic
         "fidelity": asked.fidelity,
         "threads": threads,
         "products_by": products_by(made.execution_environment),
-        "instructions": asked.instructions or "all that run here",
+        "instructions": asked.instructions or EVERY_INSTRUCTION,
         "kept_in_float": made.details["kept_in_float"],
         "search_budget_s": made.details["sensitivity"]["budget_s"],
         "search_s": made.details["sensitivity"]["seconds"],

@@ -3,7 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from trimaran.core.distances import Answers
 from trimaran.core.tasks import TASKS, Gate
+from trimaran.judging import gate_check as gate_checks
 from trimaran.judging.bounds import items_needed, lower_share, net_loss_share, texts_needed, upper_mean
 from trimaran.judging.gate_check import gate_check, kind_breaks
 from trimaran.judging.proof import Proof
@@ -137,6 +139,27 @@ def test_pairs_that_do_not_count_neither_break_a_correlation_nor_take_its_bound(
     assert kind_breaks(correlation, gate, pairs, 0.05)
 
 
+def test_a_correlation_exactly_at_its_limit_is_proven_in_few_draws_of_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The partners of a text are texts of the same draw, and differ from draw to draw as it does."""
+    monkeypatch.setattr(gate_checks, "_POOLED_RESAMPLES", 60)
+    correlation = EMBEDDING.metric("rank_correlation")
+    assert correlation
+    generator = np.random.default_rng(8)
+    topics = generator.normal(size=(4, 32))
+    draws = [moved_vectors(generator, topics) for _ in range(60)]
+    true = float(np.mean([correlation.value(*sides) for sides in draws]))
+    gate = Gate("rank_correlation", ">=", true)
+    found = [gate_check(correlation, gate, correlation.rows(*sides), alpha=0.05).holds for sides in draws]
+    assert np.mean(found) <= 0.1
+
+
+def moved_vectors(generator: np.random.Generator, topics: np.ndarray) -> tuple[Answers, Answers]:
+    """80 texts of a few topics, some of which move further than others."""
+    vectors = topics[generator.integers(len(topics), size=80)] + 0.8 * generator.normal(size=(80, 32))
+    far = 0.03 * generator.gamma(4.0, size=(80, 1))
+    return {"embedding": vectors}, {"embedding": vectors + far * generator.normal(size=(80, 32))}
+
+
 @pytest.mark.parametrize(("texts", "words"), [(299, "needs 300 texts with an entity, has 299"), (300, "")])
 def test_fewer_than_300_texts_with_an_entity_prove_no_agreement_on_entities(texts: int, words: str) -> None:
     metric = TASKS["token-classification"].metric("entity_agreement")
@@ -152,10 +175,10 @@ def test_a_share_of_neighbours_exactly_at_its_limit_is_not_proven_where_few_text
     gate = next(gate for gate in row.gates["strict"] if gate.comparison == ">=")
     metric = row.metric(gate.metric)
     assert metric and metric.kind == "mean"
-    lost = 1 - gate.limit
-    assert passes(metric, gate, lambda: 1.0 - (GENERATOR.random(600) < lost), 100) <= 0.05
+    lost, generator = 1 - gate.limit, np.random.default_rng(1)
+    assert passes(metric, gate, lambda: 1.0 - (generator.random(600) < lost), 100) <= 0.05
     # A tenth of the limit, lost in parts: ten of a hundred texts have one other neighbour.
-    assert passes(metric, gate, lambda: 1.0 - 0.1 * (GENERATOR.random(600) < lost), 20) >= 0.9
+    assert passes(metric, gate, lambda: 1.0 - 0.1 * (generator.random(600) < lost), 20) >= 0.9
 
 
 def test_every_mean_that_is_gated_has_a_gate_on_its_tail_or_counts_whole() -> None:

@@ -113,6 +113,21 @@ def test_a_drop_counts_by_the_exact_bound_on_items_lost_and_gained(tmp_path: Pat
     assert both.check().verdict == "not proven"
 
 
+@pytest.mark.parametrize(("items", "words"), [(16, "needs 299 items, has 16"), (300, "")])
+def test_scores_of_a_few_items_that_keep_their_order_prove_nothing(tmp_path: Path, items: int, words: str) -> None:
+    """No resample of them shows a loss, which is no bound."""
+    artifact = tiny_artifact(tmp_path)
+    firsts = GENERATOR.standard_normal((items, 8)).astype(np.float32)
+    vectors = np.concatenate([firsts, GENERATOR.standard_normal((items, 8))])
+    gold = tuple(map(str, GENERATOR.random(items)))
+    data = LabelledData("spearman", ("a",) * (2 * items), gold)
+    score = data.score(artifact, {"embedding": vectors}, {"embedding": (1 + 1e-6) * vectors})
+    assert score.low_points == pytest.approx(0.0)
+    assert (score.check().verdict, score.check().needs_words) == ("not proven" if words else "proven", words)
+    exact = data.score(artifact, {"embedding": vectors}, {"embedding": vectors}, alpha=None)
+    assert exact.check().verdict == "proven"
+
+
 def test_similarities_follow_the_scores(tmp_path: Path) -> None:
     artifact = tiny_artifact(tmp_path)
     firsts = GENERATOR.standard_normal((300, 8)).astype(np.float32)

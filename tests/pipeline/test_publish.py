@@ -14,6 +14,7 @@ from trimaran.core.errors import QualityError, UsageError
 from trimaran.core.instructions import PRODUCTS_VARIABLE
 from trimaran.core.metrics import METRICS_VERSION
 from trimaran.core.model_config import PROOF
+from trimaran.core.serving_json import read_serving
 from trimaran.core.store import Store
 from trimaran.judging.judgement import Quality
 from trimaran.model_repository.check import problems
@@ -33,7 +34,7 @@ def judged(
     store.remember(Recipe(step="assess", parameters={"overlap": overlap}), Quality, lambda: quality)
 
 
-def published(store: Store, artifact: Artifact, root: Path, *, rows: Rows = "alone", unproven: bool = False) -> int:
+def published(store: Store, artifact: Artifact, root: Path, *, rows: Rows | None = None, unproven: bool = False) -> int:
     made = publish_by_hand(artifact, store, repository=root / "r", name="m", rows=rows, threads=1, unproven=unproven)
     return made.version
 
@@ -53,8 +54,22 @@ def test_a_proven_one_is_published_with_the_rows_of_its_proof(tmp_path: Path) ->
     judged(store, artifact, 0.99, rows="equal-length")
     with pytest.raises(UsageError, match="proven with rows equal-length, wanted padded"):
         published(store, artifact, tmp_path, rows="padded")
-    assert [published(store, artifact, tmp_path, rows=rows) for rows in ("alone", "equal-length")] == [1, 2]
+    rows: tuple[Rows | None, ...] = ("alone", "equal-length", None)
+    assert [published(store, artifact, tmp_path, rows=each) for each in rows] == [1, 2, 3]
+    served = [read_serving(tmp_path / "r" / "m" / version).rows for version in "123"]
+    assert served == ["alone", "equal-length", "equal-length"]
     assert unproven_served(tmp_path / "r") == ()
+
+
+@pytest.mark.parametrize("rows", ["rounded", "packed"])
+def test_each_row_alone_is_not_what_was_proven_where_the_proof_padded_lone_rows(tmp_path: Path, rows: Rows) -> None:
+    store, artifact = Store(tmp_path / "s"), tiny_artifact(tmp_path / "s")
+    judged(store, artifact, 0.99, rows=rows)
+    with pytest.raises(UsageError, match=f"proven with rows {rows}, wanted alone") as raised:
+        published(store, artifact, tmp_path, rows="alone")
+    assert raised.value.hint == f"Use --rows {rows}."
+    assert published(store, artifact, tmp_path) == 1
+    assert read_serving(tmp_path / "r" / "m" / "1").rows == rows
 
 
 def test_an_int8_proof_of_another_instruction_set_proves_nothing_here(

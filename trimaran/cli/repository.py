@@ -31,8 +31,9 @@ def lay_out_command(
     output: Annotated[Path, typer.Option("-o", "--output", help="The model repository to add to.")] = REPOSITORY,
     name: NameOption = None,
     rows: Annotated[
-        Rows, typer.Option("--rows", help="How rows may share a call; `alone` is safe for every engine.")
-    ] = "alone",
+        Rows | None,
+        typer.Option("--rows", help="How rows may share a call; as it was proven, and `alone` if it was not."),
+    ] = None,
     separate: Annotated[
         bool | None,
         typer.Option("--separate/--together", help="The engine as a model of its own; by default so on a GPU only."),

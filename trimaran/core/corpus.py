@@ -17,7 +17,8 @@ from trimaran.core.tasks.task import AnswerContext
 from trimaran.runtime.answers import Answering, Reader
 from trimaran.runtime.text import Infer, Text, TextEncoder
 
-Part = Literal["calibration", "judging"]
+# `names` judges, too, where only texts with entities speak.
+Part = Literal["calibration", "judging", "names"]
 Given = TypeVar("Given", bound=Text)
 Item = TypeVar("Item")
 FEWEST = 16
@@ -27,7 +28,7 @@ FEWEST_WORDS, FEWEST_DIFFERENT_WORDS = 100, 40
 
 
 def shipped_texts(part: Part) -> tuple[str, ...]:
-    """Single texts of one half of the shipped corpus; no text is in both halves."""
+    """Single texts of one part of the shipped corpus; no text is in two parts."""
     return tuple(row["text"] for row in _shipped_rows(part))
 
 
@@ -196,7 +197,7 @@ def answer_context(artifact: Artifact) -> AnswerContext:
 @cache
 def _shipped_kinds() -> dict[str, str]:
     """By text: its kind. Second texts of pairs have the kind of their row."""
-    parts: tuple[Part, ...] = ("calibration", "judging")
+    parts: tuple[Part, ...] = ("calibration", "names", "judging")
     rows = [row for part in parts for row in _shipped_rows(part)]
     return {row["pair"]: row["kind"] for row in rows if row["pair"]} | {row["text"]: row["kind"] for row in rows}
 

@@ -98,7 +98,7 @@ def neighbour_overlaps(reference: Floats, candidate: Floats, k: int = NEIGHBOURS
 
 
 def related_similarities(reference: Floats, candidate: Floats, k: int = NEIGHBOURS) -> Column:
-    """Similarities of each text to others on both sides: an array of texts x others x (reference, candidate).
+    """Similarities of each text to others on both sides: texts x others x (reference, candidate, which other).
 
     The others are its k nearest by the reference and k drawn at random (seeded). Over *all* pairs a correlation would
     measure noise: nearly all of them are unrelated, and their order around zero means nothing to anyone. A text drawn
@@ -107,11 +107,11 @@ def related_similarities(reference: Floats, candidate: Floats, k: int = NEIGHBOU
     k = min(k, len(reference) - 1)
     texts = np.arange(len(reference))[:, None]
     if k < 1:
-        return np.full((len(reference), 1, 2), np.nan)
+        return np.stack([*np.full((2, len(reference), 1), np.nan), texts.astype(np.float64)], axis=-1)
     drawn = np.random.default_rng(0).integers(len(reference), size=(len(reference), k))
     others = np.concatenate([nearest_rows(reference, k), drawn], axis=1)
-    sides = [similarities(rows)[texts, others] for rows in (reference, candidate)]
-    return np.where((others == texts)[..., None], np.nan, np.stack(sides, axis=-1))
+    sides = [np.where(others == texts, np.nan, similarities(rows)[texts, others]) for rows in (reference, candidate)]
+    return np.stack([*sides, others.astype(np.float64)], axis=-1)
 
 
 def epsilon_recalls(reference: Floats, candidate: Floats, k: int = NEIGHBOURS) -> Column:

@@ -25,8 +25,8 @@ from trimaran.core.tail import tail_bound
 
 ByText = Callable[[Answers, Answers], Column]
 Kind = Literal["mean", "share", "tail", "worst", "pooled"]
-# Raise this when a metric changes its meaning: judgements remembered under another version are not reused.
-METRICS_VERSION = 7
+# Raise this when a metric or its bound changes its meaning: judgements remembered under another version are not reused.
+METRICS_VERSION = 8
 
 
 @dataclass(frozen=True)
@@ -137,6 +137,19 @@ def spearman_of_pairs(rows: Column) -> float:
     """
     if len(rows) < 3:
         return 1.0
-    pairs = rows.reshape(-1, 2)
+    pairs = rows.reshape(-1, rows.shape[-1])
     pairs = pairs[~np.isnan(pairs[:, 0])]
     return spearman(pairs[:, 0], pairs[:, 1])
+
+
+def drawn_rows(rows: Column, texts: npt.NDArray[np.intp]) -> Column:
+    """The rows of texts that were drawn with replacement.
+
+    Rows of pairs may have a third number: which text the other one is. It is of the same sample, so a pair is there as
+    often as both of its texts were drawn. Example: one drawn twice and one drawn three times have their pair six times.
+    """
+    if rows.ndim < 3 or rows.shape[-1] < 3:
+        return rows[texts]
+    times = np.bincount(texts, minlength=len(rows))
+    others = rows[..., 2].astype(np.intp)
+    return np.repeat(rows.reshape(-1, rows.shape[-1]), (times[:, None] * times[others]).ravel(), axis=0)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from trimaran.core.corpus import kinds_of, shipped_texts
 from trimaran.core.distances import Answers, Column
 from trimaran.core.margins import foreseen_changes, foreseen_probability_change
-from trimaran.core.metrics import Kind, Metric
+from trimaran.core.metrics import Kind, Metric, drawn_rows
 from trimaran.core.spec import Frozen
 from trimaran.core.tail import tail_rank
 from trimaran.core.tasks import Gate, Task
@@ -123,7 +123,7 @@ def _by_resampling(metric: Metric, gate: Gate, reference: Answers, candidate: An
     """Whole texts are drawn, each with all its rows: the pairs of one text are no independent witnesses."""
     rows = metric.by_text(reference, candidate)
     bounds = bootstrap.interval(
-        lambda texts: metric.statistic(rows[texts]),
+        lambda texts: metric.statistic(drawn_rows(rows, texts)),
         len(rows),
         confidence=CONFIDENCE,
         resamples=POOLED_RESAMPLES,

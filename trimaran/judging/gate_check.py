@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from trimaran.core.artifact import Check, kept
 from trimaran.core.distances import Column
-from trimaran.core.metrics import Kind, Metric
+from trimaran.core.metrics import Kind, Metric, drawn_rows
 from trimaran.core.tail import SHARE, tail_bound, tail_rank, too_few_words
 from trimaran.core.tasks import TAILS, Gate
 from trimaran.judging import bootstrap
@@ -175,7 +175,7 @@ def _of_tail(metric: Metric, gate: Gate, rows: Column, alpha: float) -> Bound:
 def _of_pooled(metric: Metric, gate: Gate, rows: Column, alpha: float) -> Bound:
     """Whole texts are drawn, each with all its rows: the pairs of one text are no independent witnesses."""
     low, high = bootstrap.interval(
-        lambda texts: metric.statistic(rows[texts]),
+        lambda texts: metric.statistic(drawn_rows(rows, texts)),
         len(rows),
         confidence=1 - 2 * alpha,
         resamples=_POOLED_RESAMPLES,

@@ -13,6 +13,7 @@ from trimaran.core.distances import Column, Outputs
 from trimaran.core.errors import UsageError
 from trimaran.core.spec import Frozen
 from trimaran.core.tables import LABEL, SECOND, TEXT, Table, read_table
+from trimaran.core.tail import fewest_texts
 from trimaran.core.tasks import TASKS, Task
 from trimaran.core.tasks.task import DataMetric
 from trimaran.judging import bootstrap
@@ -50,7 +51,7 @@ class DataScore(Frozen):
         }
 
     def check(self) -> GateCheck:
-        proven = self.low_points >= -MOST_LOST_POINTS
+        proven = self.low_points >= -MOST_LOST_POINTS and self.n >= self._fewest
         verdict: Verdict = "proven" if proven else "broken" if self.change_points < -MOST_LOST_POINTS else "not proven"
         counted = f", {self.lost} lost and {self.gained} gained" if self.lost is not None else ""
         return GateCheck(
@@ -66,12 +67,19 @@ class DataScore(Frozen):
             texts="items",
         )
 
+    @property
+    def _fewest(self) -> int:
+        """Of scores: where no two items change places, no resample of them shows a loss. With so many items, a change
+        that one in a hundred of all items would show has been seen.
+        """
+        return fewest_texts(self.alpha) if self.alpha is not None and self.lost is None else 0
+
     def _needs(self) -> int | None:
         """If further items are lost and gained as these are; a guess where some are."""
         assert self.alpha is not None
         if self.lost is None:
             spread = (self.change_points - self.low_points) / (self.change_points + MOST_LOST_POINTS)
-            return math.ceil(self.n * spread**2)
+            return max(self._fewest, math.ceil(self.n * spread**2))
         least = items_needed(MOST_LOST_POINTS / 100, self.alpha)
         needed = max(least, self.n)
         while needed < _MOST_ITEMS:

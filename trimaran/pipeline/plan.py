@@ -271,6 +271,8 @@ def _read_texts(task_name: str, part: Part, path: Path | None) -> tuple[Text, ..
     row = task(task_name)
     if row.texts != "pair":
         texts: tuple[Text, ...] = shipped_texts(part) if path is None else read_texts(path)
+        if row.with_names and part == "judging" and path is None:
+            texts = (*texts, *shipped_texts("names"))
     else:
         pairs = shipped_pairs(part) if path is None else read_pairs(path)
         # The files hold (context, question), and such a model reads the question first.

@@ -16,9 +16,11 @@ from trimaran.benchmarks.report.render_html import render_html
 from trimaran.benchmarks.report.render_markdown import render_markdown
 from trimaran.benchmarks.report.report import Report
 from trimaran.benchmarks.report.summary import summary_reasons
+from trimaran.benchmarks.report.wording import broken_words, gate_words
 from trimaran.core.errors import ChildError, ToolError
 from trimaran.core.spec import Range, ShapeProfile
-from trimaran.core.tasks import gates_for
+from trimaran.core.tasks import Gate, gates_for
+from trimaran.judging.gate_check import point_check
 
 
 def verdicts(found: Report) -> dict[str, str]:
@@ -132,6 +134,17 @@ def test_every_broken_gate_is_named_with_its_number_and_its_limit(level: str) ->
 def test_a_number_that_rounds_to_its_limit_is_written_with_digits_that_tell_them_apart() -> None:
     assert "0.96996 is below its limit 0.97" in row("near", neighbour_overlap=0.96996).reason
     assert "0.0012003 is above its limit 0.0012" in row("near", mean_cosine_distance=0.0012003).reason
+
+
+def test_a_value_that_keeps_its_limit_and_is_not_proven_is_never_written_as_beyond_it() -> None:
+    gate = Gate("label_agreement", ">=", 0.99)
+    check = point_check(gate, 0.995).model_copy(
+        update={"verdict": "not proven", "bound": 0.985, "n": 400, "needs": 900}
+    )
+    assert gate_words(check) == "same label 0.995 ≥ 0.99"
+    assert broken_words(check) == (
+        "same label 0.995 keeps its limit 0.99, but is not proven (down to 0.985): needs 900 texts, has 400"
+    )
 
 
 def test_when_nothing_beats_eager_the_best_true_one_is_chosen_and_it_is_said() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from xml.sax.saxutils import escape, quoteattr
 
 from trimaran.benchmarks.report.report import UNSERVED, Report
-from trimaran.benchmarks.report.wording import gate_words
+from trimaran.benchmarks.report.wording import broken_words, gate_words
 
 if TYPE_CHECKING:
     from trimaran.benchmarks.report.gates import GateRow
@@ -51,7 +51,8 @@ def render_junit(report: Report) -> str:
             continue
         checks = row.quality.checks if row.quality else ()
         cases += [
-            JUnitCase(row.name, gate_words(check), failure="" if check.holds else gate_words(check)) for check in checks
+            JUnitCase(row.name, gate_words(check), failure="" if check.holds else broken_words(check))
+            for check in checks
         ]
         cases.append(JUnitCase(row.name, row.verdict, output=row.reason))
     return _suite(f"trimaran: {report.model}", report.created, cases)

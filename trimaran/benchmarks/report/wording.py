@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from trimaran.benchmarks.scenarios.finals import ScenarioFigure
 from trimaran.benchmarks.scenarios.results import ScenarioResult
-from trimaran.core.artifact import Check
+from trimaran.core.artifact import Check, kept
 from trimaran.core.choices import Rows
 from trimaran.core.tasks import TASKS, Gate
 from trimaran.judging.gate_check import GateCheck
@@ -106,10 +106,13 @@ def short_number(value: float) -> str:
 
 
 def gate_words(check: Check) -> str:
-    """`top-10 overlap 0.971 ≥ 0.97`, or `… < 0.97` when broken, with digits enough to tell the two apart."""
+    """`top-10 overlap 0.971 ≥ 0.97`, or `… < 0.97`, with digits enough to tell the two apart.
+
+    The sign is that of the value: a value that keeps its limit may not be proven to.
+    """
     observed, limit = _told_apart(check)
     signs = {"<=": ("≤", ">"), ">=": ("≥", "<"), "==": ("=", "≠")}
-    sign = signs[check.comparison][0 if check.holds else 1]
+    sign = signs[check.comparison][0 if kept(check.observed, check.comparison, check.limit) else 1]
     if isinstance(check.observed, str):
         return f"{metric_name(check.name)} {observed} (limit {limit})"
     return f"{metric_name(check.name)} {observed} {sign} {limit}"

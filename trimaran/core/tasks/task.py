@@ -201,6 +201,8 @@ class Task:
     from_wire: Callable[[str, WireTensors, WireTensors], Answers]
     # Texts as a model is asked them: fill-mask hides a word, by the token that the model has for it.
     asked: Callable[[AnswerContext, Sequence[Text]], Sequence[Text]] = lambda context, texts: texts
+    # The shipped texts about persons and places judge it too: few of the others have an entity.
+    with_names: bool = False
     # Judging texts -> the rows that are judged, where an answer needs several rows.
     judging: Callable[[Sequence[Text]], tuple[Text, ...]] = tuple
     # Metrics of labelled data by name.

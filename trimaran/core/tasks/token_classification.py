@@ -141,6 +141,7 @@ TASK = Task(
     headline="entity_agreement",
     loss=Loss("|Δ probability| by token", _probabilities),
     judged=_judged,
+    with_names=True,
     from_wire=_from_wire,
     in_graph="the head",
     on_server="softmax, aggregation (none, simple, first, average, max), offsets",
