@@ -56,3 +56,5 @@ class Ask(Generic[Answer]):
     join: Callable[[Sequence[NamedTensors]], Answer]
     # Whether texts that the server cut are lost to the caller.
     counts_cuts: bool = True
+    # What is kept of the answer to one request until all answers are there.
+    keep: Callable[[NamedTensors], NamedTensors] = lambda tensors: tensors
