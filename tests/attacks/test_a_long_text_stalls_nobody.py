@@ -26,6 +26,7 @@ from trimaran.core.whole_texts import halves
 from trimaran.runtime.cutting import TextCutter
 from trimaran.runtime.text import TextEncoder
 from trimaran.serving.client import Model, calls
+from trimaran.serving.client.columns import CHARACTERS_PER_REQUEST
 from trimaran.serving.client.late_interaction import Compared
 from trimaran.serving.gateway.admission import Admission, RateLimiter
 from trimaran.serving.gateway.call import Call
@@ -307,7 +308,20 @@ def test_long_texts_go_to_triton_in_requests_of_few_texts() -> None:
     """Requests of other callers get their turn between them."""
     model = Model("m", "embedding", 32, frozenset({"TEXT"}), {"EMBEDDING": (8,)}, {})
     ask = calls.embed(model, ["x" * LONG] * 40)
-    assert [len(request["TEXT"]) for request in ask.requests] == [2] * 20
+    assert [len(request["TEXT"]) for request in ask.requests] == [1] * 40
+
+
+def test_no_request_is_more_work_than_triton_has_at_a_time() -> None:
+    """256 documents or labels of 1,000 characters were one request: everybody waited for seconds, behind one stub."""
+    documents = calls.rerank(
+        Model("m", "rerank", 32, frozenset(), {"INDICES": (-1,)}, {}), "q" * 100, ["x" * 1000] * 256
+    )
+    inputs = frozenset({"TEXT", "CANDIDATE_LABELS"})
+    model = Model("m", "zero-shot-classification", 32, inputs, {"LABELS": (-1,)}, {})
+    labelled = calls.classify(model, ["x" * 1000] * 64, labels=["a", "b", "c", "d"])
+    for requests, words in ((documents.requests, "DOCUMENTS"), (labelled.requests, "CANDIDATE_LABELS")):
+        pairs = [request[words].size for request in requests]
+        assert sum(pairs) == 256 and max(pairs) * 1000 <= CHARACTERS_PER_REQUEST + 4000
 
 
 def _vocabulary(folder: Path) -> Vocabulary:

@@ -88,7 +88,8 @@ def test_a_long_query_is_counted_with_every_document() -> None:
 def test_documents_of_a_long_query_go_in_requests_of_their_own() -> None:
     """Requests of other callers get their turn between them."""
     model = Model("m", "rerank", 32, frozenset({"QUERY"}), {"INDICES": (-1,)}, {})
-    ask = calls.rerank(model, "x" * LONG, ["a"] * 10)
+    assert len(calls.rerank(model, "x" * LONG, ["a"] * 10).requests) == 10
+    ask = calls.rerank(model, "x" * (LONG // 5), ["a"] * 10)
     assert [request["DOCUMENTS"].shape for request in ask.requests] == [(1, 2)] * 5
     parts = [{"INDICES": [[1, 0]], "SCORES": [[number, -number]]} for number in range(5)]
     assert ask.join(parts)[:2] == [(9, 4.0), (7, 3.0)]  # type: ignore[arg-type]

@@ -155,7 +155,7 @@ def classify_by_head(
                 "CANDIDATE_LABELS": np.repeat(column(candidates).T, len(chunk), axis=0),
                 **options_column(options, chunk),
             }
-            for chunk in portions(given.require_single(texts), rows)
+            for chunk in runs(given.require_single(texts), rows, times=len(candidates))
         )
     elif labels is not None or options:
         raise UsageError(f"Model {model.name} has labels of its own.", hint="Leave out labels, template, multi_label.")

@@ -16,8 +16,9 @@ from trimaran.serving.client.question import Model, NamedTensors
 Row = TypeVar("Row")
 TextRow = TypeVar("TextRow", bound=Text)
 
-# Others wait while one request is tokenised, so long texts go in requests of few texts.
-CHARACTERS_PER_REQUEST = 1 << 18
+# Others wait while one request is answered, so long texts go in requests of few texts. It is about the work of 64 texts
+# of 256 tokens, which a gateway gives Triton at a time.
+CHARACTERS_PER_REQUEST = 1 << 16
 # Of an answer with vectors of tokens, which is padded to the longest text of the request.
 _PADDED_BYTES = 32 << 20
 # An estimate: English has four or five, Chinese has one.
@@ -84,11 +85,13 @@ def text_requests(
     return tuple(requests)
 
 
-def runs(texts: Sequence[TextRow], limit: int, *, beside: int = 0) -> Iterator[Sequence[TextRow]]:
-    """Texts of one request each. `beside` are the characters that are read with every text, such as a query."""
+def runs(texts: Sequence[TextRow], limit: int, *, beside: int = 0, times: int = 1) -> Iterator[Sequence[TextRow]]:
+    """Texts of one request each. `beside` are the characters that are read with every text, such as a query. Each text
+    is read `times` times, such as with each label.
+    """
     begin = characters = 0
     for index, text in enumerate(texts, 1):
-        characters += beside + _size(text)
+        characters += beside + _size(text) * times
         full = index - begin == limit or characters > CHARACTERS_PER_REQUEST
         if index == len(texts) or full or isinstance(texts[index], str) != isinstance(texts[begin], str):
             yield texts[begin:index]
