@@ -34,4 +34,4 @@ _TOKENS_A_BLOCK = 1024
 def _best(query: npt.NDArray[Any], document: npt.NDArray[Any], *, as_they_are: bool) -> npt.NDArray[Any]:
     sides = [rows.astype(np.float64) if as_they_are else unit(rows) for rows in (query, document)]
     blocks = np.split(sides[1], range(_TOKENS_A_BLOCK, len(sides[1]), _TOKENS_A_BLOCK))
-    return np.max([(sides[0] @ block.T).max(axis=1) for block in blocks], axis=0)
+    return np.asarray(np.max([(sides[0] @ block.T).max(axis=1) for block in blocks], axis=0))
