@@ -159,7 +159,7 @@ class Catalogue:
         try:
             vocabulary = await asyncio.to_thread(Vocabulary, folder)
             created = int(tokenizer_file(folder).stat().st_mtime)
-        except (OSError, ValueError, KeyError, TrimaranError) as error:
+        except (OSError, ValueError, KeyError, TypeError, TrimaranError) as error:
             if (name, version) not in self._not_offered:
                 log.warning(
                     "Model %s is not offered: its tokenizer in %s cannot be read (%s). Is this the repository that "
