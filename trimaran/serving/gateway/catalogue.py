@@ -172,7 +172,7 @@ class Catalogue:
             return None
         unproven = model.parameters.get(PROOF) == UNPROVEN
         counts_tokens = set(COUNTS) <= model.outputs.keys()
-        width = model.outputs.get("TOKEN_EMBEDDINGS", (0,))[-1]
+        width = (0, *model.outputs.get("TOKEN_EMBEDDINGS", ()))[-1]
         return ServedModel(
             name, model.task, version, created, model.max_batch_size, vocabulary, unproven, counts_tokens, max(0, width)
         )
