@@ -35,8 +35,8 @@ demo: $(VENV)/.installed ## Deploy the real all-MiniLM-L6-v2, serve it, ask it
 PYTEST := $(BIN)/python -m pytest -n auto --no-loadscope-reorder
 
 # With the documentation's environment, so that the site is built and its links are checked.
-test: $(VENV)/.tested .envs/docs/.installed ## Run every test
-	$(PYTEST)
+test: $(VENV)/.tested .envs/docs/.installed ## Run every test but those in containers, which are `make containers`
+	$(PYTEST) -m "not container"
 
 check: $(VENV)/.tested ## Format, lint, types, architecture and the fast tests
 	$(BIN)/ruff format --check .
