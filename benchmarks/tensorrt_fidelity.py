@@ -255,6 +255,8 @@ def loss(row: Mapping[str, Any]) -> float:
 
 
 def fidelity_table() -> str:
+    if not RESULT.is_file():
+        return "No whole run of it is committed yet."
     result = json.loads(RESULT.read_text(encoding="utf-8"))
     heads = ["model and graph", "INT8 products", "keeps `strict`", "gates: found, limit"]
     rows = [
