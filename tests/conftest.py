@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 restrict_this_process()
 # Tests run beside one another, so what they measure is never measured on a quiet machine.
 os.environ.setdefault(BUSY_OK_VARIABLE, "1")
+# Threads of PyTorch and NumPy that wait for one another sleep. By default they spin, and take the cores from the other
+# tests (docs/decisions/0300). Libraries read this when they are loaded, and child processes inherit it.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 
 # Files whose tests share a server or a deployed model, or look for processes that others of them start. Elsewhere the
 # tests of one file stay together.
