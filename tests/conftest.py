@@ -43,7 +43,8 @@ BY_FAMILY = tuple(f"tests/export/test_{name}.py" for name in ("every_family", "a
 # Folders with long groups go first, then all others. The exports are many short groups, which fill the processes evenly
 # in the end.
 LONGEST_FIRST = tuple(
-    f"tests/{name}/" for name in ("end_to_end", "rehearsal", "serving", "pipeline", "quantize", "attacks", "bulk")
+    f"tests/{name}/"
+    for name in ("end_to_end", "rehearsal", "containers", "serving", "pipeline", "quantize", "attacks", "bulk")
 )
 LAST = "tests/export/"
 
