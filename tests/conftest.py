@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 restrict_this_process()
 # Tests run beside one another, so what they measure is never measured on a quiet machine.
 os.environ.setdefault(BUSY_OK_VARIABLE, "1")
+# Threads of PyTorch and NumPy that wait for one another sleep. By default they spin, and take the cores from the other
+# tests (docs/decisions/0300). Libraries read this when they are loaded, and child processes inherit it.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 
 # Files whose tests share a server or a deployed model, or look for processes that others of them start. Elsewhere the
 # tests of one file stay together.
@@ -36,10 +40,11 @@ TOGETHER = (
 )
 # Files that share the exported models of a family: the tests of one family stay together, whichever file they are in.
 BY_FAMILY = tuple(f"tests/export/test_{name}.py" for name in ("every_family", "answers", "weights"))
-# Folders with long groups go first, then all others. The exports are many short groups, which fill the processes evenly
-# in the end.
+# Folders with long groups go first, then all others, then the exports. Those of a family come last: they are many short
+# groups, which fill the processes evenly in the end.
 LONGEST_FIRST = tuple(
-    f"tests/{name}/" for name in ("end_to_end", "rehearsal", "serving", "pipeline", "quantize", "attacks", "bulk")
+    f"tests/{name}/"
+    for name in ("end_to_end", "rehearsal", "containers", "serving", "pipeline", "quantize", "attacks", "bulk")
 )
 LAST = "tests/export/"
 
@@ -72,9 +77,13 @@ class ByGroup(LoadScopeScheduling):
     """Groups by the name of a test: xdist 3.8's own groups are written where pytest 9.2 no longer looks for them."""
 
     def _split_scope(self, nodeid: str) -> str:
-        if nodeid.startswith(BY_FAMILY) and (family := family_of(nodeid)):
-            return f"exports of {family}"
+        if is_of_a_family(nodeid):
+            return f"exports of {family_of(nodeid)}"
         return next((group[0] for group in TOGETHER if nodeid.startswith(group)), nodeid.partition("::")[0])
+
+
+def is_of_a_family(nodeid: str) -> bool:
+    return nodeid.startswith(BY_FAMILY) and bool(family_of(nodeid))
 
 
 def family_of(nodeid: str) -> str:
@@ -103,6 +112,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByGroup:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    others = len(LONGEST_FIRST)
-    ranks = {**{folder: rank for rank, folder in enumerate(LONGEST_FIRST)}, LAST: others + 1}
-    items.sort(key=lambda item: next((ranks[folder] for folder in ranks if item.nodeid.startswith(folder)), others))
+    items.sort(key=lambda item: rank_of(item.nodeid))
+
+
+def rank_of(nodeid: str) -> int:
+    """Where a test stands in the order: `sort` keeps the order of those with the same rank."""
+    if nodeid.startswith(LAST):
+        return len(LONGEST_FIRST) + (2 if is_of_a_family(nodeid) else 1)
+    return next((rank for rank, folder in enumerate(LONGEST_FIRST) if nodeid.startswith(folder)), len(LONGEST_FIRST))

@@ -74,6 +74,7 @@ def test_a_reject_has_file_line_and_reason(encoded: Path) -> None:
     assert reject == {"row": 150, "line": 151, "reason": "empty"}
 
 
+@pytest.mark.usefixtures("workers_here")
 @pytest.mark.parametrize("format_", ["npy", "faiss", "jsonl"])
 @pytest.mark.parametrize("dtype", ["fp32", "fp16"])
 def test_other_formats_hold_the_same_vectors(
@@ -90,6 +91,7 @@ def test_other_formats_hold_the_same_vectors(
     np.testing.assert_allclose(results, by_hand(texts), atol=1e-6 if dtype == "fp32" else 2e-3)
 
 
+@pytest.mark.usefixtures("workers_here")
 def test_int8_keeps_a_scale_with_each_vector(artifact: Artifact, texts: list[str], tmp_path: Path) -> None:
     run(artifact, [written(tmp_path / "a.txt", texts)], tmp_path / "out", dtype="int8")
     results = table(tmp_path / "out")
@@ -101,6 +103,7 @@ def test_int8_keeps_a_scale_with_each_vector(artifact: Artifact, texts: list[str
     assert float(np.abs(back - expected).max()) <= float(scales.max()) / 2 + 1e-6
 
 
+@pytest.mark.usefixtures("workers_here")
 def test_classes_are_written_the_same_way(tmp_path: Path) -> None:
     classifier = tiny(tmp_path, task="text-classification")
     texts = sentences(120, seed=1)
@@ -117,6 +120,7 @@ def test_classes_are_written_the_same_way(tmp_path: Path) -> None:
     assert [line["answer"][0]["label"] for line in lines] == [answer[0]["label"] for answer in answers]
 
 
+@pytest.mark.usefixtures("workers_here")
 @pytest.mark.parametrize("task", ["embedding", "text-classification"])
 def test_long_texts_are_cut_and_counted_or_rejected_when_asked(task: str, tmp_path: Path) -> None:
     artifact = tiny(tmp_path / "tiny", task=task)
@@ -129,6 +133,7 @@ def test_long_texts_are_cut_and_counted_or_rejected_when_asked(task: str, tmp_pa
     assert table(tmp_path / "refused").column("row").to_pylist() == [0, 2]
 
 
+@pytest.mark.usefixtures("workers_here")
 def test_long_texts_are_the_mean_over_pieces_when_asked(artifact: Artifact, tmp_path: Path) -> None:
     source = written(tmp_path / "a.txt", ["the cat", "cat " * 12 + "dog " * 12, "sat"])
     joined = run(artifact, [source], tmp_path / "joined", how=EncodeOptions(rows="padded", overflow="windows"))
@@ -138,6 +143,7 @@ def test_long_texts_are_the_mean_over_pieces_when_asked(artifact: Artifact, tmp_
     np.testing.assert_allclose(vectors(tmp_path / "joined"), wanted, atol=1e-6)
 
 
+@pytest.mark.usefixtures("workers_here")
 def test_a_part_of_nothing_but_bad_rows_has_no_file(artifact: Artifact, tmp_path: Path) -> None:
     source = written(tmp_path / "a.txt", [*[""] * PART_ROWS, "the cat"])
     manifest = run(artifact, [source], tmp_path / "out")
@@ -146,6 +152,7 @@ def test_a_part_of_nothing_but_bad_rows_has_no_file(artifact: Artifact, tmp_path
     assert len(rejects(tmp_path / "out")) == PART_ROWS
 
 
+@pytest.mark.usefixtures("workers_here")
 def test_a_run_without_one_good_row_ends_with_a_sentence(artifact: Artifact, tmp_path: Path) -> None:
     source = tmp_path / "a.jsonl"
     source.write_text('{"title": "x"}\n')
@@ -154,6 +161,7 @@ def test_a_run_without_one_good_row_ends_with_a_sentence(artifact: Artifact, tmp
     assert len(rejects(tmp_path / "out")) == 1
 
 
+@pytest.mark.usefixtures("workers_here")
 def test_strict_stops_at_a_bad_row_and_resume_goes_on(artifact: Artifact, tmp_path: Path) -> None:
     source = written(tmp_path / "a.txt", ["the cat", "", "dog"])
     with pytest.raises(ValidationError, match=r"a\.txt, line 2: empty"):

@@ -12,6 +12,8 @@ from trimaran.core.artifact import Artifact
 from trimaran.core.errors import UsageError
 from trimaran.core.progress import SilentProgress
 
+pytestmark = pytest.mark.usefixtures("workers_here")
+
 
 def stamps(output: Path) -> dict[str, int]:
     return {path.name: path.stat().st_mtime_ns for path in (output / "parts").iterdir()}

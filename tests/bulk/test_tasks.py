@@ -18,6 +18,7 @@ from trimaran.bulk.worker import EncodeOptions
 from trimaran.core.errors import UsageError
 from trimaran.core.tasks import TASKS
 
+pytestmark = pytest.mark.usefixtures("workers_here")
 ROWS = [
     {"text": "the cat sat on the mat", "other": "the dog ran to the old house"},
     {"text": "who ran", "other": "the dog ran"},

@@ -18,7 +18,7 @@ MINILM_CANDIDATES = ("onnxruntime-fused", "onnxruntime-int8-dynamic", "openvino-
 # short race: no test of this model is about speed. The judging texts are as many as prove the gates on tails, and begin
 # with those that the tests ask.
 MINILM_DEPLOY = (
-    "deploy", "-m", MINILM, "--name", "minilm", "--candidates", ",".join(MINILM_CANDIDATES), "--budget", "20",
+    "deploy", "-m", MINILM, "--name", "minilm", "--candidates", ",".join(MINILM_CANDIDATES), "--budget", "5",
     "--quick", "--judging", "judging.jsonl",
 )  # fmt: skip
 

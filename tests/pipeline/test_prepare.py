@@ -13,6 +13,7 @@ from rich.console import Console
 from tests.commands import trimaran
 from tests.export.zoo import saved_model
 from tests.texts import judging_texts
+from tests.workers import workers_in_this_process
 from trimaran.benchmarks.report.render_prepared import prepared_markdown, prepared_table
 from trimaran.core.artifact import load_artifact
 from trimaran.core.config import deploy_config
@@ -61,7 +62,8 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> PrepareResult:
             "name": "tiny",
         }
     )
-    return prepare(config, store=Store(root / "store"), progress=SilentProgress(), command=("trimaran", "deploy"))
+    with workers_in_this_process():
+        return prepare(config, store=Store(root / "store"), progress=SilentProgress(), command=("trimaran", "deploy"))
 
 
 def version_of(result: PrepareResult) -> Path:

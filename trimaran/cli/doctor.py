@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @app.command(rich_help_panel="Look")
 def doctor(as_json: JsonOption = False) -> None:
-    """Say what this machine can do: each backend and why not, and the instruction sets that really execute.
+    """Say what this machine can do: which backends run, why others do not, and which instruction sets execute.
 
     Example: `trimaran doctor --json`
     """

@@ -68,7 +68,7 @@ def export(
 ) -> None:
     """Export a trained model to one ONNX graph, proven equal to eager PyTorch.
 
-    By the name of a deployed model, what is served of it is written to `-o`, as it was proven.
+    With the name of a deployed model, its served version is written to `-o`, as it was proven.
 
     Example: `trimaran export ./my-model -o exported --sequence 1 128 512`
 

@@ -194,7 +194,7 @@ def add(
     text_burst: Annotated[float, typer.Option("--text-burst", min=1, help="Texts at once, for this key.")] = 2048,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a key and print it, this once: only its digest is kept.
+    """Make a key and print it. It is printed only once, because only its digest is kept.
 
     Example: `trimaran gateway key add search-team --rate 20`
     """
@@ -215,7 +215,7 @@ def add(
 
 @key_app.command("list")
 def show(keys: KeysOption = None, as_json: JsonOption = False) -> None:
-    """Name the keys there are.
+    """List the names of the keys.
 
     Example: `trimaran gateway key list`
     """
@@ -230,7 +230,7 @@ def show(keys: KeysOption = None, as_json: JsonOption = False) -> None:
 
 @key_app.command("remove")
 def remove(name: Annotated[str, typer.Argument(help="The key's name.")], keys: KeysOption = None) -> None:
-    """Make a key worthless, at once and for running gateways too.
+    """Revoke a key. Running gateways refuse it at once.
 
     Example: `trimaran gateway key remove search-team`
     """

@@ -148,7 +148,7 @@ def build_engine_command(
     force: ForceOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Build a TensorRT engine and count its kernels; precision lives in the graph, so none is asked for here.
+    """Build a TensorRT engine and count its kernels. The graph decides the precision, so there is no option for it.
 
     Example: `trimaran build-engine onnx-fp16-9ac4 --runtime tensorrt-rtx --compute-capability 8.9`
     """

@@ -131,8 +131,8 @@ def gate(
 ) -> None:
     """Hold a report against limits: speed-up, latency, quality, memory, size, scenarios, regression.
 
-    Ends with exit code 4 and the failing rows when one is broken. What was not measured keeps to no limit. Of a folder
-    of several runs the last is held against limits, and all of them against the baseline.
+    Ends with exit code 4 and the failing rows when one is broken. A figure that was not measured fails its limit. In a
+    folder of several runs, the last one is checked against the limits, and all of them against the baseline.
 
     Example: `trimaran report gate reports/minilm gates.toml --junit gates.xml`
     """

@@ -47,8 +47,8 @@ def lay_out_command(
 ) -> None:
     """Add an artifact to a repository as the next version of a model.
 
-    The store must remember a judgement of the artifact that kept its gates, as `trimaran deploy` makes it. Without one,
-    `--unproven` publishes it with a mark, which `check`, `list`, `serve` and the gateway show.
+    `trimaran deploy` must have judged the artifact before, and it must have kept its gates. Otherwise `--unproven`
+    publishes it with a mark, which `check`, `list`, `serve` and the gateway show.
 
     Example: `trimaran repository lay-out openvino-fp32-41d0 --name minilm`
     """

@@ -87,7 +87,7 @@ def serve(
 
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
     if detach and str(log) == "-":
-        raise UsageError("A server that lives on has no output to log to.", hint="Leave out --detach, or name a file.")
+        raise UsageError("A detached server has no terminal to log to.", hint="Leave out --detach, or name a file.")
     if docker and trust_key is not None:
         raise UsageError("A container compares no signatures.", hint="Serve without --docker, or without --trust-key.")
     if docker and models:

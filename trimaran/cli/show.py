@@ -32,7 +32,7 @@ def show(
 ) -> None:
     """Show an artifact's lineage, what was proven of it with observed and limit, and its files.
 
-    By the name of a deployed model, the artifact of its served version is shown.
+    With the name of a deployed model, the artifact of its served version is shown.
 
     Example: `trimaran show openvino-fp32-41d0`
     """

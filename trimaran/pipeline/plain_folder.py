@@ -73,7 +73,7 @@ def require_output_folder(target: Path | None, layout: str = "plain") -> None:
     """Raises UsageError now for a folder that could not be written when the work is done."""
     if target is None:
         if layout == "optimum":
-            raise UsageError("--layout is of a folder, and none was named.", hint="Add -o FOLDER.")
+            raise UsageError("--layout needs a folder, and none was named.", hint="Add -o FOLDER.")
         return
     require_writable(target)
     _refuse_foreign(target.absolute(), OPTIMUM_FACTS if layout == "optimum" else MANIFEST)

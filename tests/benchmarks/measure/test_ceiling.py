@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper, save
 
 from trimaran.benchmarks.measure import ceiling as ceiling_module
-from trimaran.benchmarks.measure.ceiling import BareProduct, Ceiling, measure_ceiling
+from trimaran.benchmarks.measure.ceiling import BareProduct, Ceiling, measure_ceilings
 from trimaran.benchmarks.measure.products import MatrixProduct, products_of
 from trimaran.core.samples import Shape
 
@@ -49,7 +49,10 @@ def test_products_of_weights_join_rows_and_those_of_activations_stay_apart(graph
 
 
 def test_a_product_is_timed_in_both_arithmetics_where_there_are_kernels(graph: Path) -> None:
-    ceiling = measure_ceiling(graph, Shape(batch=3, sequence=5), threads=1)
+    shapes = [Shape(batch=3, sequence=5), Shape(batch=1, sequence=7)]
+    begun: list[Shape] = []
+    ceiling, other = measure_ceilings(graph, shapes, threads=1, begin=begun.append)
+    assert [ceiling.shape, other.shape] == begun == shapes
     timed = {(bare.product.weights, bare.arithmetic) for bare in ceiling.bare}
     floats = {(weights, kind) for weights in (True, False) for kind in ("float32", "bfloat16")}
     assert timed == {*floats, (True, "int8")}

@@ -67,16 +67,32 @@ class Ceiling(Frozen):
         return self.seconds(arithmetic) / seconds
 
 
-def measure_ceiling(graph: Path, shape: Shape, *, threads: int, deadline_s: float = 300.0) -> Ceiling:
-    """In a child process, with the instruction set restricted only as far as it needs to run at all."""
-    products = [product.model_dump() for product in products_of(graph, shape)]
+def measure_ceilings(
+    graph: Path,
+    shapes: Sequence[Shape],
+    *,
+    threads: int,
+    deadline_s: float = 300.0,
+    begin: Callable[[Shape], None] = lambda shape: None,
+) -> tuple[Ceiling, ...]:
+    """In one child process, with the instruction set restricted only as far as it needs to run at all.
 
-    def attempt(restriction: dict[str, str]) -> list[dict[str, Any]]:
+    `begin` is told each shape before it is timed.
+    """
+    products = {shape: [product.model_dump() for product in products_of(graph, shape)] for shape in shapes}
+
+    def attempt(restriction: dict[str, str]) -> list[Ceiling]:
+        ceilings: list[Ceiling] = []
         with isolation.Worker(environment={**thread_environment(threads), **restriction}) as worker:
-            return worker.call(time_products, deadline_s, products=products, threads=threads)
+            for shape, rows in products.items():
+                begin(shape)
+                timed = worker.call(time_products, deadline_s, products=rows, threads=threads)
+                bare = tuple(BareProduct.model_validate(row) for row in timed)
+                ceilings.append(Ceiling(shape=shape, threads=threads, bare=bare))
+        return ceilings
 
-    bare_products, _ = isolation.first_restriction_that_runs(attempt)
-    return Ceiling(shape=shape, threads=threads, bare=tuple(BareProduct.model_validate(row) for row in bare_products))
+    ceilings, _ = isolation.first_restriction_that_runs(attempt)
+    return tuple(ceilings)
 
 
 def time_products(products: Sequence[dict[str, Any]], threads: int) -> list[dict[str, Any]]:

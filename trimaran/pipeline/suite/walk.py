@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from trimaran.benchmarks.measure.ceiling import Ceiling, measure_ceiling
+from trimaran.benchmarks.measure.ceiling import Ceiling, measure_ceilings
 from trimaran.benchmarks.measure.harness import HarnessCheck, check_harness, measure_twins, warnings
 from trimaran.benchmarks.measure.quiet import CpuWatch, noticed
 from trimaran.benchmarks.measure.runner import Effort, RaceEntry
@@ -24,6 +24,7 @@ from trimaran.benchmarks.scenarios.suite_state import SuiteState, forget, save, 
 from trimaran.core.errors import ServerError, ToolError, TrimaranError, UnavailableError
 from trimaran.core.pinning import cores_for
 from trimaran.core.progress import Progress
+from trimaran.core.samples import Shape
 from trimaran.pipeline.plan import DeployPlan
 from trimaran.pipeline.suite.load_driver import ServedTarget
 from trimaran.pipeline.suite.served import run_served, unreached
@@ -129,17 +130,19 @@ class Walk:
 
     def _ceilings(self, progress: Progress) -> tuple[Ceiling, ...]:
         """None if the matrix products cannot be read from the graph; the report then says why."""
-        ceilings: list[Ceiling] = []
+        shapes = self._plan.shapes
         with progress.stage("ceiling") as step:
+
+            def begin(shape: Shape) -> None:
+                step.advance(shapes.index(shape), len(shapes), f"bare products at {shape}")
+
             try:
-                for shape in self._plan.shapes:
-                    step.advance(len(ceilings), len(self._plan.shapes), f"bare products at {shape}")
-                    ceilings.append(measure_ceiling(self._graph, shape, threads=self._probes.threads))
+                ceilings = measure_ceilings(self._graph, shapes, threads=self._probes.threads, begin=begin)
             except TrimaranError as error:
                 self._unlimited = (f"The ceiling was not measured: {error}",)
                 return ()
             step.outcome(f"bare matrix products at {len(ceilings)} shapes")
-        return tuple(ceilings)
+        return ceilings
 
     def _served(self, unit: SuiteUnit, entry: RaceEntry, board: SuiteBoard) -> ScenarioResult | None:
         head = {
