@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
+import sys
 import time
 
 from trimaran.core.errors import ParityError
@@ -27,6 +29,12 @@ def refuse() -> None:
 
 def fail() -> None:
     raise LookupError("no such thing")
+
+
+def end_slowly() -> None:
+    """Like PyTorch, whose libraries take a second to end."""
+    sys.stdout.write("said before the end\n")
+    atexit.register(time.sleep, 60)
 
 
 def chatter() -> str:

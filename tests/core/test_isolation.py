@@ -57,6 +57,14 @@ def test_what_a_child_prints_does_not_spoil_its_answer() -> None:
     assert isolation.run(children.chatter, DEADLINE_S) == "kept"
 
 
+def test_a_child_ends_at_once_and_what_it_said_is_in_its_log(tmp_path: Path) -> None:
+    log = tmp_path / "child.log"
+    with Worker(log=log) as worker:
+        worker.call(children.end_slowly, DEADLINE_S)
+    assert worker._process.returncode == 0, "it was not killed"
+    assert log.read_text() == "said before the end\n"
+
+
 def test_objects_live_in_their_worker() -> None:
     with Worker() as worker:
         first = worker.hold(children.Counter, DEADLINE_S, start=40)

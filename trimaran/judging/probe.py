@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import os
 import time
@@ -14,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from trimaran.core.artifact import Artifact, load_artifact
-from trimaran.core.backends import Arrays, Session, backend, open_session
+from trimaran.core.backends import Arrays, Session, open_session
 from trimaran.core.corpus import encoder_of
 from trimaran.core.pinning import pin
-from trimaran.core.proof_effort import ProofEffort, effort_for
+from trimaran.core.proof_effort import effort_for
 from trimaran.core.tasks import task
 from trimaran.core.undisturbed import Disturbance
 from trimaran.judging.invariance import NEIGHBOURS, certificate_groups
@@ -34,15 +33,6 @@ from trimaran.runtime.text import (
     mask_of,
     unpadded,
 )
-
-# What opening an engine imports beside the module of its backend, and takes long.
-_IMPORTED_WITH = {"torch": ("transformers.modeling_utils",)}
-
-
-def import_engine(backend_name: str) -> None:
-    """Imports an engine's libraries, which takes one core and, of PyTorch, seconds."""
-    for module in (backend(backend_name).module, *_IMPORTED_WITH.get(backend_name, ())):
-        importlib.import_module(module)
 
 
 class Probe:
@@ -119,20 +109,15 @@ class Probe:
         unjudged = task(self._artifact.task).unjudged
         return {name: array for name, array in self._session.infer(inputs).items() if name not in unjudged}
 
-    def among_neighbours(
-        self, texts_path: str, result_path: str, rows: str, seed: int, effort: Mapping[str, Any] | None = None
-    ) -> list[int]:
-        """Writes the outputs of sampled texts run in many batches; returns which texts, in the same order.
-
-        `effort` has the fields of a `ProofEffort`; without it the model's size decides.
-        """
+    def among_neighbours(self, texts_path: str, result_path: str, rows: str, seed: int) -> list[int]:
+        """Writes the outputs of sampled texts run in many batches; returns which texts, in the same order."""
         tokens = self._encoder.rows(read_texts(Path(texts_path)))
         size = min(NEIGHBOURS + 1, self._artifact.profile.batch.maximum)
         indices: list[int] = []
         parts: dict[str, list[Any]] = {}
         maximum = self._artifact.profile.sequence.maximum
-        chosen = ProofEffort(**effort) if effort else effort_for(self._artifact.details)
-        for group in certificate_groups(tokens, rows, size=size, seed=seed, maximum=maximum, effort=chosen):
+        effort = effort_for(self._artifact.details)
+        for group in certificate_groups(tokens, rows, size=size, seed=seed, maximum=maximum, effort=effort):
             inputs = self._encoder.batch(group.rows, length=group.length)
             indices.extend(group.indices)
             for name, array in self._judged_outputs(inputs).items():

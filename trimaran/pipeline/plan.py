@@ -91,10 +91,6 @@ class DeployPlan:
         return proof_effort(self.ref.layers, self.ref.hidden)
 
     @property
-    def judging_effort(self) -> ProofEffort:
-        return _judging_effort(self.config, self.ref)
-
-    @property
     def lane_threads(self) -> int:
         """Threads of each lane, while candidates are made and judged."""
         return max(1, self.config.threads // LANES)
@@ -211,16 +207,11 @@ def plan_deployment(config: DeployConfig) -> DeployPlan:
     )
 
 
-def _judging_effort(config: DeployConfig, ref: ModelRef) -> ProofEffort:
-    """How much is judged and timed: in a quick deployment as little as of a large model."""
-    return LARGE if config.quick else proof_effort(ref.layers, ref.hidden)
-
-
 def _measured_shapes(ref: ModelRef, profile: ShapeProfile, config: DeployConfig) -> tuple[Shape, ...]:
     """Those of the grid. Of a large model, and in a quick deployment, large batches that decide nothing are left out: a
     few rounds of one take as long as all the rest.
     """
-    most_tokens = _judging_effort(config, ref).corner_tokens
+    most_tokens = (LARGE if config.quick else proof_effort(ref.layers, ref.hidden)).corner_tokens
     deciding = decisive(profile, config.objective)
     return tuple(
         shape

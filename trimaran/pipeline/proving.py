@@ -179,7 +179,6 @@ def judge(run: DeployRun, artifact: Artifact, eager: EagerAnswers) -> Quality:
             on_teacher=on_teacher,
             judged=lossy_candidates(plan.candidates),
             kinds=kinds_of(plan.judging),
-            effort=plan.judging_effort,
         )
 
     return run.store.remember(recipe, Quality, assessed)[0]
@@ -205,7 +204,6 @@ def assess_recipe(
             "cpu": capture().cpu,
             **instruction_limit(),
             "policies": [*WIDEST_FIRST, PACKED_STEP, STEP],
-            **({"certificate": plan.judging_effort.certificate_texts} if plan.config.quick else {}),
             **more,
         },
         tools=tools(*libraries),

@@ -51,7 +51,7 @@ WAIT_QUIET_S = 1800.0
 _SHARE_OF_MEMORY = 0.6
 
 # The race of `deploy --quick`: enough to tell candidates apart that differ by much.
-QUICK = Effort(rounds=3, minimum_rounds=2, minimum_time_s=0.05, warmup_time_s=0.02, budget_s=6.0, leader_rounds=0)
+QUICK = Effort(rounds=3, minimum_rounds=3, minimum_time_s=0.05, warmup_time_s=0.02, budget_s=6.0, leader_rounds=0)
 
 
 def judge_baselines(

@@ -114,6 +114,7 @@ MISTYPED = [
     (("rerank", "a"), "wants a query and at least one document, found 1 text.*'What floats.*' 'A stone sinks.'"),
     (("zero-shot-classification", "a"), "wants texts and at least one --label, found no --label.*--label weather"),
     (("embedding", "a", "--label", "b"), "is not told labels.*Leave out --label"),
+    (("embedding", "a", "--top-k", "3"), r"\(embedding\) ranks no answers.*Leave out --top-k"),
     (("embedding", "||| b"), r"a text on both sides of \|\|\|"),
 ]
 

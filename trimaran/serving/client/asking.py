@@ -23,6 +23,10 @@ _EXAMPLES = {
 }
 
 
+# Outputs of the tasks that rank their answers, of which a caller may want the first few.
+_RANKED = {"SCORES", "FILLINGS", "INDICES", "BEST", "ANSWERS", "WEIGHTS", "VECTOR_TOKENS"}
+
+
 class Asked(NamedTuple):
     """What was asked, one string an answer, and the answers."""
 
@@ -52,6 +56,8 @@ def ask(
     models. `labels` of a fill-mask model are each typed as `label=word,word`.
     """
     model = client.model(name)
+    if top_k is not None and not _RANKED & set(model.outputs):
+        raise UsageError(f"Model {name} ({model.task}) ranks no answers.", hint="Leave out --top-k.")
     zero_shot, masked = "CANDIDATE_LABELS" in model.inputs, "FILLINGS" in model.outputs
     if (labels or template is not None) and not (zero_shot or masked):
         raise UsageError(f"Model {name} is not told labels.", hint="Leave out --label and --template.")

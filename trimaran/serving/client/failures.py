@@ -67,8 +67,10 @@ def timed_out(url: str, timeout_s: float) -> TimedOut:
 
 def not_ready(url: str, protocol: str, reason: str, *, sent: bool) -> NotReady:
     """`sent`: whether the server may have read something of the request."""
+    # gRPC says several times where it could not connect, and then why.
+    reason = reason.rpartition("Failed to connect to remote host: ")[2].rstrip(".")
     return NotReady(
-        f"No Triton answers {protocol} at {url}: {reason.rstrip('.') or 'the connection ended'}.",
+        f"No Triton answers {protocol} at {url}: {reason or 'the connection ended'}.",
         hint="`trimaran serve` starts one; check --url and --protocol.",
         sent=sent,
     )
