@@ -25,8 +25,8 @@ LOCKED_DOWN = (
     "--tmpfs", "/tmp:rw,noexec,mode=1777", "--shm-size", "256m",
 )  # fmt: skip
 KILL_STUBS = "for p in /proc/[0-9]*; do grep -q '[b]ackend_stub' $p/cmdline && kill -9 ${p#/proc/}; done; true"
-# Answers with the number of its version, after a moment in which it computes nothing. So each replica has a rate of its
-# own, however many share the cores.
+# Answers each text with the number of its version, after a moment in which it computes nothing. So each replica has a
+# rate of its own, however many share the cores.
 _MODEL = """
 import time
 import numpy as np
@@ -38,12 +38,13 @@ class TritonPythonModel:
         self.version = float(args["model_version"])
 
     def execute(self, requests):
-        time.sleep({seconds})
-        vector = np.array([[self.version]], np.float32)
-        return [triton.InferenceResponse([triton.Tensor("EMBEDDING", vector)]) for _ in requests]
+        texts = [len(triton.get_input_tensor_by_name(request, "TEXT").as_numpy()) for request in requests]
+        time.sleep({seconds} + {seconds_a_text} * sum(texts))
+        vectors = [np.full((count, 1), self.version, np.float32) for count in texts]
+        return [triton.InferenceResponse([triton.Tensor("EMBEDDING", vector)]) for vector in vectors]
 """
 _CONFIG = """
-name: "m" backend: "python" max_batch_size: 1
+name: "m" backend: "python" max_batch_size: {batch}
 input {{ name: "TEXT" data_type: TYPE_STRING dims: 1 }}
 output {{ name: "EMBEDDING" data_type: TYPE_FP32 dims: 1 }}
 instance_group {{ count: 1 kind: KIND_CPU }}
@@ -182,15 +183,20 @@ def wait_for(condition: Callable[[], bool], what: str, *, within_s: float = 300.
         time.sleep(0.2)
 
 
-def lay_out_versions(repository: Path, *served: int, seconds: float) -> None:
-    """A model `m` with versions 1 and 2, of which these are served. It answers with the number of its version."""
+def lay_out_versions(
+    repository: Path, *served: int, seconds: float, seconds_a_text: float = 0.0, batch: int = 1
+) -> None:
+    """A model `m` with versions 1 and 2, of which these are served. It answers with the number of its version.
+
+    A batch takes `seconds`, and more for each text in it.
+    """
     for version in ("1", "2"):
         folder = repository / "m" / version
         if not folder.exists():
             folder.mkdir(parents=True)
-            (folder / "model.py").write_text(_MODEL.format(seconds=seconds))
+            (folder / "model.py").write_text(_MODEL.format(seconds=seconds, seconds_a_text=seconds_a_text))
             _write_texts(folder)
-    (repository / "m" / "config.pbtxt").write_text(_CONFIG.format(served=list(served)))
+    (repository / "m" / "config.pbtxt").write_text(_CONFIG.format(served=list(served), batch=batch))
     for path in (repository, *repository.rglob("*")):
         path.chmod(0o755 if path.is_dir() else 0o644)
 

@@ -9,13 +9,13 @@ Measure on an idle machine.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import experiment
@@ -67,29 +67,36 @@ def row(server: MeasuredServer, replicas: int, rate: float, taken: Sequence[floa
     }
 
 
-def run(options: argparse.Namespace) -> dict[str, Any]:
+def run(
+    repository: Path,
+    model: str,
+    what: str,
+    loads: Callable[[int, float], Sequence[float]],
+    *,
+    seconds: float,
+    rounds: int,
+) -> dict[str, Any]:
+    """`loads` gives the rates for so many replicas, of which each answers so many texts a second."""
     watch = CpuWatch(())
     with contextlib.ExitStack() as stack:
-        servers = [stack.enter_context(launch(options.repository, drain=False)) for _ in REPLICAS]
+        servers = [stack.enter_context(launch(repository, drain=False)) for _ in REPLICAS]
         urls = [server.grpc_url for server in servers]
-        (config,) = (model.config for model in models_in(options.repository) if model.name == options.model)
+        (config,) = (found.config for found in models_in(repository) if found.name == model)
         instances = config.instance_group.count if config and config.instance_group else 1
         with Client(urls[0]) as client:
-            server = measure_server(client, options.model, shipped_texts("calibration"), instances=instances)
-        cells = [(replicas, share * server.most_texts_per_s) for replicas in REPLICAS for share in LOADS]
+            server = measure_server(client, model, shipped_texts("calibration"), instances=instances)
+        cells = [(replicas, rate) for replicas in REPLICAS for rate in loads(replicas, server.most_texts_per_s)]
         taken: dict[tuple[int, float], list[float]] = {cell: [] for cell in cells}
-        for number in range(options.rounds):
+        for number in range(rounds):
             for cell in cells:
                 replicas, rate = cell
-                taken[cell] += asyncio.run(
-                    latencies(urls[:replicas], options.model, rate, seconds=options.seconds, seed=number)
-                )
+                taken[cell] += asyncio.run(latencies(urls[:replicas], model, rate, seconds=seconds, seed=number))
     rows = [row(server, replicas, rate, taken[replicas, rate]) for replicas, rate in cells]
     errors = {name: [abs(entry["error"][name]) for entry in rows] for name in ("p50", "p99")}
     return {
         "schema": 1,
-        "what": "trimaran size against measured replicas on one machine, which share its cores",
-        "model": options.model,
+        "what": what,
+        "model": model,
         "cores": os.cpu_count(),
         "instances": instances,
         "most_texts_per_s": server.most_texts_per_s,
@@ -106,7 +113,15 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=30.0, help="for each load of each round")
     parser.add_argument("--rounds", type=int, default=2)
     options = parser.parse_args()
-    return experiment.finish(run(options), options.output)
+    result = run(
+        options.repository,
+        options.model,
+        "trimaran size against measured replicas on one machine, which share its cores",
+        lambda replicas, most: [share * most for share in LOADS],
+        seconds=options.seconds,
+        rounds=options.rounds,
+    )
+    return experiment.finish(result, options.output)
 
 
 if __name__ == "__main__":
