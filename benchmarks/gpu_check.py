@@ -9,6 +9,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
+from xml.etree import ElementTree
 
 from experiment import RESULTS, ROOT, finish, options
 
@@ -16,6 +19,11 @@ from trimaran.core.devices import choose_device
 from trimaran.core.errors import TrimaranError
 
 FOLDER = RESULTS / "gpu"
+# The test that deploys each model.
+DEPLOYED = {
+    "MiniLM": "test_a_model_keeps_the_strict_gates_on_this_gpu[minilm]",
+    "the classifier": "test_a_model_keeps_the_strict_gates_on_this_gpu[gender]",
+}
 
 
 def main() -> int:
@@ -25,10 +33,28 @@ def main() -> int:
     except TrimaranError as error:
         sys.exit(str(error))
     FOLDER.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "pytest", "-m", "gpu", "tests"]
-    environment = {**os.environ, "TRIMARAN_GPU_RESULTS": str(FOLDER)}
-    code = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
-    return finish({"device": str(device), "claims": {"the tests marked gpu pass": code == 0}}, arguments.output)
+    with tempfile.TemporaryDirectory(prefix="trimaran-gpu-check-") as scratch:
+        listing = Path(scratch) / "tests.xml"
+        command = [sys.executable, "-m", "pytest", "-m", "gpu", f"--junitxml={listing}", "tests"]
+        environment = {**os.environ, "TRIMARAN_GPU_RESULTS": str(FOLDER)}
+        code = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
+        tests = outcomes(listing)
+    claims = {"the tests marked gpu pass": code == 0} | {
+        f"{model} was deployed at strict on the GPU": tests.get(name) == "passed" for model, name in DEPLOYED.items()
+    }
+    return finish({"device": str(device), "tests": tests, "claims": claims}, arguments.output)
+
+
+def outcomes(listing: Path) -> dict[str, str]:
+    """By test: `passed`, `failed`, or why it was skipped. A skipped test proves nothing of this GPU."""
+    words = {}
+    for case in ElementTree.parse(listing).iter("testcase") if listing.is_file() else ():
+        skipped = case.find("skipped")
+        failed = case.find("failure") is not None or case.find("error") is not None
+        words[case.attrib["name"]] = (
+            "failed" if failed else "passed" if skipped is None else f"skipped: {skipped.get('message', '')}"
+        )
+    return words
 
 
 if __name__ == "__main__":

@@ -89,12 +89,15 @@ class Bridge:
     def full(self, name: str) -> str:
         return f"{self.name}-{name}"
 
-    def run(self, name: str, image: str, repository: Path, *arguments: object, alias: str = "") -> str:
-        """Starts a container over a repository, locked down; returns its address."""
+    def run(self, name: str, image: str, models: Path | str, *arguments: object, alias: str = "") -> str:
+        """Starts a container, locked down, and returns its address.
+
+        `models` is a repository, or the mount of something else, such as `type=image,source=…,destination=/image`.
+        """
         network = f"{self.name}:alias={alias}" if alias else self.name
-        volume = ("--volume", f"{repository}:/models:ro")
-        places = ("--name", self.full(name), "--network", network)
-        podman("run", "-d", "--replace", *places, *volume, *LOCKED_DOWN, image, *arguments)
+        mount = models if isinstance(models, str) else f"type=bind,source={models},destination=/models,readonly"
+        places = ("--name", self.full(name), "--network", network, "--mount", mount)
+        podman("run", "-d", "--replace", *places, *LOCKED_DOWN, image, *arguments)
         return self.address(name)
 
     def gateway(self, repository: Path, url: str, *options: object) -> str:
@@ -114,6 +117,12 @@ class Bridge:
 
     def execute(self, name: str, *command: object, check: bool = True) -> subprocess.CompletedProcess[str]:
         return podman("exec", self.full(name), *command, check=check)
+
+    @property
+    def host(self) -> str:
+        """The address by which containers reach this machine."""
+        facts = json.loads(podman("network", "inspect", self.name).stdout)[0]
+        return str(facts["subnets"][0]["gateway"])
 
     def kill_stubs(self, name: str) -> None:
         self.execute(name, "sh", "-c", KILL_STUBS)

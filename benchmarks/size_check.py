@@ -3,7 +3,8 @@
     python benchmarks/size_check.py model_repository minilm -o benchmarks/results/size-check.json      (11 minutes)
 
 The replicas are servers on this machine, so they share its cores; `trimaran size` assumes a machine for each. Requests
-of one text arrive by a Poisson process, and latencies count from the scheduled moment. Measure on an idle machine.
+of one text arrive by a Poisson process, in another order each round, and latencies count from the scheduled moment.
+Measure on an idle machine.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ async def latencies(urls: Sequence[str], model: str, rate: float, *, seconds: fl
     """Seconds of each request, from the moment that it was due."""
     random = np.random.default_rng(seed)
     due = np.cumsum(random.exponential(1 / rate, int(rate * seconds)))
-    texts = shipped_texts("calibration")
+    texts = random.permutation(shipped_texts("calibration")).tolist()
     taken: list[float] = []
     async with AsyncClient(urls, concurrency=10_000, timeout_s=60) as client:
         await asyncio.gather(*(client.embed(model, [text]) for text in texts[:16]))

@@ -38,6 +38,7 @@ from trimaran.core.artifact import Artifact
 from trimaran.core.corpus import shipped_texts
 from trimaran.core.environment import usable_cores
 from trimaran.core.errors import TrimaranError
+from trimaran.core.instructions import products_by
 from trimaran.core.pinning import cores_for
 from trimaran.core.progress import progress_for
 from trimaran.core.store import Store, default_home, write_atomically
@@ -176,9 +177,12 @@ def _ourselves(race: Race, *, quick: bool) -> list[Peer]:
 
 
 def _chosen(level: str, work: Path) -> tuple[CandidateRow, Artifact]:
-    """The choice of the committed report, where the store still has it; otherwise that of a deployment made now."""
+    """The choice of the committed report, where the store still has it; otherwise that of a deployment made now.
+
+    Results of CPUs with and without VNNI stand beside each other (`benchmarks/run.py`).
+    """
     store = Store(default_home() / "store")
-    committed = RESULT.parent / f"minilm-{level}"
+    committed = RESULT.parent / f"minilm-{level}-{products_by({})}"
     with suppress(TrimaranError):
         report = read_report(committed)
         row = report.row(str(report.verdict.chosen))

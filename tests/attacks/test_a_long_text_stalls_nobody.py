@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
+import itertools
 import threading
 import time
 from collections.abc import Callable
@@ -11,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -18,13 +21,18 @@ from tokenizers import Tokenizer, processors
 
 from tests.attacks.tokenizers_of_every_kind import KINDS
 from tests.tiny import tiny_serving, tiny_tokenizer
+from trimaran.core.late_interaction import maximum_similarities
+from trimaran.core.whole_texts import halves
 from trimaran.runtime.cutting import TextCutter
 from trimaran.runtime.text import TextEncoder
 from trimaran.serving.client import Model, calls
+from trimaran.serving.client.columns import CHARACTERS_PER_REQUEST
+from trimaran.serving.client.late_interaction import Compared
 from trimaran.serving.gateway.admission import Admission, RateLimiter
 from trimaran.serving.gateway.call import Call
 from trimaran.serving.gateway.compatible_messages import TokenizeRequest
-from trimaran.serving.gateway.routes import ROUTES, embedding_texts
+from trimaran.serving.gateway.refusals import Refusal
+from trimaran.serving.gateway.routes import ROUTES, embedded, embedding_texts
 from trimaran.serving.gateway.settings import RequestLimits
 from trimaran.serving.gateway.vocabulary import TokenCount, Vocabulary
 
@@ -212,11 +220,108 @@ def test_a_large_request_is_not_tokenised_on_when_its_caller_hangs_up() -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("overflow", ["windows", "windows-max"])
+def test_texts_that_are_read_to_their_end_are_counted_to_their_end(tmp_path: Path, overflow: Any) -> None:
+    """They were counted and weighed as if they were cut: four million tokens beside a limit of 300,000."""
+    vocabulary = _vocabulary(tmp_path)
+    served = SimpleNamespace(vocabulary=vocabulary, counts_tokens=True, name="m")
+    asked: list[Call] = []
+
+    async def ask(texts: list[str]) -> None:
+        call = _call(capacity=1)
+        call.gateway.admission = call.gateway.counting
+        asked.append(call)
+        with contextlib.suppress(AttributeError):  # there is no client to ask
+            await embedded(call, served, texts, None, dimensions=None, overflow=overflow)  # type: ignore
+
+    asyncio.run(ask(["cat " * 10_000] * 4))
+    assert (asked[0].tokens, asked[0].work) == (4 * 10_002, -(-4 * 10_002 // 256))
+    with pytest.raises(Refusal, match="The tokens of the request"):
+        asyncio.run(ask(["cat " * 45_000] * 41))
+
+
+def test_a_text_is_halved_where_it_was_without_a_look_at_every_character() -> None:
+    """Python looked at each character, on the event loop: half a second for 8 MB without a space."""
+
+    def by_characters(text: str) -> int:
+        middle = len(text) // 2
+        after = next((index for index in range(middle, len(text)) if text[index].isspace()), len(text))
+        before = next((index for index in range(middle - 1, 0, -1) if text[index].isspace()), 0)
+        nearest = after if after - middle <= middle - before else before
+        return nearest if 0 < nearest < len(text) - 1 else middle
+
+    for length in range(2, 8):
+        for characters in itertools.product("a \x1c", repeat=length):
+            text = "".join(characters)
+            assert halves(text) == (text[: by_characters(text)], text[by_characters(text) :])
+
+
+def test_no_more_token_ids_are_decoded_than_a_request_may_have(tmp_path: Path) -> None:
+    """Each row is decoded and encoded up to four times: four million ids kept a place for half a minute."""
+    vocabulary = SimpleNamespace(longest=8192, texts_of_ids=lambda *_, **__: pytest.fail("decoded"))
+    served = SimpleNamespace(vocabulary=vocabulary)
+    with pytest.raises(Refusal, match="The tokens of the request: 303,104"):
+        asyncio.run(embedding_texts(_call(capacity=1), served, [[1] * 8192] * 37))  # type: ignore[arg-type]
+
+
+def test_late_interaction_is_computed_beside_the_event_loop_until_its_caller_hangs_up() -> None:
+    """A query of 8,192 tokens with 57,000 tokens of documents is seconds of multiplying, and took 0.5 GB a document."""
+    begun, over = threading.Event(), threading.Event()
+
+    class Slow(Compared):
+        def scores(self, is_over: Callable[[], bool] = lambda: False) -> list[float]:
+            begun.set()
+            while not is_over():
+                time.sleep(0.001)
+            over.set()
+            return []
+
+    large = Slow(np.ones((8192, 8), np.float32), [np.ones((8192, 8), np.float32)] * 4, "")
+
+    async def scenario() -> None:
+        call = _call(capacity=1)
+        call.pick = lambda name: asyncio.sleep(0, SimpleNamespace(token_width=8, name="m"))  # type: ignore
+        call.ask = lambda *_, **__: asyncio.sleep(0, large)  # type: ignore
+        body = ROUTES["/score"].request.model_validate({"query": "a", "documents": ["b"]})  # type: ignore[union-attr]
+        task = asyncio.create_task(ROUTES["/score"].handle(call, body))
+        assert await asyncio.to_thread(begun.wait, 30), "the event loop is free meanwhile"
+        task.cancel()
+        assert await asyncio.to_thread(over.wait, 30)
+
+    asyncio.run(scenario())
+    few = Compared(large.query[:2], [large.query[:3]] * 5, "")
+    assert few.scores() == [pytest.approx(2.0)] * 5
+    stop = iter([False, False, True]).__next__
+    assert few.scores(stop) == [pytest.approx(2.0)] * 2
+
+
+def test_long_documents_are_compared_in_blocks() -> None:
+    generator = np.random.default_rng(0)
+    query, document = generator.normal(size=(7, 16)), generator.normal(size=(2500, 16))
+    wanted = (query @ document.T).max(axis=1).sum()
+    for length in (1, 1024, 1025, 2500):
+        wanted = (query @ document[:length].T).max(axis=1).sum()
+        assert maximum_similarities(query, [document[:length]], similarity="maxsim") == pytest.approx(wanted, rel=1e-6)
+
+
 def test_long_texts_go_to_triton_in_requests_of_few_texts() -> None:
     """Requests of other callers get their turn between them."""
     model = Model("m", "embedding", 32, frozenset({"TEXT"}), {"EMBEDDING": (8,)}, {})
     ask = calls.embed(model, ["x" * LONG] * 40)
-    assert [len(request["TEXT"]) for request in ask.requests] == [2] * 20
+    assert [len(request["TEXT"]) for request in ask.requests] == [1] * 40
+
+
+def test_no_request_is_more_work_than_triton_has_at_a_time() -> None:
+    """256 documents or labels of 1,000 characters were one request: everybody waited for seconds, behind one stub."""
+    documents = calls.rerank(
+        Model("m", "rerank", 32, frozenset(), {"INDICES": (-1,)}, {}), "q" * 100, ["x" * 1000] * 256
+    )
+    inputs = frozenset({"TEXT", "CANDIDATE_LABELS"})
+    model = Model("m", "zero-shot-classification", 32, inputs, {"LABELS": (-1,)}, {})
+    labelled = calls.classify(model, ["x" * 1000] * 64, labels=["a", "b", "c", "d"])
+    for requests, words in ((documents.requests, "DOCUMENTS"), (labelled.requests, "CANDIDATE_LABELS")):
+        pairs = [request[words].size for request in requests]
+        assert sum(pairs) == 256 and max(pairs) * 1000 <= CHARACTERS_PER_REQUEST + 4000
 
 
 def _vocabulary(folder: Path) -> Vocabulary:

@@ -96,3 +96,16 @@ def test_the_gateway_refuses_the_text_before_it_asks_triton(encoder: TextEncoder
         vocabulary.count(["the cat", PANICS], most=1000)
     assert refused.value.status == 422
     assert vocabulary.count(["the cat"], most=1000).tokens == 4
+
+
+def test_tokens_and_token_ids_of_the_text_are_refused_too(encoder: TextEncoder, tmp_path: Path) -> None:
+    """They had an answer of their own, 500 without the shape of a refusal."""
+    tiny_serving(tmp_path)
+    vocabulary = Vocabulary(tmp_path)
+    with pytest.raises(Refusal, match="cannot read") as refused:
+        vocabulary.tokens(["the cat", PANICS], prompt=None, special=True)
+    assert refused.value.status == 422
+    vocabulary._tokenizer.decode = lambda ids, **_: PANICS  # type: ignore[method-assign]
+    with pytest.raises(Refusal, match="cannot read") as refused:
+        vocabulary.texts_of_ids([[4, 5]])
+    assert refused.value.status == 422

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from pydantic import ValidationError as SchemaError
 from tokenizers import Tokenizer, processors
@@ -87,7 +88,8 @@ def test_a_long_query_is_counted_with_every_document() -> None:
 def test_documents_of_a_long_query_go_in_requests_of_their_own() -> None:
     """Requests of other callers get their turn between them."""
     model = Model("m", "rerank", 32, frozenset({"QUERY"}), {"INDICES": (-1,)}, {})
-    ask = calls.rerank(model, "x" * LONG, ["a"] * 10)
+    assert len(calls.rerank(model, "x" * LONG, ["a"] * 10).requests) == 10
+    ask = calls.rerank(model, "x" * (LONG // 5), ["a"] * 10)
     assert [request["DOCUMENTS"].shape for request in ask.requests] == [(1, 2)] * 5
     parts = [{"INDICES": [[1, 0]], "SCORES": [[number, -number]]} for number in range(5)]
     assert ask.join(parts)[:2] == [(9, 4.0), (7, 3.0)]  # type: ignore[arg-type]
@@ -127,8 +129,58 @@ def test_a_question_that_leaves_no_room_is_too_much_work(pairs: Path) -> None:
         call.check([texts], whole=True)
 
 
+WORDS_FOR_EVERY_TEXT: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "label words": ("/classify", "fill-mask", {"label_words": {f"{n}": ["x" * 100] * 64 for n in range(16)}}),
+    "the names of labels": ("/classify", "fill-mask", {"label_words": {f"{n:0999}": ["x"] for n in range(256)}}),
+    "labels": ("/classify", "zero-shot-classification", {"labels": ["x" * 1000] * 32}),
+    "targets": ("/fill", "fill-mask", {"targets": ["x" * 100] * 256}),
+}
+
+
+@pytest.mark.parametrize("what", WORDS_FOR_EVERY_TEXT)
+def test_words_that_are_sent_with_every_text_count_as_often(what: str, tmp_path: Path) -> None:
+    """They are JSON in every row of a request: a body of 2 MB with 2,048 texts became 9 GB in the gateway."""
+    path, task, words = WORDS_FOR_EVERY_TEXT[what]
+    vocabulary = _tiny_vocabulary(tmp_path)
+    call: Any = call_with(vocabulary, body_bytes=10_000)
+    served = SimpleNamespace(vocabulary=vocabulary, counts_tokens=True, name="m", task=task)
+    call.pick = lambda name: asyncio.sleep(0, served)
+    schema: Any = ROUTES[path].request
+    with pytest.raises(Refusal, match="repeated ones included") as refused:
+        asyncio.run(ROUTES[path].handle(call, schema.model_validate({"inputs": ["a"] * 64, **words})))
+    assert refused.value.status == 413
+
+
+def test_options_are_in_memory_once() -> None:
+    words = {"sport": ["x" * 1000]}
+    model = Model("m", "fill-mask", 32, frozenset({"TEXT"}), {"FILLINGS": (1,)}, {"label_words": "true"})
+    [request] = calls.classify(model, ["a"] * 32, label_words=words).requests
+    assert request["OPTIONS"].shape == (32, 1) and len(set(map(id, request["OPTIONS"].ravel()))) == 1
+
+
+def test_vectors_of_tokens_are_not_padded_to_gigabytes() -> None:
+    """31 short texts and a long one of 8,192 tokens were 1 GB of padding, in each of 64 requests."""
+    outputs = {"TOKEN_EMBEDDINGS": (-1, 1024), "TOKENS": (-1,), "LENGTH": (1,)}
+    model = Model("m", "feature-extraction", 32, frozenset({"TEXT"}), outputs, {})
+    texts = ["x" * 24_576, *["a"] * 31] * 3
+    ask = calls.tokens(model, texts)
+    sizes = [len(request["TEXT"]) for request in ask.requests]
+    assert sizes == [1, 31] * 3
+    # Of each answer, only what belongs to a text is kept until the others come.
+    answer = {
+        "TOKEN_EMBEDDINGS": np.ones((2, 8192, 4), np.float32),
+        "TOKENS": np.full((2, 3), b"a", np.object_),
+        "LENGTH": np.array([[3], [1]], np.int32),
+    }
+    kept = ask.keep(answer)
+    assert [row.base is None and row.shape for row in kept["TOKEN_EMBEDDINGS"]] == [(3, 4), (1, 4)]
+    assert [(row.tokens, row.vectors.shape) for row in ask.join([kept])] == [(["a"] * 3, (3, 4)), (["a"], (1, 4))]
+
+
 ANSWERS: dict[str, dict[str, Any]] = {
     "/fill": {"inputs": ["[MASK] " * 200] * 4},
+    "/fill with targets": {"inputs": ["the cat " * 50 + "[MASK]"] * 20, "targets": ["cat"] * 200, "top_k": 1000},
+    "/fill with a template": {"inputs": ["the cat " * 100] * 9, "template": "[MASK] " * 100 + "{} {mask}"},
     "/hybrid": {"inputs": ["the cat"] * 9},
     "/score": {"query": "the cat", "documents": ["the cat"] * 40},
 }
@@ -137,20 +189,25 @@ ANSWERS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("path", ANSWERS)
 def test_an_answer_that_fills_the_memory_is_refused_before_the_model_is_asked(path: str, tmp_path: Path) -> None:
     """Each word for a mask comes with the whole text, and token vectors are thousands of bytes for each token."""
-    tiny_tokenizer(tmp_path / "tokenizer.json")
-    tiny_serving(tmp_path)
-    vocabulary = Vocabulary(tmp_path)
+    vocabulary = _tiny_vocabulary(tmp_path)
     vocabulary._mask = "[MASK]"
     call: Any = call_with(vocabulary, answer_bytes=100_000)
+    body, path = ANSWERS[path], path.split(maxsplit=1)[0]
     served = SimpleNamespace(vocabulary=vocabulary, token_width=256, counts_tokens=True, name="m")
     call.pick = lambda name: asyncio.sleep(0, served)
     asked = ROUTES[path].request
     assert asked is not None
     with pytest.raises(Refusal, match="The bytes of the answer") as refused:
-        asyncio.run(ROUTES[path].handle(call, asked.model_validate(ANSWERS[path])))
+        asyncio.run(ROUTES[path].handle(call, asked.model_validate(body)))
     assert refused.value.status == 413
     # One is answered: then there is a client to ask, which is missing here.
-    few = {name: value[:1] if isinstance(value, list) else value for name, value in ANSWERS[path].items()}
-    few |= {"inputs": ["[MASK]"]} if path == "/fill" else {}
+    few = {name: value[:1] if isinstance(value, list) else value for name, value in body.items()}
+    few |= {"inputs": ["[MASK]"], "template": None} if path == "/fill" else {}
     with pytest.raises(AttributeError):
         asyncio.run(ROUTES[path].handle(call, asked.model_validate(few)))
+
+
+def _tiny_vocabulary(folder: Path) -> Vocabulary:
+    tiny_tokenizer(folder / "tokenizer.json")
+    tiny_serving(folder)
+    return Vocabulary(folder)

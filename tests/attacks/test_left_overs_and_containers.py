@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -19,6 +20,7 @@ from trimaran.core import scratch
 from trimaran.core.store import locked, sweep
 from trimaran.model_repository.check import problems
 from trimaran.model_repository.layout import lay_out
+from trimaran.pipeline import package
 from trimaran.serving.container.image import docker_command, served_models
 from trimaran.serving.triton import keeper, server
 
@@ -49,6 +51,27 @@ def test_folders_of_killed_servers_are_removed_and_those_of_living_ones_stay(
         server._remove_left_over()
         assert (killed.exists(), living.exists(), older.exists()) == (False, True, True)
         process.communicate(b"\n")
+
+
+def test_a_pull_works_in_a_folder_that_the_next_one_removes_if_it_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder had a name of its own, which nobody swept: a killed pull left a whole model behind."""
+    lay_out(tiny_artifact(tmp_path / "s"), repository=tmp_path / "r", name="m", rows="padded", threads=1)
+    options: dict[str, Any] = {"tag": "example.com/m:1", "sign": None, "to_registry": False}
+    image = package.package(tmp_path / "r", "m", 1, layout=tmp_path / "image", **options).layout
+    seen: list[str] = []
+    unpack = package.unpack
+
+    def unpack_seen(image: Any, folder: Path) -> None:
+        seen.extend(path.name for path in (tmp_path / "there").iterdir())
+        unpack(image, folder)
+
+    monkeypatch.setattr(package, "unpack", unpack_seen)
+    (tmp_path / "there" / f".making-{NOBODY}-killed").mkdir(parents=True)
+    package.pull(str(image), tmp_path / "there", trust_key=None)
+    assert len(seen) == 1 and seen[0].startswith(f".making-{os.getpid()}-")
+    assert {path.name for path in (tmp_path / "there").iterdir()} == {"m", "m_onnxruntime"}
 
 
 OWNER = """
@@ -133,8 +156,8 @@ def test_an_image_takes_only_files_with_the_hashes_that_were_written_down(image:
     lines = (DEPLOY / requirements).read_text().replace("\\\n", " ").splitlines()
     packages = [line for line in lines if not line.startswith("#")]
     assert packages
-    for package in packages:
-        assert re.fullmatch(r"[a-z0-9-]+==\S+( +--hash=sha256:[0-9a-f]{64})+", package), package
+    for requirement in packages:
+        assert re.fullmatch(r"[a-z0-9-]+==\S+( +--hash=sha256:[0-9a-f]{64})+", requirement), requirement
 
 
 def test_every_service_of_the_compose_file_has_a_limit_of_cpus() -> None:

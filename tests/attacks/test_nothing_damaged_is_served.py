@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -12,6 +13,7 @@ import pytest
 
 from tests.commands import trimaran
 from tests.homes import home_at
+from tests.serving.gateway.test_catalogue import FakeTriton
 from tests.serving.worlds import TEXTS, by_hand
 from tests.tiny import tiny_artifact
 from trimaran.core.config_pbtxt import read_config
@@ -23,7 +25,8 @@ from trimaran.model_repository.check import problems
 from trimaran.model_repository.layout import lay_out
 from trimaran.pipeline.api import load
 from trimaran.pipeline.artifact_lookup import find_artifact
-from trimaran.serving.client import Client
+from trimaran.serving.client import Client, Model
+from trimaran.serving.gateway.catalogue import Catalogue
 from trimaran.serving.triton.server import launch
 from trimaran.serving.triton.undamaged import damaged, require_loadable
 
@@ -127,6 +130,45 @@ def test_json_of_endless_depth_damages_its_own_model_only(repository: Path, name
         list_digests(repository / "bad" / "1", model="bad", version=1)
     with home_at(tmp_path / "home"):
         assert damaged(repository, ["good", "bad"]).keys() == {"bad"}
+
+
+SPOILT: dict[str, Callable[[Path], object]] = {
+    "a tokenizer that is cut": lambda version: os.truncate(version / "tokenizer.json", 300),
+    "an empty tokenizer": lambda version: (version / "tokenizer.json").write_text(""),
+    "a tokenizer of endless depth": lambda version: (version / "tokenizer.json").write_text('{"a":' * 100_000),
+    "an expression that is none": lambda version: spoil(
+        version / "tokenizer.json",
+        pre_tokenizer={"type": "Split", "pattern": {"Regex": "(("}, "behavior": "Isolated", "invert": False},
+    ),
+    "a mask that is none": lambda version: spoil(version / "serving.json", facts={"mask_id": []}),
+}
+
+
+def spoil(path: Path, **facts: object) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **facts}))
+
+
+@pytest.mark.parametrize("damage", SPOILT)
+def test_a_tokenizer_that_the_gateway_cannot_read_hides_its_own_model_only(repository: Path, damage: str) -> None:
+    """The library raises bare exceptions, with which a gateway knew no model any more."""
+    whole = shutil.copytree(repository / "bad" / "1", repository.parent / "whole")
+    SPOILT[damage](repository / "bad" / "1")
+
+    async def scenario() -> list[list[str]]:
+        models = Catalogue(EveryModel(good=1, bad=1), repository, timeout_s=5)  # type: ignore[arg-type]
+        await models.refresh()
+        seen = [[served.name for served in models.models]]
+        shutil.rmtree(repository / "bad" / "1")
+        shutil.copytree(whole, repository / "bad" / "1")
+        await models.refresh()
+        return [*seen, sorted(served.name for served in models.models)]
+
+    assert asyncio.run(scenario()) == [["good"], ["bad", "good"]]
+
+
+class EveryModel(FakeTriton):
+    async def model(self, name: str) -> Model:
+        return Model(name, "embedding", 4, frozenset(), {"EMBEDDING": (2,)}, {})
 
 
 def test_a_name_that_triton_reads_as_all_models_is_refused(repository: Path, tmp_path: Path) -> None:

@@ -17,8 +17,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.export import zoo
 from tests.model_repository.worlds import ir_artifact
 from tests.serving.worlds import eventually
+from tests.texts import judging_pairs
 from tests.tiny import tiny_artifact
 from trimaran.model_repository.layout import lay_out
 
@@ -40,12 +42,12 @@ def world(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def started(world: Path, *arguments: object, module: tuple[str, ...] = ("-m", "trimaran")) -> subprocess.Popen[str]:
+def started(world: Path, *arguments: object) -> subprocess.Popen[str]:
     """The command under strace, with an empty home folder of its own."""
     tracing = ["strace", "-f", "--seccomp-bpf", "-qq", "-e", "trace=connect", "-o", str(world / "trace")]
     variables = {name: value for name, value in os.environ.items() if "TELEMETRY" not in name}
     return subprocess.Popen(
-        [*tracing, sys.executable, *module, *map(str, arguments)],
+        [*tracing, sys.executable, "-m", "trimaran", *map(str, arguments)],
         env={**variables, "HOME": str(world / "home"), "TRIMARAN_HOME": str(world / "trimaran")},
         cwd=Path(__file__).parents[2],
         text=True,
@@ -89,15 +91,18 @@ def test_a_gateway_reports_nothing(world: Path) -> None:
     assert_silent(world)
 
 
-def test_the_libraries_of_a_deployment_report_nothing(world: Path) -> None:
-    """The calls that report, without the minutes of a deployment under strace."""
-    model = world / "r" / "vectors" / "1" / "model.onnx"
-    code = (
-        "import sys, trimaran, onnxruntime, openvino, nncf\n"
-        "onnxruntime.InferenceSession(sys.argv[1], providers=['CPUExecutionProvider'])\n"
-        "nncf.compress_weights(openvino.convert_model(sys.argv[1]))\n"
+def test_a_deployment_reports_nothing(world: Path) -> None:
+    """With a candidate of each library that reports: ONNX Runtime, OpenVINO and NNCF."""
+    model = zoo.saved_model(world / "model", "bert", "embedding")
+    candidates = (
+        "--candidates",
+        "onnxruntime-fused,openvino-int8-weights",
+        "--judging",
+        judging_pairs(world / "j.jsonl"),
     )
-    with started(world, "-c", code, model, module=()) as process:
-        _, errors = process.communicate(timeout=200)
+    shapes = ("--sequence", 1, 16, 32, "--batch", 1, 2, 4)
+    folders = ("-o", world / "deployed", "--report", world / "report")
+    with started(world, "deploy", "-m", model, "--quick", *candidates, *shapes, *folders) as process:
+        _, errors = process.communicate(timeout=250)
     assert process.returncode == 0, errors
     assert_silent(world)

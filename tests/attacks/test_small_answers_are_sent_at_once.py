@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from pathlib import Path
 
 from trimaran.serving.gateway.server import _listener
-from trimaran.serving.gateway.settings import GatewaySettings
 
 
 def test_accepted_connections_send_small_answers_at_once() -> None:
@@ -21,7 +19,7 @@ def test_accepted_connections_send_small_answers_at_once() -> None:
             found.set_result(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
             writer.close()
 
-        with _listener(GatewaySettings(repository=Path(), triton_url="127.0.0.1:1", port=0)) as listener:
+        with _listener("127.0.0.1", 0) as listener:
             async with await asyncio.start_server(accept, sock=listener):
                 _, writer = await asyncio.open_connection(*listener.getsockname())
                 option = await found

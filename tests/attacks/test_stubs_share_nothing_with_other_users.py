@@ -33,6 +33,27 @@ def test_a_link_in_shared_memory_changes_no_other_file(tmp_path: Path) -> None:
     assert stat.S_IMODE(program.stat().st_mode) == 0o755
 
 
+def test_a_link_that_comes_after_a_look_changes_no_other_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server of root would have taken the rights from any file."""
+    program = tmp_path / "program"
+    program.touch(0o755)
+    region = keeper.SHARED_MEMORY / f"trimaran-test-{os.getpid()}-region"
+    region.touch(0o644)
+
+    def swapped(mode: int) -> bool:
+        region.unlink()
+        region.symlink_to(program)
+        return True
+
+    monkeypatch.setattr(keeper.stat, "S_ISREG", swapped)
+    try:
+        keeper.make_private(region.name)
+    finally:
+        monkeypatch.undo()
+        region.unlink()
+    assert stat.S_IMODE(program.stat().st_mode) == 0o755
+
+
 def test_shared_memory_is_ours_alone_and_secrets_stay_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "a-key-of-ours")
     lay_out(tiny_artifact(tmp_path / "s"), repository=tmp_path / "r", name="m", rows="padded", threads=1)

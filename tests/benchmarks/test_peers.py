@@ -14,17 +14,19 @@ from typing import Any
 import pytest
 
 import trimaran
-from tests.benchmarks.fakes import row
+from tests.benchmarks.fakes import row, usual_report
 from tests.benchmarks.scripts import scripts_in
 from tests.tiny import tiny_artifact
 from trimaran.benchmarks.measure.runner import Effort
+from trimaran.benchmarks.report.report_files import write_reports
 from trimaran.benchmarks.scenarios.results import ClosedPoint
 from trimaran.benchmarks.scenarios.settings import ClosedLoopSettings
 from trimaran.core.environment import capture
 from trimaran.core.errors import UnavailableError
+from trimaran.core.instructions import PRODUCTS_VARIABLE
 from trimaran.core.progress import SilentProgress
 from trimaran.core.samples import Shape
-from trimaran.core.store import Store
+from trimaran.core.store import HOME_VARIABLE, Store
 from trimaran.model_repository.layout import lay_out
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "peers"
@@ -87,6 +89,24 @@ def test_one_choice_at_every_level_is_one_row_in_process_and_one_served(
         assert model.manifest.digest == artifact.digest
     assert served.name == "trimaran strict, served" and "Triton over HTTP" in served.describe
     assert (Path(served.options["repository"]) / served.options["name"] / "config.pbtxt").is_file()
+
+
+@pytest.mark.parametrize("products", ["vnni", "without-vnni"])
+def test_the_choice_of_the_committed_report_for_these_instructions_is_not_deployed_again(
+    peers: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, products: str
+) -> None:
+    artifact = tiny_artifact(tmp_path / "store")
+    results = tmp_path / "results"
+    report = usual_report()
+    chosen = report.row(str(report.verdict.chosen)).model_copy(update={"artifact": artifact.digest})
+    kept = tuple(chosen if found.name == chosen.name else found for found in report.candidates)
+    write_reports(report.model_copy(update={"candidates": kept}), results / f"minilm-strict-{products}")
+    monkeypatch.setattr(peers.run, "RESULT", results / "peers.json")
+    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path))
+    monkeypatch.setenv(PRODUCTS_VARIABLE, products)
+    monkeypatch.setattr(peers.run.subprocess, "run", lambda *_, **__: pytest.fail("it deployed again"))
+    found, opened = peers.run._chosen("strict", tmp_path / "work")
+    assert (found.name, opened.digest) == (chosen.name, artifact.digest)
 
 
 SERVER = """

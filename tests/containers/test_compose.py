@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import uuid
 from collections.abc import Iterator
@@ -16,16 +15,10 @@ import pytest
 
 from tests.containers.conftest import ROOT, pods
 from tests.environments import python_of
-from tests.serving.worlds import by_hand, eventually
+from tests.serving.worlds import by_hand, eventually, free_port
 from trimaran.serving.gateway.keys import add_key
 
 pytestmark = [pytest.mark.container, pytest.mark.slow]
-
-
-def free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return int(listening.getsockname()[1])
 
 
 class Composed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections import Counter
@@ -13,9 +14,12 @@ import openai
 import pytest
 
 from tests.containers.conftest import pods
+from tests.serving.gateway.worlds import collecting
 from tests.serving.worlds import TEXTS, by_hand, eventually
 from trimaran.core.errors import TrimaranError
 from trimaran.serving.client import Client
+from trimaran.serving.container.kubernetes import QUEUE_METRIC
+from trimaran.serving.container.kubernetes_tiers import TEXTS_METRIC
 
 pytestmark = [pytest.mark.container, pytest.mark.slow]
 TEXT = list(TEXTS[:3])
@@ -48,6 +52,39 @@ def test_a_locked_down_container_serves_what_was_proven_and_recovers(network: po
         assert pods.served_in(network.full("one"))["models"][0]["digest"]
     pods.podman("stop", "-t", "30", network.full("one"))
     assert network.facts("one")["State"]["ExitCode"] == 0
+
+
+@pytest.mark.parametrize("image", [pods.CPU_IMAGE, pods.GATEWAY_IMAGE])
+def test_an_image_has_less_than_800_mb_and_says_how_its_health_is_asked(images: None, image: str) -> None:
+    (facts,) = json.loads(pods.podman("image", "inspect", image).stdout)
+    assert facts["Size"] < 800e6
+    assert facts["Healthcheck"]["Test"][0] == "CMD" and facts["User"] == "1000:1000"
+
+
+def test_the_containers_are_healthy_have_the_metrics_of_the_manifests_and_send_traces(
+    network: pods.Bridge, repository: Path
+) -> None:
+    address = network.run("triton", pods.CPU_IMAGE, repository, alias="tritons")
+    with collecting(network.host) as (collector, traces):
+        gateway = network.gateway(repository, "tritons:8001", f"--otlp={collector}")
+        assert eventually(lambda: pods.ask(f"{gateway}/readyz")[0] == 200, within_s=90), network.log("gateway")
+        for name in ("triton", "gateway"):
+            health = pods.podman("healthcheck", "run", network.full(name), check=False)
+            assert health.returncode == 0, health.stdout + health.stderr
+        # By these names the autoscalers ask; a name that nobody has would never add a pod.
+        assert metric_names(f"http://{address}:8002/metrics") >= {QUEUE_METRIC}
+        assert metric_names(f"{gateway}/metrics") >= {TEXTS_METRIC}
+        assert pods.ask(f"{gateway}/v1/embeddings", {"model": "m", "input": "the cat"})[0] == 200
+        assert eventually(lambda: any(b"trimaran-gateway" in sent for sent in traces), within_s=30)
+        pods.podman("stop", "-t", "30", network.full("triton"))
+        assert eventually(
+            lambda: pods.podman("healthcheck", "run", network.full("gateway"), check=False).returncode == 1
+        )
+
+
+def metric_names(url: str) -> set[str]:
+    lines = pods.ask(url)[1].decode().splitlines()
+    return {line.partition("{")[0].partition(" ")[0] for line in lines if not line.startswith("#")}
 
 
 def test_a_damaged_model_is_not_served(network: pods.Bridge, repository: Path, tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def test_what_does_not_fit_the_image_is_said_with_the_remedy() -> None:
         ("&&&& RUNNING TensorRT.trtexec [TensorRT v110300] [b14] # trtexec --help", "pip install 'tensorrt==11.3.0.*'"),
         (
             "&&&& RUNNING TensorRT.trtexec [TensorRT v101602] [b10] # trtexec --help",
-            "TensorRT 10.16.2 is here as trtexec",
+            "TensorRT 10.16.2.10 is here as trtexec",
         ),
         ("something else", f"pip install '{GPU_RELEASE.wheel}'"),
     ],

@@ -62,9 +62,33 @@ def build_lstm() -> tuple[Any, Any, Any]:
     return Plain(), zoo.tokenizer_of("wordpiece"), example
 
 
+def build_convbert() -> tuple[Any, Any, Any]:
+    """Its convolutions read the places beside a token, padding as well, so as a family it is refused."""
+    import torch
+    import transformers
+
+    class TokenVectors(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            sizes = {"hidden_size": 32, "embedding_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+            config = transformers.ConvBertConfig(
+                vocab_size=zoo.VOCABULARY, intermediate_size=64, max_position_embeddings=64, **sizes
+            )
+            self.model = transformers.ConvBertModel(config)
+
+        def forward(self, input_ids: Any, attention_mask: Any) -> Any:
+            mask = (1 - attention_mask[:, None, None, :].float()) * torch.finfo(torch.float32).min
+            return self.model(input_ids=input_ids, attention_mask=mask).last_hidden_state
+
+    torch.manual_seed(0)
+    _, tokenizer, example = build_lstm()
+    return TokenVectors(), tokenizer, example
+
+
 @pytest.mark.slow
-def test_a_module_that_reads_padding_is_proven_and_judged_in_rows_of_equal_length(tmp_path: Path) -> None:
-    ref = locate_module("tests.export.test_module:build_lstm")
+@pytest.mark.parametrize("factory", ["build_lstm", "build_convbert"])
+def test_a_module_that_reads_padding_is_proven_and_judged_in_rows_of_equal_length(tmp_path: Path, factory: str) -> None:
+    ref = locate_module(f"tests.export.test_module:{factory}")
     graph = exported(ref, tmp_path, profile=LONG)
     assert "pack_padded_sequence" in graph.details[UNPADDED] and "equal length" in graph.details[UNPADDED]
     assert [check.name for check in graph.checks][1] == "max |Δ| alone to in a batch of equal length"

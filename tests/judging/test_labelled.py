@@ -50,7 +50,7 @@ def test_pairs_with_scores_are_read_with_and_without_a_header(tmp_path: Path) ->
             "a\tangry",
             "accuracy",
             "text-classification",
-            "labels that the model has not, such as 'angry'",
+            "labels that the model does not have, such as 'angry'",
         ),
         ("sentence1\tsentence2\tscore", "a\tb\thigh", "spearman", "embedding", "a score is a number, found 'high'"),
         ("text\tlabel", "a\t1", "accuracy", "embedding", "accuracy cannot be taken of embedding"),

@@ -12,7 +12,7 @@ from trimaran.core.isolation import Worker
 from trimaran.judging.invariance import CALLS, GROUPINGS, LENGTHS, certificate_groups, fitted, padded_groups
 from trimaran.judging.probe import Probe, serving_call, timed_calls
 from trimaran.judging.probe_process import ProbeProcess, thread_environment
-from trimaran.runtime.text import STEP, Row
+from trimaran.runtime.text import MOST_PAIRS, STEP, Row
 
 TEXTS = ["the cat sat", "good", ("the dog ran", "bad cat"), "the good cat sat", "bad dog"]
 
@@ -49,6 +49,26 @@ def test_rows_that_must_run_alone_are_timed_as_that_many_calls() -> None:
     serving_call(infer, inputs, "alone")()
     serving_call(infer, inputs, "equal-length")()
     assert shapes == [(1, 5), (1, 5), (1, 5), (3, 5)]
+
+
+def test_a_batch_of_long_rows_is_timed_in_as_many_calls_as_a_server_makes() -> None:
+    shapes: list[tuple[int, ...]] = []
+
+    def infer(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        shapes.append(batch["input_ids"].shape)
+        return {}
+
+    serving_call(infer, {"input_ids": np.ones((6, 2048), np.int64)}, "padded")()
+    assert shapes == [(4, 2048), (2, 2048)]
+
+
+@pytest.mark.parametrize("policy", GROUPINGS)
+def test_no_call_of_a_certificate_has_more_rows_than_a_served_one(policy: str) -> None:
+    """Eight rows of 8,192 tokens would need 26 GB for the scores of twelve heads."""
+    rows = rows_of([5, 9, 4000, 8192, 8190, 1500, 12])
+    for group in certificate_groups(rows, policy, size=32, seed=1, maximum=8192):
+        width = max(group.length, *(len(row.ids) for row in group.rows))
+        assert len(group.rows) == 1 or len(group.rows) * width**2 <= MOST_PAIRS
 
 
 def test_padded_groups_judge_every_text_once_in_full_batches() -> None:

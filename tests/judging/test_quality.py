@@ -11,6 +11,7 @@ from trimaran.core.artifact import Artifact
 from trimaran.core.choices import Rows
 from trimaran.core.errors import UsageError
 from trimaran.core.metrics import METRICS_VERSION
+from trimaran.core.proof_effort import ProofEffort
 from trimaran.core.tasks import TAILS, Gate, gates_for
 from trimaran.judging.judgement import WIDEST_FIRST, Quality
 from trimaran.judging.quality import assess, reference_answers
@@ -39,7 +40,9 @@ class FakeAnswering:
         found = self._rounded if rows == "rounded" else self._alone
         return {"embedding": found[[TEXTS.index(str(text)) for text in texts]]}
 
-    def among_neighbours(self, texts: Sequence[Text], rows: Rows, seed: int) -> tuple[list[int], dict[str, np.ndarray]]:
+    def among_neighbours(
+        self, texts: Sequence[Text], rows: Rows, seed: int, effort: ProofEffort | None = None
+    ) -> tuple[list[int], dict[str, np.ndarray]]:
         indices = list(range(len(texts)))[::-1]
         return indices, {"embedding": self._moved[rows][indices]}
 

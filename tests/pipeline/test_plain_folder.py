@@ -9,7 +9,7 @@ import pytest
 
 import trimaran
 from tests.commands import trimaran as trimaran_command
-from tests.commands import trimaran_json, trimaran_json_here
+from tests.commands import trimaran_here, trimaran_json, trimaran_json_here
 from tests.export import zoo
 from tests.tiny import tiny_artifact
 from trimaran.core.errors import UsageError
@@ -33,10 +33,20 @@ def test_a_folder_of_something_else_is_not_replaced(tmp_path: Path) -> None:
 def test_a_deployed_model_is_written_by_its_name(tmp_path: Path) -> None:
     artifact = tiny_artifact(tmp_path / "home" / "store")
     lay_out(artifact, repository=tmp_path / "model_repository", name="tiny", rows="alone", threads=1)
-    written = trimaran_json("export", "-m", "tiny", "-o", "out", home=tmp_path / "home", cwd=tmp_path)
+    written = trimaran_json("export", "tiny", "-o", "out", home=tmp_path / "home", cwd=tmp_path)
     assert written["digest"] == artifact.digest and (tmp_path / "out" / "model.onnx").is_file()
     refused = trimaran_command("export", "-m", "tiny", "--layout", "optimum", home=tmp_path / "home", cwd=tmp_path)
     assert refused.returncode == 2 and "Add -o FOLDER" in refused.stderr
+
+
+@pytest.mark.parametrize("command", ["export", "optimize", "quantize", "build-engine"])
+def test_a_folder_that_cannot_be_written_is_refused_before_any_work(command: str, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("keep me")
+    options = ("--to", "openvino-fp32") if command == "quantize" else ()
+    for folder, reason in (("mine", "no command of trimaran wrote"), ("mine/notes.txt", "Not a directory")):
+        refused = trimaran_here(command, "nothing", *options, "-o", folder, home=tmp_path / "home", cwd=tmp_path)
+        assert refused.returncode == 2 and reason in refused.stderr
 
 
 @pytest.mark.slow

@@ -79,14 +79,19 @@ def test_a_quick_deployment_is_judged_on_as_many_texts_as_a_large_model_and_says
     assert "because the deployment is a quick one" in note
 
 
-def test_a_large_model_is_not_timed_in_large_batches_that_decide_nothing() -> None:
+def test_large_models_and_quick_deployments_are_not_timed_in_large_batches_that_decide_nothing() -> None:
     large: Any = SimpleNamespace(layers=28, hidden=1024)
     small: Any = SimpleNamespace(layers=12, hidden=768)
     profile = ShapeProfile()
     largest = Shape(batch=profile.batch.maximum, sequence=profile.sequence.typical)
-    assert largest in _measured_shapes(small, profile, "latency")
-    assert largest not in _measured_shapes(large, profile, "latency")
-    assert largest in _measured_shapes(large, profile, "throughput"), "it decides"
+    latency, quick, throughput = (
+        DeployConfig(model="m", **settings)
+        for settings in ({}, {"quick": True}, {"quick": True, "objective": "throughput"})
+    )
+    assert largest in _measured_shapes(small, profile, latency)
+    assert largest not in _measured_shapes(large, profile, latency)
+    assert largest not in _measured_shapes(small, profile, quick)
+    assert largest in _measured_shapes(large, profile, throughput), "it decides"
 
 
 def test_a_query_keeps_all_its_documents_where_texts_are_left_out(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from tests.commands import trimaran
 from tests.export.zoo import saved_model
 from tests.texts import judging_texts
 from trimaran.benchmarks.report.render_prepared import prepared_markdown, prepared_table
@@ -18,13 +19,16 @@ from trimaran.core.config import deploy_config
 from trimaran.core.config_pbtxt import CONFIG_FILE, read_config
 from trimaran.core.errors import UnavailableError, UsageError
 from trimaran.core.progress import SilentProgress
+from trimaran.core.serving_json import read_serving
 from trimaran.core.store import Store
 from trimaran.judging.prepared import PREPARED_FOLDER, read_judging, read_prepared
 from trimaran.judging.quality import assess
 from trimaran.model_repository.check import problems
 from trimaran.model_repository.check_prepared import prepared_states
+from trimaran.model_repository.versions import unproven_served
 from trimaran.pipeline import prepare as prepare_module
 from trimaran.pipeline.prepare import PrepareResult, plan_preparation, prepare
+from trimaran.quantize.half.on_cpu import half_on_cpu
 
 pytestmark = pytest.mark.slow
 
@@ -96,15 +100,15 @@ def test_every_time_is_called_predicted(result: PrepareResult) -> None:
     assert "speedup" not in json.dumps(facts)
 
 
-def test_the_texts_and_answers_that_travel_give_the_same_verdict_again(result: PrepareResult) -> None:
+def test_the_texts_and_answers_that_travel_give_the_same_verdict_again(result: PrepareResult, tmp_path: Path) -> None:
     folder = version_of(result) / PREPARED_FOLDER
     prepared = read_prepared(version_of(result))
     texts, answers = read_judging(folder)
     row = next(row for row in prepared.candidates if row.name == "onnx-fp16")
     assert row.quality is not None
-    again = assess(
-        load_artifact(folder / "candidates" / row.name), answers, texts, gates=prepared.gates, threads=1, deadline_s=200
-    )
+    # In the form in which it was judged: it rounds at other places than the graph that travels (decision 222).
+    judged = half_on_cpu(load_artifact(folder / "candidates" / row.name), Store(tmp_path / "store"))
+    again = assess(judged, answers, texts, gates=prepared.gates, threads=1, deadline_s=200)
     assert again.holds and again.rows == row.quality.rows
     assert again.metrics["mean_cosine_distance"] == pytest.approx(row.quality.metrics["mean_cosine_distance"], abs=1e-6)
 
@@ -124,6 +128,19 @@ def test_the_official_container_builds_once_at_load_into_a_folder_of_this_artifa
     assert accelerator.parameters["trt_profile_max_shapes"].startswith("input_ids:4x48,attention_mask:4x48")
     chosen = load_artifact(version_of(result) / PREPARED_FOLDER / "candidates" / result.prepared.chosen)
     assert accelerator.parameters["trt_engine_cache_path"] == f"/plans/{chosen.digest[:16]}"
+
+
+def test_on_an_rtx_gpu_the_built_plan_can_be_laid_out_at_once(result: PrepareResult, tmp_path: Path) -> None:
+    plan = version_of(result) / PREPARED_FOLDER / "plans" / f"{result.prepared.chosen}-8.9"
+    told = trimaran(
+        "repository", "lay-out", plan, "--name", "tiny", "-o", tmp_path / "r", "--unproven", home=tmp_path / "home"
+    )
+    assert told.returncode == 0, told.stderr
+    serving = read_serving(tmp_path / "r" / "tiny" / "1")
+    assert (serving.backend, serving.entry) == ("tensorrt_rtx", "model.plan")
+    assert serving.engine_options["identity"]["compute_capabilities"] == ["8.9"]
+    assert not serving.engine_options["identity"]["gpu"], "any GPU of this compute capability opens it"
+    assert problems(tmp_path / "r") == () and unproven_served(tmp_path / "r") == ("tiny version 1",)
 
 
 def test_what_cannot_be_prepared_is_refused_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:

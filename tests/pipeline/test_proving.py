@@ -40,6 +40,16 @@ def test_where_eager_fails_it_is_said_so_and_no_candidate_is_blamed(
         proving.make_and_prove_candidates(run, graph, answers)
 
 
+@pytest.mark.parametrize(("weights_bytes", "lanes"), [(90_000_000, 2), (440_000_000, 2), (2_400_000_000, 1)])
+def test_candidates_of_a_large_graph_are_made_one_after_the_other(
+    tmp_path: Path, weights_bytes: int, lanes: int
+) -> None:
+    graph = tiny_artifact(tmp_path)
+    weights = graph.files[0].model_copy(update={"name": "model.onnx", "size_bytes": weights_bytes})
+    assert proving.lanes_within(9_000_000_000, graph.model_copy(update={"files": (weights,)})) == lanes
+    assert proving.lanes_within(0, graph) == 1, "one is always made"
+
+
 def test_a_judgement_is_not_remembered_across_a_changed_metric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = tiny_artifact(tmp_path)
     plan: Any = SimpleNamespace(judging=("a text",), gates=gates_for("embedding", "strict", {}))

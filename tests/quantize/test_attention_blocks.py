@@ -11,11 +11,12 @@ import pytest
 
 from tests.export.exported import QUIET, exported
 from tests.export.zoo import saved_model
+from trimaran.core.call_memory import ATTENTION_BLOCKS
 from trimaran.core.spec import Range, ShapeProfile
 from trimaran.core.store import Store
 from trimaran.export.locate import locate
 from trimaran.quantize import attention_blocks
-from trimaran.quantize.attention_blocks import ATTENTION_BLOCKS, LONG_FROM, block_saved
+from trimaran.quantize.attention_blocks import LONG_FROM, block_saved
 from trimaran.quantize.candidates import candidate
 from trimaran.quantize.settings import MakerSettings
 from trimaran.quantize.stage import to_precision
@@ -80,6 +81,40 @@ def test_blocks_answer_as_the_whole_does_whether_they_fill_the_text_or_not(
     for tokens in (1, 7, 8, 9, 16, 29):
         one, other = (engine.infer(call(tokens, shared=shared))["answer"] for engine in engines)
         np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+@pytest.mark.parametrize("layer", ["local", "causal"])
+def test_a_block_reads_no_key_that_its_mask_hides_from_all_of_its_queries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layer: str
+) -> None:
+    """A weight of 0 times NaN is NaN. So values that are NaN show which of them are read."""
+    monkeypatch.setattr(attention_blocks, "BLOCK", 8)
+    whole, blocks = (saved(tmp_path / f"{name}.onnx", OF_EACH_QUERY) for name in ("whole", "blocks"))
+    assert block_saved(blocks, LONG_FROM + 1) == 2
+    inputs, places = call(29, shared=True), np.arange(29)
+    apart = places[:, None] - places
+    shown = np.abs(apart) < 4 if layer == "local" else apart >= 0
+    hidden = np.where(shown, 0.0, np.finfo(np.float32).min).astype(np.float32)
+    inputs["mask"] = np.ascontiguousarray(np.broadcast_to(hidden, (3, 1, 29, 29)))
+    one, other = (Engine(str(path), threads=1).infer(inputs)["answer"] for path in (whole, blocks))
+    np.testing.assert_allclose(one, other, atol=1e-6)
+    inputs["values"][:, :, 20:] = np.nan
+    answer = Engine(str(blocks), threads=1).infer(inputs)["answer"]
+    # The second attention reads the first one's answers as its queries.
+    assert np.isfinite(answer[:, :, :16]).all() and np.isnan(answer[:, :, 24:]).all()
+
+
+def test_queries_that_see_nothing_leave_the_others_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention_blocks, "BLOCK", 8)
+    whole, blocks = (saved(tmp_path / f"{name}.onnx", OF_EACH_QUERY) for name in ("whole", "blocks"))
+    block_saved(blocks, LONG_FROM + 1)
+    inputs, places = call(29, shared=True), np.arange(29)
+    shown = (np.abs(places[:, None] - places) < 4) & (places < 9)
+    hidden = np.where(shown, 0.0, np.finfo(np.float32).min).astype(np.float32)
+    inputs["mask"] = np.ascontiguousarray(np.broadcast_to(hidden, (3, 1, 29, 29)))
+    one, other = (Engine(str(path), threads=1).infer(inputs)["answer"] for path in (whole, blocks))
+    np.testing.assert_allclose(one[:, :, :9], other[:, :, :9], atol=1e-6)
+    assert np.isfinite(other).all()
 
 
 def test_no_product_of_queries_and_keys_is_left_outside_the_loops(tmp_path: Path) -> None:

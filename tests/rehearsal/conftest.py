@@ -14,14 +14,15 @@ import site
 import subprocess
 import sys
 import venv
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.rehearsal.prepared import TASKS, prepare_by_hand
+from trimaran.serving.triton import installation
 
 # Exporting needs these two; a machine that finishes or serves has neither.
 _WITHOUT_TORCH = """import os, sys
@@ -44,11 +45,13 @@ class Rehearsal:
     driver: Path
     home: Path
     repository: Path
+    # Beside those of the caller.
+    variables: Mapping[str, str] = field(default_factory=dict)
 
     def environment(self, **variables: str) -> dict[str, str]:
         inherited = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
         own = {"TRIMARAN_HOME": str(self.home), "TRIMARAN_CUDA_DRIVER": str(self.driver), "COLUMNS": "120"}
-        return inherited | own | {"TRIMARAN_BUSY_OK": "1"} | variables
+        return inherited | own | {"TRIMARAN_BUSY_OK": "1"} | dict(self.variables) | variables
 
     def run(self, *arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -78,7 +81,7 @@ class Rehearsal:
     def copy(self, folder: Path) -> Rehearsal:
         """The same with a repository and a store of its own."""
         shutil.copytree(self.repository, folder / "repository")
-        return Rehearsal(self.python, self.driver, folder / "home", folder / "repository")
+        return replace(self, home=folder / "home", repository=folder / "repository")
 
 
 @pytest.fixture(scope="session")
@@ -102,14 +105,46 @@ def rehearsal(machine: Rehearsal, tmp_path_factory: pytest.TempPathFactory) -> R
     return Rehearsal(machine.python, machine.driver, root / "home", root / "repository")
 
 
-def _environment(folder: Path) -> Path:
+# The stage that stands in for Triton's tensorrt backend, where Python itself has no stand-in of TensorRT.
+_STAGE = f"""import sys
+from pathlib import Path
+sys.path[:0] = [{str(HERE / "stand_in")!r}, str(Path(__file__).parent)]
+from stage import TritonPythonModel
+"""
+
+
+@pytest.fixture(scope="session")
+def image(rehearsal: Rehearsal, triton: None, tmp_path_factory: pytest.TempPathFactory) -> Rehearsal:
+    """A machine like NVIDIA's image: `trtexec`, and a Triton with a tensorrt backend; Python has no TensorRT."""
+    root = tmp_path_factory.mktemp("image")
+    python = _environment(root / "env", with_tensorrt=False)
+    found = installation.find()
+    found.place_backends(root / "triton" / "backends")
+    backend = root / "triton" / "backends" / "tensorrt"
+    (backend / "model.py").rename(backend / "stage.py")
+    (backend / "model.py").write_text(_STAGE, encoding="utf-8")
+    for link, target in {"bin/tritonserver": found.binary, "caches": found.caches, "lib": found.libraries[0]}.items():
+        (root / "triton" / link).parent.mkdir(exist_ok=True)
+        (root / "triton" / link).symlink_to(target)
+    (root / "bin").mkdir()
+    (root / "bin" / "trtexec").write_text(f'#!/bin/sh\nexec {python} {HERE / "stand_in" / "trtexec.py"} "$@"\n')
+    (root / "bin" / "trtexec").chmod(0o755)
+    variables = {
+        "TRIMARAN_TRITON": str(root / "triton"),
+        "PATH": f"{root / 'bin'}:{os.environ['PATH']}",
+    }
+    return replace(rehearsal, python=python, home=root / "home", variables=variables)
+
+
+def _environment(folder: Path, *, with_tensorrt: bool = True) -> Path:
     """An environment with this one's packages, the package under test, and the stand-in as installed `tensorrt`."""
     venv.EnvBuilder(with_pip=False, symlinks=True).create(folder)
     packages = next((folder / "lib").glob("python*")) / "site-packages"
-    shutil.copytree(HERE / "stand_in" / "tensorrt", packages / "tensorrt")
-    facts = packages / "tensorrt-11.2.1.5.dist-info"
-    facts.mkdir()
-    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: tensorrt\nVersion: 11.2.1.5\n", encoding="utf-8")
+    if with_tensorrt:
+        shutil.copytree(HERE / "stand_in" / "tensorrt", packages / "tensorrt")
+        facts = packages / "tensorrt-11.2.1.5.dist-info"
+        facts.mkdir()
+        (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: tensorrt\nVersion: 11.2.1.5\n", encoding="utf-8")
     here = [path for path in site.getsitepackages() if Path(path).is_dir()]
     lines = [str(ROOT), *(f"import site; site.addsitedir({path!r})" for path in here)]
     (packages / "sitecustomize.py").write_text(_WITHOUT_TORCH, encoding="utf-8")

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 from tests.rehearsal.conftest import Rehearsal
+from trimaran.core.config_pbtxt import CONFIG_FILE, read_config, write_config
+from trimaran.core.serving_json import read_serving
 from trimaran.judging.golden import read_golden
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -35,7 +37,9 @@ def finished(rehearsal: Rehearsal, tmp_path_factory: pytest.TempPathFactory) -> 
             assert item["gpu_memory_bytes"] > 0
         eager, *by_events, served = row["notes"]
         assert eager == "Eager PyTorch was not measured on the GPU: torch is not installed."
-        assert len(by_events) == 2 and all("by the GPU's events at" in note for note in by_events)
+        assert len(by_events) == 2 and all("by the GPU's events at" in note for note in by_events), (
+            "graphs were captured"
+        )
         assert served.startswith(f"Served, 2 processes open {row['chosen']}: ")
     return world
 
@@ -69,6 +73,31 @@ def test_the_plans_are_served_by_the_real_triton_and_verified(finished: Rehearsa
         assert finished.said("query", "tiny", "a good cat", "--url", url)
         assert finished.said("query", "classes", "a good cat", "--url", url)
         done = finished.run("verify", url, "-r", finished.repository)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_plan_of_its_own_backend_is_published_as_it_was_served(
+    rehearsal: Rehearsal, tmp_path: Path, triton: None
+) -> None:
+    """`--separate`, for the container: the text stage calls the plan. Here a stage stands in for Triton's backend."""
+    world = rehearsal.copy(tmp_path)
+    done = world.run("finish", world.repository, "tiny", "--quick", "--separate", "--json")
+    assert done.returncode == 0, done.stderr
+    assert "served check" in done.stderr and "not done" not in done.stderr
+    plan, texts = (read_config(world.repository / name / CONFIG_FILE) for name in ("tiny_tensorrt", "tiny"))
+    assert plan.instance_group is not None and texts.instance_group is not None
+    assert (plan.instance_group.kind, plan.instance_group.gpus) == ("KIND_GPU", (0,))
+    assert texts.instance_group.count == 4, "one process tokenises too slowly for a GPU"
+    serving = read_serving(world.repository / "tiny_tensorrt" / "2")
+    assert serving.engine_options["exact_shapes"], "judged and timed as Triton's backend runs it"
+    # This Triton finds no GPU, so it would refuse the kind. The stage opens the one of the rehearsal by itself.
+    group = plan.instance_group.model_copy(update={"kind": "KIND_CPU", "gpus": ()})
+    write_config(world.repository / "tiny_tensorrt" / CONFIG_FILE, plan.model_copy(update={"instance_group": group}))
+    server = world.said("serve", world.repository, "--model", "tiny", "--free-ports", "--detach")
+    try:
+        done = world.run("verify", f"127.0.0.1:{server['grpc_port']}", "tiny", "-r", world.repository)
+    finally:
+        world.run("stop", world.repository)
     assert done.returncode == 0, done.stderr
 
 
@@ -129,6 +158,8 @@ def test_a_failed_capture_costs_no_answer(rehearsal: Rehearsal, tmp_path: Path) 
     command = ["finish", world.repository, "classes", "--quick"]
     (model,) = world.said(*command, TRIMARAN_REHEARSAL="failed-capture")["finished"]
     assert model["version"] == 2
+    said = [note for note in model["notes"] if "runs without CUDA graphs, one kernel after another" in note]
+    assert len(said) == 2 and all("CUDA_ERROR_STREAM_CAPTURE_INVALIDATED" in note for note in said)
 
 
 def test_without_a_driver_it_says_so(rehearsal: Rehearsal) -> None:

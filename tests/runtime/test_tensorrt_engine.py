@@ -17,7 +17,7 @@ from trimaran.core.backends import backend, driver_present, open_session
 from trimaran.core.corpus import encoder_of
 from trimaran.core.distances import cosine_distances
 from trimaran.quantize.tensorrt.engine import build_engine
-from trimaran.runtime.cuda_driver import CudaError, Driver
+from trimaran.runtime.cuda_driver import CudaError, Driver, gpu_names
 from trimaran.runtime.tensorrt_engine import Engine, ForeignEngine, bucket_of
 
 RANGES = [((1, 1), (2, 8), (4, 16))]
@@ -174,6 +174,8 @@ def needs(runtime: str) -> None:
         pytest.skip("no NVIDIA driver (libcuda.so.1) on this machine")
     if importlib.util.find_spec(backend(runtime).module) is None:
         pytest.skip(f"{runtime} is not installed")
+    if runtime == "tensorrt_rtx" and "RTX" not in gpu_names()[0]:
+        pytest.skip(f"tensorrt_rtx is made for RTX GPUs, and this is {gpu_names()[0]}")
 
 
 @pytest.mark.gpu

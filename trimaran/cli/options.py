@@ -30,6 +30,11 @@ ModelOption = Annotated[
         show_default=False,
     ),
 ]
+# A command names this parameter `folder`; `deploy_flags` reads it.
+ModelArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="MODEL", help="The same as `--model`, such as a folder.", show_default=False),
+]
 StoreOption = Annotated[
     Path | None,
     typer.Option("--store", help="Folder of the artifacts; by default $TRIMARAN_HOME/store.", rich_help_panel=THE_RUN),
@@ -235,12 +240,21 @@ def typed(context: typer.Context, name: str) -> bool:
 def deploy_flags(context: typer.Context) -> dict[str, Any]:
     """The typed flags that set a key of the config: a command names such a parameter as the key."""
     from trimaran.core.config import DeployConfig
+    from trimaran.core.errors import UsageError
 
-    return {
+    flags = {
         name: str(value) if isinstance(value, Path) else value
         for name, value in context.params.items()
         if name in DeployConfig.model_fields and typed(context, name)
     }
+    if typed(context, "folder"):
+        if "model" in flags:
+            raise UsageError(
+                f"Two models were named: {context.params['folder']} and {flags['model']}.",
+                hint="Type one of them, with or without -m.",
+            )
+        flags["model"] = context.params["folder"]
+    return flags
 
 
 def deploy_config_of(context: typer.Context, file: Path | None = None) -> DeployConfig:

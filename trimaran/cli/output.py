@@ -29,12 +29,9 @@ def emit_artifact(
     layout: str = "plain",
 ) -> None:
     """With `folder`, the artifact is written there first, as a plain folder or as optimum's, and shown from there."""
-    from trimaran.core.errors import UsageError
     from trimaran.pipeline.plain_folder import write_optimum_folder, write_plain_folder
 
     written, beside = artifact.directory, Path(parent) if parent else None
-    if layout == "optimum" and folder is None:
-        raise UsageError("--layout is of a folder, and none was named.", hint="Add -o FOLDER.")
     if folder and layout == "optimum":
         written = write_optimum_folder(artifact, folder, store=store, parent=beside)
     elif folder:

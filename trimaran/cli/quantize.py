@@ -46,8 +46,10 @@ def optimize(
     Example: `trimaran optimize onnx-2f1c -o fused`
     """
     from trimaran.pipeline.exporting import open_graph
+    from trimaran.pipeline.plain_folder import require_output_folder
     from trimaran.quantize.optimize import optimize as fuse
 
+    require_output_folder(output, layout)
     artifacts = open_store(store, force=force)
     progress = progress_on_stderr()
     graph = open_graph(artifact, store=artifacts, progress=progress)
@@ -88,7 +90,9 @@ def quantize(
     """
     from trimaran.core.config import gates_from_flags
     from trimaran.pipeline.making import make_one_candidate
+    from trimaran.pipeline.plain_folder import require_output_folder
 
+    require_output_folder(output, layout)
     artifacts = open_store(store, force=force)
     made = make_one_candidate(
         artifact,
@@ -149,9 +153,11 @@ def build_engine_command(
     Example: `trimaran build-engine onnx-fp16-9ac4 --runtime tensorrt-rtx --compute-capability 8.9`
     """
     from trimaran.pipeline.exporting import open_graph
+    from trimaran.pipeline.plain_folder import require_output_folder
     from trimaran.quantize.tensorrt.engine import build_engine, short_and_long
     from trimaran.quantize.tensorrt.engine_process import EngineOptions
 
+    require_output_folder(output)
     artifacts = open_store(store, force=force)
     parent = open_graph(artifact, store=artifacts, progress=progress_on_stderr())
     built = build_engine(

@@ -10,11 +10,18 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from trimaran.core.artifact import Artifact
+from trimaran.core.devices import builds_by_trtexec
 from trimaran.core.engine_identity import refuse_foreign
 from trimaran.core.environment import driver_present, version_of
 from trimaran.core.errors import UnavailableError, UsageError, install_hint
 from trimaran.core.spec import Signature
-from trimaran.runtime import onnxruntime_engine, onnxruntime_gpu_engine, openvino_engine, tensorrt_engine
+from trimaran.runtime import (
+    onnxruntime_engine,
+    onnxruntime_gpu_engine,
+    openvino_engine,
+    tensorrt_engine,
+    triton_plan_engine,
+)
 from trimaran.runtime.text import Array
 
 Arrays = Mapping[str, Array]
@@ -48,6 +55,10 @@ class EngineClass(Protocol):
     def __call__(self, path: str, *, threads: int, options: Mapping[str, Any] | None = None) -> Engine: ...
 
 
+def _never() -> bool:
+    return False
+
+
 @dataclass(frozen=True)
 class Backend:
     name: str
@@ -61,10 +72,12 @@ class Backend:
     guard: Callable[[Artifact], None] | None = None
     # The distribution that must own the module, where several do.
     distribution: str = ""
+    # Whether it runs here although the module is missing.
+    without_module: Callable[[], bool] = _never
 
     def available(self) -> str | None:
         """None, or the reason why this backend cannot run here."""
-        if importlib.util.find_spec(self.module) is None:
+        if importlib.util.find_spec(self.module) is None and not self.without_module():
             return f"the Python module {self.module} is not installed"
         if self.distribution and version_of(self.distribution) is None:
             return f"{self.distribution} is not installed, whose {self.module} is another one"
@@ -97,6 +110,13 @@ def _torch_engine(path: str, *, threads: int, options: Mapping[str, Any] | None 
     return engine
 
 
+def _tensorrt_engine(path: str, *, threads: int, options: Mapping[str, Any] | None = None) -> Engine:
+    """A session of TensorRT's Python module, or of the image's Triton where there is none."""
+    if builds_by_trtexec():
+        return triton_plan_engine.Engine(path, threads=threads, options=options)
+    return tensorrt_engine.Engine(path, threads=threads, options=options)
+
+
 BACKENDS: dict[str, Backend] = {
     row.name: row
     for row in (
@@ -104,8 +124,8 @@ BACKENDS: dict[str, Backend] = {
         Backend("onnxruntime", onnxruntime_engine.Engine, ("onnx",), "onnxruntime", "engines"),
         Backend("openvino", openvino_engine.Engine, ("openvino", "onnx"), "openvino", "engines"),
         Backend(
-            "tensorrt", tensorrt_engine.Engine, ("tensorrt",), "tensorrt", "gpu",
-            needs_driver=True, guard=refuse_foreign,
+            "tensorrt", _tensorrt_engine, ("tensorrt",), "tensorrt", "gpu",
+            needs_driver=True, guard=refuse_foreign, without_module=builds_by_trtexec,
         ),
         Backend(
             "tensorrt_rtx", tensorrt_engine.Engine, ("tensorrt",), "tensorrt_rtx", "rtx",

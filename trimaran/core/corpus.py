@@ -40,7 +40,7 @@ def kinds_of(texts: Sequence[Text]) -> tuple[str, ...]:
     """Return the kind of each text: that of the shipped corpus (such as `headline`), or `OWN_KIND`.
 
     A pair has the kind of the shipped text that either side is. Sides that a task adds, such as the hypotheses of
-    zero-shot classification, are none of the corpus.
+    zero-shot classification, are not from the corpus.
     """
     known = _shipped_kinds()
     sides = [(text,) if isinstance(text, str) else text for text in texts]
@@ -98,7 +98,7 @@ def read_pairs(path: Path) -> tuple[tuple[str, str], ...]:
 
 
 def spread(texts: Sequence[Item], most: int) -> tuple[Item, ...]:
-    """At most so many of the texts, evenly spaced over all of them, the same ones every time.
+    """At most `most` of the texts, evenly spaced over all of them, the same ones every time.
 
     Files are often sorted (by length, topic or date), so their beginning is not like the rest. Example: 3 of 7 texts
     are the 1st, the 3rd and the 5th.
@@ -126,7 +126,7 @@ def require_useful(texts: Sequence[Text], path: Path) -> None:
 
 
 def _words(text: Text) -> list[str]:
-    """Words, or single letters of a script that does not part them."""
+    """The words of a text. In a script without spaces, each character counts as one."""
     whole = text if isinstance(text, str) else " ".join(text)
     return re.findall(r"[\u2e80-\u9fff\uac00-\ud7af]|[^\W\u2e80-\u9fff\uac00-\ud7af]+", whole.lower())
 

@@ -13,9 +13,10 @@ from typing import Literal
 from trimaran.core.environment import driver_present
 from trimaran.core.errors import UnavailableError, UsageError
 from trimaran.core.gpu_lock import exclusive_gpu
-from trimaran.core.gpu_release import GPU_RELEASE, installed_tensorrt, missing_module
+from trimaran.core.gpu_release import GPU_RELEASE, installed_tensorrt, missing_module, trtexec_version
 from trimaran.core.spec import Frozen
 from trimaran.runtime.cuda_driver import CudaError, Driver, gpu_names, numbers
+from trimaran.runtime.triton_plan_engine import triton_with_tensorrt
 
 # The devices on the PCI bus, as Linux shows them, also without a driver.
 _PCI_DEVICES = Path("/sys/bus/pci/devices")
@@ -47,21 +48,25 @@ class Device(Frozen):
 CPU = Device(kind="cpu", why="as asked")
 
 
-def choose_device(name: str) -> Device:
-    """Raises UnavailableError where a GPU was asked for and cannot be used."""
+def choose_device(name: str, *, by_trtexec: bool = False) -> Device:
+    """Raises UnavailableError where a GPU was asked for and cannot be used.
+
+    `by_trtexec`: TensorRT may also be there as the `trtexec` and the Triton of NVIDIA's image.
+    """
     if not ASKED.fullmatch(name):
         raise UsageError(f"Unknown device {name!r}.", hint="Known: auto, cpu, cuda, cuda:1.")
     if name == "cpu":
         return CPU
     number = int(name.partition(":")[2] or 0)
-    if reason := gpu_lacks(number):
+    if reason := gpu_lacks(number, by_trtexec=by_trtexec):
         if name == "auto":
             return Device(kind="cpu", why=f"because {reason}")
         raise UnavailableError(
             f"{name} cannot be used: {reason}.",
             hint="`trimaran doctor` says what is missing.",
         )
-    return Device(kind="cuda", number=number, why=f"{gpu_names()[number]} with TensorRT {installed_tensorrt()}")
+    version = installed_tensorrt() or trtexec_version()
+    return Device(kind="cuda", number=number, why=f"{gpu_names()[number]} with TensorRT {version}")
 
 
 def card_without_driver(devices: Path = _PCI_DEVICES) -> str:
@@ -83,7 +88,16 @@ def _is_nvidia_gpu(device: Path) -> bool:
     return vendor.read_text().strip() == _NVIDIA and kind.read_text().startswith(_DISPLAY_CLASS)
 
 
-def gpu_lacks(number: int = 0) -> str:
+def has_tensorrt_module() -> bool:
+    return installed_tensorrt() is not None and importlib.util.find_spec("tensorrt") is not None
+
+
+def builds_by_trtexec() -> bool:
+    """Whether plans are built by `trtexec` and answered by Triton here, because Python has no TensorRT."""
+    return not has_tensorrt_module() and trtexec_version() is not None and triton_with_tensorrt() is not None
+
+
+def gpu_lacks(number: int = 0, *, by_trtexec: bool = False) -> str:
     """Why no plan can be built and run on the GPU of this number; empty where it can. It asks the driver only."""
     if not driver_present():
         return "there is no NVIDIA driver (libcuda.so.1) on this machine"
@@ -92,7 +106,7 @@ def gpu_lacks(number: int = 0) -> str:
         return "the driver shows no GPU (see nvidia-smi and CUDA_VISIBLE_DEVICES; a container needs --gpus)"
     if number >= len(visible):
         return f"there is no GPU {number}: the driver shows {len(visible)}"
-    if installed_tensorrt() is None or importlib.util.find_spec("tensorrt") is None:
+    if not has_tensorrt_module() and not (by_trtexec and builds_by_trtexec()):
         return missing_module()
     try:
         return _too_old(Driver(number).facts())

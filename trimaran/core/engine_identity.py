@@ -7,7 +7,7 @@ from pydantic import ConfigDict
 from trimaran.core.artifact import Artifact
 from trimaran.core.environment import driver_present, version_of
 from trimaran.core.errors import IntegrityError
-from trimaran.core.gpu_release import GPU_RELEASE, TENSORRT_WHEELS
+from trimaran.core.gpu_release import GPU_RELEASE, TENSORRT_WHEELS, trtexec_version
 from trimaran.core.spec import Frozen
 from trimaran.runtime.cuda_driver import CudaError, Driver, machine_facts
 from trimaran.runtime.tensorrt_engine import differences, plan_folder
@@ -45,7 +45,9 @@ class EngineIdentity(Frozen):
 
 
 def installed_version(runtime: str) -> str | None:
-    return next((version for name in _DISTRIBUTIONS[runtime] if (version := version_of(name))), None)
+    """Of its Python module; of TensorRT without one, that of the image's `trtexec`."""
+    installed = next((version for name in _DISTRIBUTIONS[runtime] if (version := version_of(name))), None)
+    return installed or (trtexec_version() if runtime == "tensorrt" else None)
 
 
 def machine_identity(runtime: str, device: int = 0) -> EngineIdentity:

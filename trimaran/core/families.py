@@ -223,7 +223,8 @@ REFUSED: dict[str, str] = {
     "longformer": "its sliding-window attention is traced for one length only, so neither of torch's exporters gives "
     "a graph that is true for others",
     "nystromformer": "its landmarks are computed for one length only",
-    "convbert": "its convolutions read padding, so a text's answer would depend on the texts beside it",
+    "convbert": "its convolutions read padding, so a text's answer would depend on the texts beside it; as a module of "
+    "your own (--module) it is served in rows of equal length",
     "fnet": "it has no attention mask, so a text's answer would depend on the texts beside it",
     "yoso": "its attention changes with padding, so a text's answer would depend on the texts beside it",
     "roc_bert": "it reads the glyph and the sound of each token, which a tokenizer.json does not give",

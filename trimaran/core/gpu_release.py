@@ -5,6 +5,7 @@ At run time a version is asked of the library that is there. This table says wha
 
 from __future__ import annotations
 
+import functools
 import re
 import shutil
 import subprocess
@@ -16,8 +17,8 @@ from trimaran.runtime.cuda_driver import numbers
 TENSORRT_WHEELS = ("tensorrt", "tensorrt-cu13", "tensorrt-cu12")
 # Where older official images have it, outside of the search path.
 _TRTEXEC = "/usr/src/tensorrt/bin/trtexec"
-# How it begins, such as `&&&& RUNNING TensorRT.trtexec [TensorRT v110201] [b5]`.
-_BANNER = re.compile(r"TensorRT\.trtexec \[TensorRT v(\d+)(\d\d)(\d\d)\]")
+# How it begins, such as `&&&& RUNNING TensorRT.trtexec [TensorRT v110201] [b5]`, which is 11.2.1.5.
+_BANNER = re.compile(r"TensorRT\.trtexec \[TensorRT v(\d+)(\d\d)(\d\d)\](?: \[b(\d+)\])?")
 
 
 class GpuRelease(Frozen):
@@ -45,17 +46,25 @@ def installed_tensorrt() -> str | None:
     return next((version for name in TENSORRT_WHEELS if (version := version_of(name))), None)
 
 
+def trtexec_program() -> str | None:
+    """Where `trtexec` is. The official images have one."""
+    return shutil.which("trtexec") or shutil.which(_TRTEXEC)
+
+
 def trtexec_version() -> str | None:
-    """The TensorRT of this machine's `trtexec`, such as 11.2.1. The official images have one; None without it."""
-    program = shutil.which("trtexec") or shutil.which(_TRTEXEC)
-    if program is None:
-        return None
+    """The TensorRT of this machine's `trtexec`, such as 11.2.1.5; None without it."""
+    program = trtexec_program()
+    return _version_in_banner(program) if program else None
+
+
+@functools.cache
+def _version_in_banner(program: str) -> str | None:
     try:
         help_text = subprocess.run([program, "--help"], capture_output=True, text=True, timeout=60, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):
         return None
     banner = _BANNER.search(help_text)
-    return ".".join(str(int(part)) for part in banner.groups()) if banner else None
+    return ".".join(str(int(part)) for part in banner.groups() if part) if banner else None
 
 
 def missing_module() -> str:
@@ -63,10 +72,8 @@ def missing_module() -> str:
     version = trtexec_version()
     if version is None:
         return f"TensorRT is not installed (pip install '{GPU_RELEASE.wheel}')"
-    return (
-        f"TensorRT {version} is here as trtexec alone, which builds plans and cannot answer the judging texts "
-        f"(pip install 'tensorrt=={version}.*')"
-    )
+    wheel = ".".join(version.split(".")[:3])
+    return f"TensorRT {version} is here as trtexec alone, without a Python module (pip install 'tensorrt=={wheel}.*')"
 
 
 def mismatches(

@@ -27,6 +27,11 @@ def maximum_similarities(
     return np.asarray([row.mean() if similarity == "meanmaxsim" else row.sum() for row in best], np.float32)
 
 
+# A query and a document of 8,192 tokens each have 67 million products: 0.5 GB at a time.
+_TOKENS_A_BLOCK = 1024
+
+
 def _best(query: npt.NDArray[Any], document: npt.NDArray[Any], *, as_they_are: bool) -> npt.NDArray[Any]:
     sides = [rows.astype(np.float64) if as_they_are else unit(rows) for rows in (query, document)]
-    return np.asarray((sides[0] @ sides[1].T).max(axis=1))
+    blocks = np.split(sides[1], range(_TOKENS_A_BLOCK, len(sides[1]), _TOKENS_A_BLOCK))
+    return np.asarray(np.max([(sides[0] @ block.T).max(axis=1) for block in blocks], axis=0))

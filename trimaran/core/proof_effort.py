@@ -37,15 +37,17 @@ class ProofEffort:
     # Texts that calibrate a searched candidate, and texts that are held out to try layers on.
     calibrating: int
     held_out: int
+    # If all layers can be in INT8, seconds in which the cost of each is measured for the report.
+    reporting_s: float
 
 
 USUAL = ProofEffort(
     judging_of_kind=None, corner_tokens=None, range_texts=256, certificate_texts=32, fully_padded=8, call_tokens=640,
-    calibrating=280, held_out=280,
+    calibrating=280, held_out=280, reporting_s=25.0,
 )  # fmt: skip
 LARGE = ProofEffort(
     judging_of_kind=24, corner_tokens=2048, range_texts=64, certificate_texts=8, fully_padded=2, call_tokens=160,
-    calibrating=96, held_out=160,
+    calibrating=96, held_out=160, reporting_s=0.0,
 )  # fmt: skip
 
 

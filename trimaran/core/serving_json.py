@@ -25,8 +25,8 @@ class Serving(Persisted):
     """`serving.json`: what a stage must know at run time, as it was proven.
 
     `rows_a_call` and `stretch` say how the text stage groups rows for its engine, where `trimaran tune` measured that:
-    at most so many (0 is the largest batch), the longest at most so many times as long as the shortest. So many groups
-    go through it side by side as there are `streams`.
+    at most `rows_a_call` rows (0 is the largest batch), the longest at most `stretch` times as long as the shortest.
+    `streams` groups go through it side by side.
     """
 
     what: ClassVar[str] = "serving.json"

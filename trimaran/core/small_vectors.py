@@ -28,7 +28,7 @@ Vectors = npt.NDArray[np.float32]
 RANGES = "vector_ranges"
 _UNIT_TOLERANCE = 1e-3
 _STEPS = 255
-# A search by bits finds so many times the neighbours that are wanted, and float vectors choose among them.
+# A search by bits finds this many times the wanted neighbours. Float vectors then choose among them.
 RESCORED = 4
 
 

@@ -75,6 +75,11 @@ class Signature(Frozen):
                     )
 
 
+# Texts are filled up to such sizes, which a stranger's file may name.
+_LARGEST_SIZE = 1 << 20
+MOST_EXPANDED = 1 << 16
+
+
 class Range(Frozen):
     """Sizes of one axis. Engines are tuned for `typical`."""
 
@@ -84,9 +89,9 @@ class Range(Frozen):
 
     @model_validator(mode="after")
     def _ordered(self) -> Range:
-        if not 1 <= self.minimum <= self.typical <= self.maximum:
+        if not 1 <= self.minimum <= self.typical <= self.maximum <= _LARGEST_SIZE:
             raise UsageError(
-                f"A range wants 1 <= minimum <= typical <= maximum, found "
+                f"A range wants 1 <= minimum <= typical <= maximum <= {_LARGEST_SIZE:,}, found "
                 f"{self.minimum} {self.typical} {self.maximum}.",
                 hint="Give three numbers, such as --sequence 1 128 256.",
             )
@@ -163,7 +168,7 @@ class Sparse(Frozen):
 
     strategy: Literal["max", "sum"] = "max"
     activation: Literal["relu", "log1p_relu"] = "relu"
-    # Keep only so many of the heaviest weights of a text; None keeps all.
+    # Keep at most this many weights of a text, the heaviest ones; None keeps all.
     most: int | None = None
 
 
@@ -171,9 +176,9 @@ class TextSide(Frozen):
     """How a late-interaction model reads the texts of one side."""
 
     # Tokens at which a text is cut; None: at the longest sequence of the profile.
-    maximum: int | None = None
+    maximum: int | None = Field(default=None, ge=1, le=_LARGEST_SIZE)
     # A shorter text is filled up to so many tokens with the expansion token.
-    width: int = 0
+    width: int = Field(default=0, ge=0, le=MOST_EXPANDED)
 
 
 class TextSides(Frozen):

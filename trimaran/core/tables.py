@@ -103,7 +103,7 @@ def _separated(delimiter: str) -> Callable[[Path], Table]:
             if len(row) != len(columns):
                 raise UsageError(
                     f"{path}, row {number} has {len(row)} columns, the first has {len(columns)}.",
-                    hint="Columns are parted by a tab in .tsv and by a comma in .csv.",
+                    hint="Columns are separated by a tab in .tsv and by a comma in .csv.",
                 )
         return Table(path, columns, tuple(rows))
 

@@ -9,6 +9,7 @@ This needs no tokenizer, only to know which texts were cut, so clients of a serv
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, get_args
 
@@ -21,6 +22,7 @@ from trimaran.runtime.text import Text
 
 OVERFLOWS: tuple[Overflow, ...] = get_args(Overflow)
 _UNIT_TOLERANCE = 1e-3
+_SPACE = re.compile(r"\s")
 
 
 class Piece(NamedTuple):
@@ -77,10 +79,13 @@ class WholeTexts:
 
 
 def halves(text: str) -> tuple[str, str]:
-    """Both halves of a text, parted at the white space nearest to its middle, else in the middle."""
+    """Both halves of a text, split at the white space nearest to its middle, else in the middle."""
     middle = len(text) // 2
-    after = next((i for i in range(middle, len(text)) if text[i].isspace()), len(text))
-    before = next((i for i in range(middle - 1, 0, -1) if text[i].isspace()), 0)
+    space = _SPACE.search(text, middle)
+    after = space.start() if space else len(text)
+    # A text may have 200,000 characters without a space: a loop of Python over them would take too long.
+    word = text[:middle].rsplit(None, 1)[-1:]
+    before = middle - 1 if text[:middle][-1:].isspace() else max(0, middle - len(word[0]) - 1) if word else 0
     nearest = after if after - middle <= middle - before else before
     cut = nearest if 0 < nearest < len(text) - 1 else middle
     return text[:cut], text[cut:]

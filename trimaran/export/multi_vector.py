@@ -13,7 +13,7 @@ from typing import Any
 
 from trimaran.core.errors import UsageError
 from trimaran.core.families import family
-from trimaran.core.spec import ModelRef, MultiVector, TextSide, TextSides
+from trimaran.core.spec import MOST_EXPANDED, ModelRef, MultiVector, TextSide, TextSides
 from trimaran.export.load import load_tokenizer
 from trimaran.export.read_json import read_json
 from trimaran.export.sentence import (
@@ -29,7 +29,8 @@ from trimaran.export.sentence import (
 _OVER = "token_embeddings"
 _PREFIXES = {"query_prefix": "query", "document_prefix": "document"}
 _SIMILARITIES = ("maxsim", "meanmaxsim")
-_STATED = ("query_length", "document_length", "query_expansion")
+_LENGTHS = ("query_length", "document_length")
+_STATED = (*_LENGTHS, "query_expansion")
 # PyLate fills queries up to so many tokens if its folder names no other number.
 _EXPANDED = 32
 
@@ -111,17 +112,24 @@ def _knobs(settings: Mapping[str, Any], stated: Mapping[str, Any], *, legacy: bo
 
 
 def _sides(ref: ModelRef, knobs: Mapping[str, Any], tokenizer: Any) -> TextSides:
-    document = TextSide(maximum=knobs.get("document_length"))
+    lengths = {name: _length(ref, name, knobs[name]) for name in _LENGTHS if knobs.get(name) is not None}
+    document, cut = TextSide(maximum=lengths.get("document_length")), lengths.get("query_length")
     expansion = knobs.get("query_expansion")
     if not expansion:
-        return TextSides(query=TextSide(maximum=knobs.get("query_length")), document=document)
-    width = int(expansion["length"])
-    cut = knobs.get("query_length")
-    maximum = width if expansion["strategy"] == "fixed" else cut and max(int(cut), width)
+        return TextSides(query=TextSide(maximum=cut), document=document)
+    width = _length(ref, "query_expansion", expansion.get("length") if isinstance(expansion, dict) else expansion)
+    maximum = width if expansion["strategy"] == "fixed" else cut and max(cut, width)
     token = _expansion_id(ref, expansion.get("token"), tokenizer)
     if not expansion.get("attend"):
         _require_end(ref, token, tokenizer)
     return TextSides(query=TextSide(maximum=maximum, width=width), document=document, expansion_id=token)
+
+
+def _length(ref: ModelRef, name: str, stated: Any) -> int:
+    """Raises UsageError: queries are filled up to their length in memory."""
+    if not isinstance(stated, int) or not 1 <= stated <= MOST_EXPANDED:
+        raise UsageError(f"{ref.source} states {name} of {str(stated)[:40]}; 1 to {MOST_EXPANDED:,} are possible.")
+    return stated
 
 
 def _expansion_id(ref: ModelRef, stated: str | None, tokenizer: Any) -> int:

@@ -32,11 +32,7 @@ _READING_MASKS = 4
 def reference(ref: ModelRef, profile: ShapeProfile, *, store: Store, progress: Progress) -> Artifact:
     """Eager PyTorch as an artifact: the model's identity and tokenizer; its weights stay where they are."""
     check_profile(ref, profile)
-    recipe = Recipe(
-        step="reference",
-        parameters={"model": ref.model_dump(mode="json"), "profile": profile.model_dump(), "reading": _reading(ref)},
-        tools=tools("torch", "transformers", "tokenizers"),
-    )
+    recipe = reference_recipe(ref, profile)
 
     def make(folder: Path) -> Draft:
         tokenizer = _tokenizer(ref)
@@ -74,6 +70,14 @@ def reference(ref: ModelRef, profile: ShapeProfile, *, store: Store, progress: P
         artifact = store.produce(recipe, make)
         step.outcome(f"{ref.family}, {ref.task}, {ref.layers} layers of {ref.hidden}")
     return artifact
+
+
+def reference_recipe(ref: ModelRef, profile: ShapeProfile) -> Recipe:
+    return Recipe(
+        step="reference",
+        parameters={"model": ref.model_dump(mode="json"), "profile": profile.model_dump(), "reading": _reading(ref)},
+        tools=tools("torch", "transformers", "tokenizers"),
+    )
 
 
 def _reading(ref: ModelRef) -> int:

@@ -12,13 +12,12 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from trimaran.core.errors import UsageError
-from trimaran.core.store import default_home, link_or_copy
+from trimaran.core.store import default_home, link_or_copy, publish, temporary_sibling
 from trimaran.export.read_json import path_inside, read_json
 
 SEPARATOR = "#"
@@ -63,9 +62,8 @@ def route_folder(folder: Path, route: str) -> Path:
 
 def _make(folder: Path, modules: list[dict[str, Any]], route: str, target: Path) -> None:
     """Everything is made aside and published by one rename."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent) as aside:
-        made = Path(aside) / target.name
+    with temporary_sibling(target) as aside:
+        made = aside / target.name
         made.mkdir()
         for row in modules:
             if path := str(row.get("path", "")):
@@ -78,7 +76,7 @@ def _make(folder: Path, modules: list[dict[str, Any]], route: str, target: Path)
         settings = read_json(folder / _SETTINGS, what="damaged") if (folder / _SETTINGS).is_file() else {}
         default = route if (settings.get("prompts") or {}).get(route) is not None else None
         _write(made / _SETTINGS, {**settings, "default_prompt_name": default})
-        made.rename(target)
+        publish(made, target)
 
 
 def _write(path: Path, content: Any) -> None:

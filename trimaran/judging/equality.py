@@ -15,7 +15,7 @@ from trimaran.runtime.text import SEQUENCE_AXES, unpadded
 def worst_difference(
     inputs: Arrays, wanted: Arrays, found: Arrays, atol: float, what: str, *, found_inputs: Arrays | None = None
 ) -> float:
-    """Largest |Δ| at real tokens, relative to values above 1: what is computed at padding is nobody's answer.
+    """Largest |Δ| at real tokens, relative to values above 1. Numbers at padding are not part of an answer.
 
     Ids (of ranked tokens) have no distance: they may differ only where the scores do not tell the ranks apart.
     """

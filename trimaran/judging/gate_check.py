@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from trimaran.core.artifact import Check, kept
 from trimaran.core.distances import Column
@@ -100,6 +101,11 @@ def gate_check(metric: Metric, gate: Gate, rows: Column, *, alpha: float | None)
     verdict: Verdict = "broken" if bound.broken else "proven" if proves else "not proven"
     needs = None if verdict != "not proven" or bound.needs is None else max(bound.needs, metric.fewest)
     return check.model_copy(update={"bound": bound.value, "verdict": verdict, "needs": needs})
+
+
+def kinds_of_answers(kinds: NDArray[np.str_], answers: int) -> NDArray[np.str_]:
+    """Return the kind of each answer. An answer may need several judged texts in a row, which have the same kind."""
+    return kinds[:: max(1, len(kinds) // max(1, answers))][:answers]
 
 
 def kind_limit(metric: Metric, gate: Gate, *, slack: float = KIND_SLACK) -> float:

@@ -70,7 +70,7 @@ def _check(metric: Metric, gate: Gate, rows: Column, detail: str) -> GateCheck:
 
 
 def _slack(metric: Metric, gate: Gate, rows: Column) -> float:
-    """How many times its limit a mean of these rows may be, by luck."""
+    """How far chance may carry the mean of these rows beyond its limit, as a multiple of the limit."""
     assumed = 1.0 + (KIND_SLACK - 1.0) * math.sqrt(_TEXTS_OF_SLACK / max(1, len(rows)))
     distance = abs(gate.limit - (1.0 if metric.at_least else 0.0))
     if metric.kind != "mean" or len(rows) < 2 or not distance:

@@ -1,4 +1,4 @@
-"""Batches that put each text among strangers, to see whether its answer depends on them."""
+"""Batches that put each text beside other texts, to see whether its answer depends on them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from trimaran.core.proof_effort import USUAL, ProofEffort
-from trimaran.runtime.text import Row, width_of
+from trimaran.runtime.text import MOST_PAIRS, Row, width_of
 
 NEIGHBOURS = 31
 LENGTHS = 4
@@ -87,7 +87,8 @@ def certificate_groups(
     Wide calls have few rows and narrow ones many, so that no call is dear. Few texts allow fewer calls.
     """
     known: set[tuple[tuple[int, ...], int, int]] = set()
-    for group in GROUPINGS[policy](rows, size=size, seed=seed, maximum=maximum, effort=effort):
+    for whole in GROUPINGS[policy](rows, size=size, seed=seed, maximum=maximum, effort=effort):
+        group = _as_served(whole)
         known.add((tuple(group.indices), len(group.rows), group.length))
         yield group
     generator = np.random.default_rng(seed + 1)
@@ -99,7 +100,7 @@ def certificate_groups(
         # A static embedding has texts without any token.
         width = max(1, width_of(len(rows[by_length[position]].ids), policy))
         count = int(generator.integers(2, max(3, min(size, effort.call_tokens // width) + 1)))
-        group = _drawn_group(rows, by_length[: position + 1], policy, count, width, generator, maximum)
+        group = _as_served(_drawn_group(rows, by_length[: position + 1], policy, count, width, generator, maximum))
         call = tuple(group.indices), len(group.rows), group.length
         if call not in known:
             known.add(call)
@@ -123,6 +124,13 @@ def _drawn_group(
     strangers = generator.integers(len(rows), size=count - 1)
     fillers = [fitted(rows[index], lengths[turn % len(lengths)]) for turn, index in enumerate(strangers)]
     return Group([shorter[-1]], [rows[shorter[-1]], *fillers], width)
+
+
+def _as_served(group: Group) -> Group:
+    """The group with no more rows than share a served call: eight rows of 8,192 tokens would need 26 GB for scores."""
+    width = max(group.length, *(len(row.ids) for row in group.rows), 1)
+    most = max(1, MOST_PAIRS // width**2)
+    return Group(group.indices[:most], group.rows[:most], group.length)
 
 
 def fitted(row: Row, length: int) -> Row:

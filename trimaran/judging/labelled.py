@@ -157,7 +157,7 @@ class OnData:
 
 
 def read_labelled(path: Path, metric: str, *, task: str, labels: Sequence[str]) -> LabelledData:
-    """Refuses a metric that the task has no answer for, a file without the columns, and labels the model has not."""
+    """Refuses a metric that the task has no answer for, a file without the columns, and unknown labels."""
     known = tuple(dict.fromkeys(known for row in TASKS.values() for known in row.data_metrics))
     if metric not in known:
         raise UsageError(f"Unknown metric {metric!r}.", hint=f"Known: {', '.join(known)}.")
@@ -209,7 +209,7 @@ def label_names(origin: object, gold: Sequence[str], labels: Sequence[str]) -> l
     strangers = sorted({value for value, label in zip(gold, labels_of_gold, strict=True) if label is None})
     if strangers:
         raise UsageError(
-            f"{origin} has labels that the model has not, such as {strangers[0]!r}.",
+            f"{origin} has labels that the model does not have, such as {strangers[0]!r}.",
             hint=f"The model's labels: {', '.join(labels)}, or their numbers from 0.",
         )
     return [label for label in labels_of_gold if label is not None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import time
@@ -13,16 +14,17 @@ from typing import Any
 import numpy as np
 
 from trimaran.core.artifact import Artifact, load_artifact
-from trimaran.core.backends import Arrays, Session, open_session
+from trimaran.core.backends import Arrays, Session, backend, open_session
 from trimaran.core.corpus import encoder_of
 from trimaran.core.pinning import pin
-from trimaran.core.proof_effort import effort_for
+from trimaran.core.proof_effort import ProofEffort, effort_for
 from trimaran.core.tasks import task
 from trimaran.core.undisturbed import Disturbance
 from trimaran.judging.invariance import NEIGHBOURS, certificate_groups
 from trimaran.judging.probe_texts import TextRuns
 from trimaran.runtime.prompts import prompt_words, prompted
 from trimaran.runtime.text import (
+    MOST_PAIRS,
     SEQUENCE_AXES,
     Row,
     Text,
@@ -32,6 +34,15 @@ from trimaran.runtime.text import (
     mask_of,
     unpadded,
 )
+
+# What opening an engine imports beside the module of its backend, and takes long.
+_IMPORTED_WITH = {"torch": ("transformers.modeling_utils",)}
+
+
+def import_engine(backend_name: str) -> None:
+    """Imports an engine's libraries, which takes one core and, of PyTorch, seconds."""
+    for module in (backend(backend_name).module, *_IMPORTED_WITH.get(backend_name, ())):
+        importlib.import_module(module)
 
 
 class Probe:
@@ -108,15 +119,20 @@ class Probe:
         unjudged = task(self._artifact.task).unjudged
         return {name: array for name, array in self._session.infer(inputs).items() if name not in unjudged}
 
-    def among_neighbours(self, texts_path: str, result_path: str, rows: str, seed: int) -> list[int]:
-        """Writes the outputs of sampled texts run in many batches; returns which texts, in the same order."""
+    def among_neighbours(
+        self, texts_path: str, result_path: str, rows: str, seed: int, effort: Mapping[str, Any] | None = None
+    ) -> list[int]:
+        """Writes the outputs of sampled texts run in many batches; returns which texts, in the same order.
+
+        `effort` has the fields of a `ProofEffort`; without it the model's size decides.
+        """
         tokens = self._encoder.rows(read_texts(Path(texts_path)))
         size = min(NEIGHBOURS + 1, self._artifact.profile.batch.maximum)
         indices: list[int] = []
         parts: dict[str, list[Any]] = {}
         maximum = self._artifact.profile.sequence.maximum
-        effort = effort_for(self._artifact.details)
-        for group in certificate_groups(tokens, rows, size=size, seed=seed, maximum=maximum, effort=effort):
+        chosen = ProofEffort(**effort) if effort else effort_for(self._artifact.details)
+        for group in certificate_groups(tokens, rows, size=size, seed=seed, maximum=maximum, effort=chosen):
             inputs = self._encoder.batch(group.rows, length=group.length)
             indices.extend(group.indices)
             for name, array in self._judged_outputs(inputs).items():
@@ -175,15 +191,19 @@ class Probe:
 
 
 def serving_call(infer: Callable[[Arrays], Arrays], inputs: Arrays, rows: str) -> Callable[[], object]:
-    """One sample: a single call, or where rows must run alone, as many calls of one row as the batch has."""
-    if rows != "alone":
+    """One sample: a batch in as many calls as a server makes of it.
+
+    Rows that must run alone have a call each. Else a call has at most `MOST_PAIRS` pairs of tokens.
+    """
+    batch, sequence = next(iter(inputs.values())).shape[:2]
+    most = 1 if rows == "alone" else max(1, MOST_PAIRS // max(1, sequence) ** 2)
+    if batch <= most:
         return lambda: infer(inputs)
-    batch = len(next(iter(inputs.values())))
-    singles: list[Mapping[str, Any]] = [
-        {name: np.ascontiguousarray(array[index : index + 1]) for name, array in inputs.items()}
-        for index in range(batch)
+    calls: list[Mapping[str, Any]] = [
+        {name: np.ascontiguousarray(array[begin : begin + most]) for name, array in inputs.items()}
+        for begin in range(0, batch, most)
     ]
-    return lambda: [infer(single) for single in singles]
+    return lambda: [infer(call) for call in calls]
 
 
 def timed_calls(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -15,6 +16,7 @@ from trimaran.core.artifact import Artifact
 from trimaran.core.choices import Rows
 from trimaran.core.errors import ChildError
 from trimaran.core.isolation import Held, Worker
+from trimaran.core.proof_effort import ProofEffort
 from trimaran.core.samples import Round, Shape
 from trimaran.core.scratch import ScratchFolder
 from trimaran.judging.probe import Probe
@@ -30,6 +32,11 @@ def thread_environment(threads: int) -> dict[str, str]:
     count = str(threads)
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     return {**dict.fromkeys(names, count), "TOKENIZERS_PARALLELISM": "false"}
+
+
+def probe_environment(artifact: Artifact, threads: int, variables: Mapping[str, str] | None = None) -> dict[str, str]:
+    """What the process of a probe has beside this one's environment."""
+    return {**thread_environment(threads), **artifact.execution_environment, **(variables or {})}
 
 
 class ProbeProcess:
@@ -51,9 +58,7 @@ class ProbeProcess:
         self._deadline_s = deadline_s
         self._folder = ScratchFolder("probe")
         self._shared = worker is not None
-        self._worker = worker or Worker(
-            environment={**thread_environment(threads), **artifact.execution_environment, **(environment or {})}
-        )
+        self._worker = worker or Worker(environment=probe_environment(artifact, threads, environment))
         self._probe: Held[Probe] | None = None
         try:
             self._probe = self._worker.hold(
@@ -80,11 +85,18 @@ class ProbeProcess:
         self._call(Probe.answers, texts_path=self._texts(texts), result_path=result, rows=rows, alone=alone)
         return _arrays(result)
 
-    def among_neighbours(self, texts: Sequence[Text], rows: Rows, seed: int) -> tuple[list[int], dict[str, Array]]:
+    def among_neighbours(
+        self, texts: Sequence[Text], rows: Rows, seed: int, effort: ProofEffort | None = None
+    ) -> tuple[list[int], dict[str, Array]]:
         """Outputs of sampled texts run in full batches, and which texts they are."""
         result = self._path("batched.npz")
         indices = self._call(
-            Probe.among_neighbours, texts_path=self._texts(texts), result_path=result, rows=rows, seed=seed
+            Probe.among_neighbours,
+            texts_path=self._texts(texts),
+            result_path=result,
+            rows=rows,
+            seed=seed,
+            effort=asdict(effort) if effort else None,
         )
         return list(indices), _arrays(result)
 

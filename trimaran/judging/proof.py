@@ -11,7 +11,14 @@ from trimaran.core.distances import Answers, Column
 from trimaran.core.metrics import Metric
 from trimaran.core.tasks import Gate, Task
 from trimaran.judging.bounds import ALPHA
-from trimaran.judging.gate_check import GateCheck, gate_check, kind_breaks, kind_limit, point_check
+from trimaran.judging.gate_check import (
+    GateCheck,
+    gate_check,
+    kind_breaks,
+    kind_limit,
+    kinds_of_answers,
+    point_check,
+)
 from trimaran.judging.judgement import KindQuality
 
 # Of the largest number: a candidate that differs by less computes the same, but for the rounding of floats.
@@ -97,8 +104,7 @@ class Proof:
         rows = self._by_text[metric.name]
         chosen = np.ones(len(rows), bool) if metric.counted is None else metric.counted(*self._sides)
         if kind is not None:
-            # An answer may need several judged rows, which have the same kind.
-            chosen = chosen & (self._kinds[:: max(1, len(self._kinds) // len(rows))][: len(rows)] == kind)
+            chosen = chosen & (kinds_of_answers(self._kinds, len(rows)) == kind)
         return np.asarray(rows[chosen])
 
 

@@ -17,6 +17,7 @@ from trimaran.core.instructions import products_by
 from trimaran.core.isolation import Worker
 from trimaran.core.metrics import METRICS_VERSION
 from trimaran.core.progress import Step
+from trimaran.core.proof_effort import ProofEffort
 from trimaran.core.tasks import Gate, Task, task
 from trimaran.core.tasks.task import BATCH_CHANGE
 from trimaran.judging.gate_check import GateCheck, point_check
@@ -42,7 +43,9 @@ class AnsweringProbe(Protocol):
 
     def answers(self, texts: Sequence[Text], rows: Rows, *, alone: bool) -> dict[str, Array]: ...
 
-    def among_neighbours(self, texts: Sequence[Text], rows: Rows, seed: int) -> tuple[list[int], dict[str, Array]]: ...
+    def among_neighbours(
+        self, texts: Sequence[Text], rows: Rows, seed: int, effort: ProofEffort | None = None
+    ) -> tuple[list[int], dict[str, Array]]: ...
 
 
 def reference_answers(
@@ -84,13 +87,15 @@ def assess(
     open_probe: Callable[[], AbstractContextManager[AnsweringProbe]] | None = None,
     kinds: Sequence[str] = (),
     judged: int = 1,
+    effort: ProofEffort | None = None,
 ) -> Quality:
     """Runs the candidate in its own process and holds it against the gates. A broken gate is a fact in the
     result; only a candidate that cannot run raises.
 
     `on_teacher`: the model is a student, and must also keep the level `distilled` against its teacher's answers.
-    `kinds` are those of the texts. `judged` lossy candidates share the error of 5 %: the more are tried on the same
-    texts, the likelier one of them passes by luck.
+    `kinds` are those of the texts. `judged` lossy candidates share the error of 5 %: with more candidates
+    on the same texts, it is more likely that one of them passes by chance. `effort` says how many texts
+    and tokens the batch certificate takes; without it the model's size decides.
 
     Policies are tried from the widest on until a text's answer does not move with its neighbours, and the answers are
     judged as that policy pads them. Rows that are padded even when alone have answers of their own, so such a policy
@@ -115,7 +120,7 @@ def assess(
     with opened as probe:
         for done, rows in enumerate(policies):
             advance(done, len(policies), f"rows {rows}")
-            moved = moved_by_neighbours(probe, texts, rows, row)
+            moved = moved_by_neighbours(probe, texts, rows, row, effort)
             changes[rows] = moved.change
             if rows != "alone" and not moved.change <= limit:
                 continue
@@ -185,10 +190,12 @@ class Moved(NamedTuple):
     texts: int
 
 
-def moved_by_neighbours(probe: AnsweringProbe, texts: Sequence[Text], rows: Rows, row: Task) -> Moved:
+def moved_by_neighbours(
+    probe: AnsweringProbe, texts: Sequence[Text], rows: Rows, row: Task, effort: ProofEffort | None = None
+) -> Moved:
     if rows == "alone":
         return Moved(0.0, 0, len(texts))
-    indices, together = probe.among_neighbours(texts, rows, _SEED)
+    indices, together = probe.among_neighbours(texts, rows, _SEED, effort)
     chosen = sorted(set(indices))
     positions = [chosen.index(index) for index in indices]
     alone = probe.answers([texts[index] for index in chosen], rows, alone=True)

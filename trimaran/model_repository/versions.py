@@ -53,7 +53,7 @@ def list_models(repository: Path) -> tuple[ModelVersions, ...]:
 
 
 def unproven_served(repository: Path) -> tuple[str, ...]:
-    """The models of which an unproven version is served, each with its version, such as `m version 2`."""
+    """The models that serve an unproven version, each with its version, such as `m version 2`."""
     return tuple(
         f"{model.name} version {version}"
         for model in list_models(repository)

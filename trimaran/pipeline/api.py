@@ -27,8 +27,9 @@ def load(
 ) -> LocalModel:
     """Opens a proven model in this process, without Triton. Its methods are those of its task.
 
-    `name_or_folder` is the name of a model in `repository`, of which the served version counts; a version's folder; or
-    an artifact, by its folder, its name in the store or its digest. `threads` are by default those it was proven with.
+    `name_or_folder` is one of: the name of a model in `repository`, whose served version is opened; the folder of a
+    version; an artifact, by its folder, its name in the store or its digest. By default it runs with as many `threads`
+    as it was proven with.
 
     Raises UsageError when there is no such model, UnavailableError when its engine cannot run here.
 

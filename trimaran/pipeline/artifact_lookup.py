@@ -29,7 +29,7 @@ class KnownArtifact:
 
 
 def find_artifact(reference: str, *, store: Store, repository: Path) -> KnownArtifact:
-    """By the name of a model in the repository, of which the served version counts, or by an artifact of the store."""
+    """Find the served version of a model in the repository by its name, or an artifact of the store."""
     model = repository / reference
     if "/" not in reference and (model / CONFIG_FILE).is_file():
         version = served_version(repository, reference)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,12 @@ from trimaran.quantize.candidates import candidate
 from trimaran.quantize.optimize import optimize
 from trimaran.quantize.settings import MakerSettings
 from trimaran.quantize.stage import to_precision
+
+
+def import_libraries(names: list[str]) -> None:
+    """So that what is asked of this child later need not wait for them."""
+    for name in names:
+        importlib.import_module(name)
 
 
 def make_reference(ref: dict[str, Any], profile: dict[str, Any], store: str, force: bool) -> str:

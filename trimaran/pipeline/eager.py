@@ -18,15 +18,18 @@ from trimaran.core.corpus import digest_of_texts
 from trimaran.core.environment import capture, tools
 from trimaran.core.isolation import Worker
 from trimaran.core.progress import SilentProgress
+from trimaran.core.proof_effort import LARGE
 from trimaran.core.spec import Frozen
+from trimaran.core.tasks import task
 from trimaran.core.tasks.task import RequestRow, WireTensors, request_facts
-from trimaran.export.reference import reference
+from trimaran.export.reference import reference, reference_recipe
 from trimaran.judging.final_answers import final_answers
 from trimaran.judging.golden import golden_rows, tensors_from_json, tensors_to_json
 from trimaran.judging.labelled import OnData
 from trimaran.judging.on_teacher import OnTeacher
 from trimaran.judging.probe_process import thread_environment
 from trimaran.judging.quality import reference_answers
+from trimaran.pipeline.children import import_libraries
 from trimaran.pipeline.library import compare_library
 from trimaran.pipeline.plan import DeployRun
 from trimaran.runtime.text import Array, Text
@@ -159,19 +162,20 @@ class EagerInBackground:
     """A background thread that asks the model's own library, then eager PyTorch: judging texts and golden requests.
 
     The export keeps one core busy and making candidates needs no answers yet, so both go on meanwhile. One child does
-    all three: importing PyTorch and transformers takes longer than the answers of a small model. Leaving the `with`
-    block waits for the thread: nothing may run beside a measurement.
+    all three: importing PyTorch and transformers takes longer than the answers of a small model. It begins to import
+    with the export, unless the model was exported before. Leaving the `with` block waits for the thread: nothing may
+    run beside a measurement.
     """
 
     def __init__(self, run: DeployRun) -> None:
         self._run = run
         self._thread = ThreadPoolExecutor(1)
         self._child = contextlib.ExitStack()
+        self._worker: Worker | None = None
 
     def start(self, reference: Artifact) -> None:
         threads = self._run.plan.eager_threads
-        environment = {**thread_environment(threads), **reference.execution_environment}
-        worker = self._child.enter_context(Worker(environment=environment))
+        worker = self._worker or self._begun_worker(reference.execution_environment)
         self._library = self._thread.submit(compare_library, self._run, reference, worker=worker)
         self._answers: Future[EagerAnswers] = self._thread.submit(
             eager_answers, self._run, reference, threads=threads, worker=worker
@@ -179,9 +183,15 @@ class EagerInBackground:
         self._requests = self._thread.submit(golden_requests, self._run, reference, worker=worker)
 
     def answers(self) -> EagerAnswers:
-        """Waits for them. Raises what eager PyTorch raised, and where it answers unlike the model's own library."""
+        """Waits for them. Raises what eager PyTorch raised, and where it answers unlike the model's own library.
+
+        Of a large model it also waits for the golden requests: memory would hold its weights beside a candidate's.
+        """
         self._library.result()
-        return self._answers.result()
+        answers = self._answers.result()
+        if self._run.plan.effort is LARGE:
+            self._requests.result()
+        return answers
 
     def library(self) -> str:
         """What was compared with the model's own library, in a sentence."""
@@ -190,7 +200,25 @@ class EagerInBackground:
     def requests(self) -> GoldenRequests:
         return self._requests.result()
 
+    def _begun_worker(self, variables: Mapping[str, str]) -> Worker:
+        environment = {**thread_environment(self._run.plan.eager_threads), **variables}
+        return self._child.enter_context(Worker(environment=environment))
+
+    def _begins_early(self) -> bool:
+        """A large model's libraries are imported when they are needed: the export has the memory until then."""
+        plan, store = self._run.plan, self._run.store
+        if plan.graph or plan.effort is LARGE:
+            return False
+        return store.force or store.find(reference_recipe(plan.ref, plan.profile)) is None
+
     def __enter__(self) -> EagerInBackground:
+        if self._begins_early():
+            ref = self._run.plan.ref
+            names = ["torch", "transformers"]
+            if not ref.module and task(ref.task).library_of(ref).sentence:
+                names.append("sentence_transformers")
+            self._worker = self._begun_worker({})
+            self._thread.submit(self._worker.call, import_libraries, ASSESS_DEADLINE_S, names)
         return self
 
     def __exit__(

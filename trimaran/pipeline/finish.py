@@ -7,9 +7,8 @@ run that was killed leaves nothing half-made, and the next run reuses the plans 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from trimaran.benchmarks.report.figures import decisive, grid
 from trimaran.benchmarks.report.report import REFERENCE
 from trimaran.core.artifact import load_artifact, sha256_of
 from trimaran.core.corpus import kinds_of
-from trimaran.core.devices import choose_device
+from trimaran.core.devices import builds_by_trtexec, choose_device
 from trimaran.core.engine_identity import EngineIdentity, machine_identity
 from trimaran.core.environment import capture
 from trimaran.core.errors import QualityError, TrimaranError, UsageError
@@ -44,6 +43,7 @@ from trimaran.judging.prepared import (
 )
 from trimaran.judging.quality import assess
 from trimaran.judging.stats import median
+from trimaran.pipeline.finish_choice import choose_plan
 from trimaran.pipeline.finish_eager import Eager, eager_on_gpu
 from trimaran.pipeline.finish_publish import JudgedPlan, PreparedVersion, publish_plan
 from trimaran.pipeline.on_gpu import gpu_notes
@@ -52,6 +52,10 @@ from trimaran.quantize.tensorrt.engine import DEADLINE_S, build_engine
 from trimaran.quantize.tensorrt.engine_process import EngineOptions
 
 _JUDGE_DEADLINE_S = 900.0
+_BY_TRTEXEC = (
+    "Python has no TensorRT here. So trtexec built the plans, and Triton's own tensorrt backend ran them. The times "
+    "are those of calls to its gRPC port."
+)
 
 
 @dataclass(frozen=True)
@@ -121,7 +125,10 @@ def finish_prepared(
     if not models:
         what = name or "any prepared model"
         raise UsageError(f"{repository} does not hold {what}.", hint="`trimaran deploy --target` prepares one.")
-    device = choose_device(options.device)
+    device = choose_device(options.device, by_trtexec=True)
+    if builds_by_trtexec():
+        # Only Triton's own backend can open a plan here.
+        options = replace(options, separate=True)
     identity = machine_identity("tensorrt", device.number)
     results = []
     for model in models:
@@ -164,7 +171,8 @@ def _finish(work: _Work, command: Sequence[str]) -> FinishResult:
         else row
         for row in rows
     ]
-    chosen, rows = _choose(work, rows)
+    deciding = decisive(work.prepared.profile, work.prepared.objective)
+    chosen, rows = choose_plan(rows, measured.measurements if measured else (), deciding)
     finished = Finished(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         trimaran=trimaran.__version__,
@@ -266,6 +274,9 @@ def _race(work: _Work, plans: Sequence[JudgedPlan], eager: Eager) -> Measured:
 
 
 def _gpu_facts(work: _Work, plans: Sequence[JudgedPlan]) -> dict[str, GpuFacts]:
+    # Triton tells no times by events.
+    if builds_by_trtexec():
+        return {}
     shapes, threads = grid(work.prepared.profile), work.options.threads
     with exclusive_gpu(work.device):
         return {plan.name: gpu_facts(plan.artifact, shapes, threads=threads, device=work.device) for plan in plans}
@@ -274,29 +285,6 @@ def _gpu_facts(work: _Work, plans: Sequence[JudgedPlan]) -> dict[str, GpuFacts]:
 def _medians(measured: Measured | None, name: str) -> dict[str, float]:
     rows = [row for row in (measured.measurements if measured else ()) if row.candidate == name and row.samples_ns]
     return {str(row.shape): median(row.samples_ns) / 1e6 for row in rows}
-
-
-def _choose(work: _Work, rows: Sequence[FinishedCandidate]) -> tuple[str, list[FinishedCandidate]]:
-    """The fastest plan over the decisive shapes; the others say by how much they lost."""
-    shapes = [str(shape) for shape in decisive(work.prepared.profile, work.prepared.objective)]
-    scores = {
-        row.name: math.prod(row.measured_ms[shape] for shape in shapes) ** (1 / len(shapes))
-        for row in rows
-        if row.verdict == "passed" and all(shape in row.measured_ms for shape in shapes)
-    }
-    chosen = min(scores, key=scores.__getitem__, default="")
-    return chosen, [_ranked(row, chosen, scores) for row in rows]
-
-
-def _ranked(row: FinishedCandidate, chosen: str, scores: dict[str, float]) -> FinishedCandidate:
-    if row.verdict != "passed":
-        return row
-    if row.name == chosen:
-        return row.model_copy(update={"verdict": "chosen", "reason": "The fastest that keeps every gate."})
-    if row.name not in scores:
-        return row.model_copy(update={"verdict": "failed", "reason": "It could not be timed."})
-    times = f"{scores[row.name] / scores[chosen]:.2f} times as long as {chosen}"
-    return row.model_copy(update={"reason": f"It keeps every gate and takes {times}."})
 
 
 def _headline(work: _Work, chosen: str, rows: Sequence[FinishedCandidate]) -> str:
@@ -320,6 +308,8 @@ def _notes(work: _Work, rows: Sequence[FinishedCandidate]) -> tuple[str, ...]:
         for check in row.receipt
         if not check.holds
     ]
+    if builds_by_trtexec():
+        notes.append(_BY_TRTEXEC)
     if capability not in work.prepared.targets:
         targets = ", ".join(work.prepared.targets)
         notes.append(f"It was prepared for {targets}, and this GPU is {capability}: its predictions are for others.")

@@ -17,7 +17,7 @@ from trimaran.core.config_pbtxt import CONFIG_FILE, read_config, write_config
 from trimaran.core.errors import UnavailableError
 from trimaran.core.model_config import ON_DEMAND
 from trimaran.core.progress import Progress
-from trimaran.core.repository import stages_of, versions_of
+from trimaran.core.repository import model_folders, stages_of, versions_of
 from trimaran.core.scratch import ScratchFolder
 from trimaran.core.serving_json import read_serving, write_serving
 from trimaran.core.store import link_or_copy, write_atomically
@@ -29,6 +29,7 @@ from trimaran.judging.prepared import Prepared
 from trimaran.model_repository.layout import Deployment, lay_out
 from trimaran.model_repository.versions import model_versions, pin, remember
 from trimaran.runtime.tensorrt_engine import PLAN_FOLDERS
+from trimaran.serving.triton import installation
 from trimaran.serving.triton.golden_check import serve_and_verify
 
 _PLAN = "model.plan"
@@ -65,7 +66,10 @@ def publish_plan(
     threads: int,
     progress: Progress,
 ) -> Deployment:
-    """`separate` lays the plan out for Triton's own backend, which only the official container has."""
+    """`separate` lays the plan out for Triton's own backend, which only the official container has.
+
+    There it is also checked through that backend; elsewhere through the stage that stands in for it.
+    """
     golden = _golden(source, winner, threads)
     settings: dict[str, Any] = {
         "rows": winner.quality.rows,
@@ -74,10 +78,11 @@ def publish_plan(
     }
     with contextlib.ExitStack() as stack:
         scratch = Path(stack.enter_context(ScratchFolder("finish")))
-        if not separate:
-            trial = scratch / "trial"
-            lay_out(winner.artifact, repository=trial, name=source.model.name, **settings)
-            _check_served(source, trial, golden, progress)
+        trial = scratch / "trial"
+        lay_out(winner.artifact, repository=trial, name=source.model.name, **settings)
+        if not installation.has_backend("tensorrt"):
+            _without_gpu_instances(trial)
+        _check_served(source, trial, golden, progress)
         beside = scratch / "beside"
         write_atomically(beside / FINISHED_FILE, finished.to_json())
         if not separate:
@@ -144,6 +149,18 @@ def _golden(source: PreparedVersion, winner: JudgedPlan, threads: int) -> Golden
         proven=final_answers(winner.artifact, before.rows, threads=threads, policy=winner.quality.rows),
         gates=source.prepared.gates,
     )
+
+
+def _without_gpu_instances(repository: Path) -> None:
+    """Let a Triton without a `tensorrt` backend, as nvidia-pytriton's, serve a plan that is a model of its own.
+
+    It may know no GPU, and then refuses `KIND_GPU`. The stage that stands in for the backend opens the GPU by itself.
+    """
+    for folder in model_folders(repository):
+        config = read_config(folder / CONFIG_FILE)
+        if config.instance_group is not None and config.instance_group.kind == "KIND_GPU":
+            group = config.instance_group.model_copy(update={"kind": "KIND_CPU", "gpus": ()})
+            write_config(folder / CONFIG_FILE, config.model_copy(update={"instance_group": group}))
 
 
 def _check_served(source: PreparedVersion, repository: Path, golden: Golden, progress: Progress) -> None:

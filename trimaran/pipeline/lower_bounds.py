@@ -60,8 +60,8 @@ class LowerBound(Frozen):
 def waits_for_rivals(plan: DeployPlan, row: Candidate, graph: Artifact) -> bool:
     """Whether the candidate comes last, because a rival may show that it cannot win.
 
-    Small models have only searched ones that wait: judging takes seconds, and reports show the others. Nor do those
-    wait that the user named.
+    Of small models only searched candidates wait: judging takes seconds, and reports show the others. A candidate that
+    the user named does not wait.
     """
     shown_anyway = bool(plan.config.candidates) or graph.size_bytes < LARGE_BYTES
     return row.lower_bound is not None if row.searched else not shown_anyway

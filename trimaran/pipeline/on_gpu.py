@@ -49,6 +49,11 @@ def gpu_notes(
     """A sentence for each contender, and what the `served` one needs; None if another program serves it."""
     shape = str(decisive(profile, objective)[0])
     notes = [row.words(name, shape) for name, row in facts.items()]
+    notes += [
+        f"{name} runs without CUDA graphs, one kernel after another: {row.capture_failure}."
+        for name, row in facts.items()
+        if row.capture_failure
+    ]
     if served is not None and served in facts:
         processes = TEXT_STAGES.count + TEXT_STAGES.spares
         needed = processes * facts[served].memory_bytes / 1e6

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from trimaran.core.remote_repository import RemoteRepository, everything, is_rem
 from trimaran.core.repository import RepositoryModel, models_in
 from trimaran.core.signatures import require_signed, signature_of
 from trimaran.core.spec import Frozen
-from trimaran.core.store import locked, publish
+from trimaran.core.store import locked, publish, temporary_sibling
 from trimaran.model_repository.check import problems_of_version
 from trimaran.model_repository.versions import model_versions, models_beside, serving_only
 from trimaran.model_repository.warmups import WARMUP_FOLDER
@@ -101,8 +100,8 @@ def pull(source: str, repository: Path, *, trust_key: Path | None) -> tuple[Pull
     """
     repository = repository.absolute()
     repository.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=repository, prefix=".pull-") as scratch:
-        unpacked, digest = _fetched(source, Path(scratch))
+    with temporary_sibling(repository / _FOLDER) as scratch:
+        unpacked, digest = _fetched(source, scratch)
         models = models_in(unpacked)
         versions = [(model.folder, version) for model in models for version in model.served]
         if not versions:
@@ -116,7 +115,7 @@ def pull(source: str, repository: Path, *, trust_key: Path | None) -> tuple[Pull
 
 
 def _fetched(source: str, scratch: Path) -> tuple[Path, str]:
-    """The repository in the source as a folder in `scratch`, and the digest of its image, which a bucket has not."""
+    """The repository in the source as a folder in `scratch`, and the digest of its image; a bucket has none."""
     if is_remote(source):
         remote = RemoteRepository(source, scratch / "copied", wanted=everything)
         remote.copy()

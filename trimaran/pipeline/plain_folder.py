@@ -12,6 +12,7 @@ from trimaran.core.errors import UsageError
 from trimaran.core.store import Store, publish, temporary_sibling
 from trimaran.export.optimum_layout import write_optimum_model
 from trimaran.export.reference import model_ref_of
+from trimaran.pipeline.plan import require_writable
 
 # Files of the trained model that other libraries read beside a graph.
 _CONFIGS = ("config.json", "tokenizer_config.json", "special_tokens_map.json")
@@ -68,13 +69,27 @@ def write_optimum_folder(artifact: Artifact, target: Path, *, store: Store, pare
     return _replaced(target, OPTIMUM_FACTS, fill)
 
 
-def _replaced(target: Path, marker: str, fill: Callable[[Path], None]) -> Path:
-    """Fills the folder, whole or not at all. `marker` is the file by which one that was written before is known."""
-    target = target.absolute()
+def require_output_folder(target: Path | None, layout: str = "plain") -> None:
+    """Raises UsageError now for a folder that could not be written when the work is done."""
+    if target is None:
+        if layout == "optimum":
+            raise UsageError("--layout is of a folder, and none was named.", hint="Add -o FOLDER.")
+        return
+    require_writable(target)
+    _refuse_foreign(target.absolute(), OPTIMUM_FACTS if layout == "optimum" else MANIFEST)
+
+
+def _refuse_foreign(target: Path, marker: str) -> None:
     if target.exists() and not (target / marker).is_file() and (target.is_file() or any(target.iterdir())):
         raise UsageError(
             f"{target} holds something that no command of trimaran wrote.", hint="Name an empty or a new folder."
         )
+
+
+def _replaced(target: Path, marker: str, fill: Callable[[Path], None]) -> Path:
+    """Fills the folder, whole or not at all. `marker` is the file by which one that was written before is known."""
+    target = target.absolute()
+    _refuse_foreign(target, marker)
     with temporary_sibling(target) as folder:
         fill(folder)
         publish(folder, target)

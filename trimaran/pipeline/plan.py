@@ -12,7 +12,6 @@ from typing import Any
 import trimaran
 from trimaran.benchmarks.report.figures import decisive, grid
 from trimaran.core.backends import backend
-from trimaran.core.choices import Objective
 from trimaran.core.config import DeployConfig
 from trimaran.core.corpus import (
     Part,
@@ -90,6 +89,10 @@ class DeployPlan:
     @property
     def effort(self) -> ProofEffort:
         return proof_effort(self.ref.layers, self.ref.hidden)
+
+    @property
+    def judging_effort(self) -> ProofEffort:
+        return _judging_effort(self.config, self.ref)
 
     @property
     def lane_threads(self) -> int:
@@ -190,7 +193,7 @@ def plan_deployment(config: DeployConfig) -> DeployPlan:
         candidates=rows,
         calibration=calibration,
         judging=judging,
-        shapes=_measured_shapes(ref, profile, config.objective),
+        shapes=_measured_shapes(ref, profile, config),
         name=name,
         repository=Path(config.output),
         report=Path(config.report) if config.report else Path("reports") / name,
@@ -208,10 +211,17 @@ def plan_deployment(config: DeployConfig) -> DeployPlan:
     )
 
 
-def _measured_shapes(ref: ModelRef, profile: ShapeProfile, objective: Objective) -> tuple[Shape, ...]:
-    """Those of the grid; of a large model without batches that decide nothing: six rounds of one would take minutes."""
-    most_tokens = proof_effort(ref.layers, ref.hidden).corner_tokens
-    deciding = decisive(profile, objective)
+def _judging_effort(config: DeployConfig, ref: ModelRef) -> ProofEffort:
+    """How much is judged and timed: in a quick deployment as little as of a large model."""
+    return LARGE if config.quick else proof_effort(ref.layers, ref.hidden)
+
+
+def _measured_shapes(ref: ModelRef, profile: ShapeProfile, config: DeployConfig) -> tuple[Shape, ...]:
+    """Those of the grid. Of a large model, and in a quick deployment, large batches that decide nothing are left out: a
+    few rounds of one take as long as all the rest.
+    """
+    most_tokens = _judging_effort(config, ref).corner_tokens
+    deciding = decisive(profile, config.objective)
     return tuple(
         shape
         for shape in grid(profile)

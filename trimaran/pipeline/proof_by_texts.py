@@ -42,7 +42,7 @@ def proof_by_texts(
 ) -> ProofByTexts:
     """Hold the engine, run as it is served, against the limits of the golden bundle on the shipped texts.
 
-    A version that was judged on texts of the user's own is not judged on others: its proof speaks of those only.
+    A version that was judged on the user's own texts is not judged on others, because its proof is about those texts.
     """
     if OWN_KIND in golden.kinds():
         return ProofByTexts(lacks="it was proven on texts of your own")

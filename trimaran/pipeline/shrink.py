@@ -39,7 +39,7 @@ class VocabularyReport(StudentReport):
     tokens_of_texts: int | None = None
     # Texts that said which tokens stay, with every prompt of the model. All of them are read as before.
     texts: int
-    # Share of tokens of a text that nobody gave which would be read as before, by holding out every tenth text.
+    # The share of tokens of an unseen text that would be read as before, estimated by holding out every tenth text.
     coverage: float
     # Texts whose numbers were compared with the teacher's, and the largest difference; 0 is the same to the last bit.
     compared: int

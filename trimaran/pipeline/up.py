@@ -27,6 +27,7 @@ from trimaran.pipeline.line import deploy
 from trimaran.pipeline.plan import find_model
 from trimaran.pipeline.up_states import UpState, ups
 from trimaran.serving.gateway.routes import route_of_task
+from trimaran.serving.gateway.server import require_possible
 from trimaran.serving.gateway.server import serve as serve_gateway
 from trimaran.serving.gateway.settings import GatewaySettings
 from trimaran.serving.triton.daemon import Running, load_on_servers, running, serve_detached, stop
@@ -73,9 +74,11 @@ def up(
 ) -> None:
     """Deploys the model unless it is deployed already, serves it with a gateway, and ends both on SIGINT or SIGTERM.
 
-    A server that already runs over the repository is used, and left running.
+    A server that already runs over the repository is used, and left running. Raises UsageError for a port in use.
     """
     repository = Path(config.output).absolute()
+    # Before the deployment, which takes minutes.
+    require_possible(host, port)
     name = deployed_name(config, store, progress)
     with _sigterm_as_interrupt(), _server(repository, name) as triton:
         settings = GatewaySettings(

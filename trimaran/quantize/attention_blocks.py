@@ -8,6 +8,10 @@ are computed one after the other. Example: 8,192 queries in blocks of 512 keep 1
     after     Loop over blocks: the same five nodes on Q[block] and mask[block], joined along the queries
 
 A text of at most one block takes one turn of the loop.
+
+A block also leaves out the keys before the first and behind the last one that its mask shows to any of its queries.
+Their weights would be exactly 0. So a local layer computes local scores only: with a window of 64 tokens to each side,
+a block of 512 queries reads 640 keys. A causal layer reads no key behind the block.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from trimaran.core.call_memory import BLOCK
 from trimaran.core.onnx_graph import add_weight, infer_types, is_weight, new_node
 from trimaran.core.onnx_write import write_model
 from trimaran.runtime.text import Array
@@ -25,15 +30,18 @@ from trimaran.runtime.text import Array
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-# Queries of a block. Profiles up to LONG_FROM tokens keep their attention whole.
-BLOCK, LONG_FROM = 512, 1024
-# In an artifact's details: how many attentions are computed in blocks.
-ATTENTION_BLOCKS = "attention_blocks"
+# Profiles up to so many tokens keep their attention whole.
+LONG_FROM = 1024
 # Raise this when the same graph is rewritten differently: artifacts from before are then made anew.
-FORM = 1
+FORM = 2
+# A key whose score gets less than this has the weight 0, whatever its score was. Masks hold the smallest float32, or
+# minus infinity.
+_HIDDEN_BELOW = -1e30
+# ONNX's number of the type, whose largest entry ONNX Runtime finds.
+_INT32 = 6
 # Operators between both products whose result for a query depends on that query's scores alone.
 _BY_QUERY = frozenset(("Add", "Cast", "Div", "Mul", "Softmax", "Sub", "Tanh", "Where"))
-_QUERIES = -2
+_QUERIES, _KEYS = -2, -1
 
 
 def block_saved(path: Path, longest: int) -> int:
@@ -73,8 +81,26 @@ class _Attention(NamedTuple):
         return _input(self.nodes[0], 0)
 
     @property
+    def keys(self) -> ir.Value:
+        """Turned over: the last axis counts the keys."""
+        return _input(self.nodes[0], 1)
+
+    @property
     def values(self) -> ir.Value:
         return _input(self.nodes[-1], 1)
+
+    @property
+    def mask(self) -> ir.Value | None:
+        """What is added to the scores last, if it differs between queries; None if nothing is."""
+        import onnx_ir as ir
+
+        softmax = next(place for place, node in enumerate(self.nodes) if node.op_type == "Softmax")
+        added = self.nodes[softmax - 1]
+        beside = [value for value in added.inputs if value in self.beside]
+        if added.op_type != "Add" or len(beside) != 1 or (mask := beside[0]) is None or mask.shape is None:
+            return None
+        differs = len(mask.shape) >= 2 and mask.shape[_QUERIES] != 1
+        return mask if differs and mask.dtype == ir.DataType.FLOAT else None
 
 
 def _attention(softmax: ir.Node) -> _Attention | None:
@@ -161,8 +187,10 @@ class _Blocks:
         turns = new_node("Div", [rounded.outputs[0], self._number(BLOCK)], self._of("turns"))
         nothing = self._sliced(self._attention.values, self._numbers([0]), self._numbers([0]), "nothing")
         setup = [shape, length, rounded, turns, nothing]
-        rows = {value: self._rows(value, setup) for value in self._attention.beside if (_rank(value) or 0) >= 2}
-        body = self._body(rows)
+        beside, mask = self._attention.beside, self._attention.mask
+        rows = {value: self._last(value, _QUERIES, setup) for value in beside if (_rank(value) or 0) >= 2}
+        columns = {value: self._last(value, _KEYS, setup) for value in beside if (_rank(value) or 0) >= 1 and mask}
+        body = self._body(rows, columns)
         joined = ir.Value(name=result.name, shape=result.shape, type=result.type)
         result.name = self._of("whole")
         loop = ir.node(
@@ -177,15 +205,16 @@ class _Blocks:
         for node in reversed([*inner, last]):
             self._graph.remove(node, safe=True)
 
-    def _rows(self, value: ir.Value, setup: list[ir.Node]) -> ir.Value:
-        """The last row of a mask: 0 if all queries share one row."""
-        shape = new_node("Shape", [value], self._of(f"{value.name}/shape"))
-        rows = new_node("Gather", [shape.outputs[0], self._number(_QUERIES)], self._of(f"{value.name}/rows"))
-        last = new_node("Sub", [rows.outputs[0], self._number(1)], self._of(f"{value.name}/last"))
-        setup += [shape, rows, last]
+    def _last(self, value: ir.Value, axis: int, setup: list[ir.Node]) -> ir.Value:
+        """The last place along an axis: 0 if all queries share one row of a mask."""
+        of = f"{value.name}/axis{-axis}"
+        shape = new_node("Shape", [value], self._of(f"{of}/shape"))
+        size = new_node("Gather", [shape.outputs[0], self._number(axis)], self._of(f"{of}/size"))
+        last = new_node("Sub", [size.outputs[0], self._number(1)], self._of(f"{of}/last"))
+        setup += [shape, size, last]
         return last.outputs[0]
 
-    def _body(self, last_rows: dict[ir.Value, ir.Value]) -> ir.Graph:
+    def _body(self, last_rows: dict[ir.Value, ir.Value], last_columns: dict[ir.Value, ir.Value]) -> ir.Graph:
         import onnx_ir as ir
 
         turn = ir.Value(name=self._of("turn"), type=ir.TensorType(ir.DataType.INT64), shape=ir.Shape([]))
@@ -208,6 +237,8 @@ class _Blocks:
             first = new_node("Min", [begin.outputs[0], last], self._of(f"{value.name}/first"))
             nodes.append(first)
             taken[value] = block_of(value, first.outputs[0])
+        if mask := self._attention.mask:
+            taken |= self._seen_only(taken, taken[mask], last_columns, nodes)
         for node in self._attention.nodes:
             copy = ir.Node(
                 node.domain, node.op_type, [taken.get(value, value) if value else None for value in node.inputs],
@@ -225,8 +256,55 @@ class _Blocks:
             [turn, going, done], [onward.outputs[0], joined.outputs[0]], nodes=nodes, name=self._of("body"),
         )  # fmt: skip
 
-    def _sliced(self, value: ir.Value, start: ir.Value, end: ir.Value, name: str) -> ir.Node:
-        return new_node("Slice", [value, start, end, self._numbers([_QUERIES])], self._of(name))
+    def _seen_only(
+        self,
+        taken: dict[ir.Value, ir.Value],
+        mask: ir.Value,
+        last_columns: dict[ir.Value, ir.Value],
+        nodes: list[ir.Node],
+    ) -> dict[ir.Value, ir.Value]:
+        """Keys, values and all beside the scores, from the first to the last key that a block of the mask shows.
+
+        A block that shows no key keeps all: those are queries at padding, whose answers nobody reads.
+        """
+        first, end = self._seen(mask, nodes)
+        keys, values = self._attention.keys, self._attention.values
+        cut = {
+            keys: self._sliced(keys, first, end, "keys/seen", axis=_KEYS),
+            values: self._sliced(values, first, end, "values/seen"),
+        }
+        for value, last in last_columns.items():
+            # One column for all keys stays one column.
+            begin = new_node("Min", [first, last], self._of(f"{value.name}/column"))
+            nodes.append(begin)
+            cut[value] = self._sliced(taken.get(value, value), begin.outputs[0], end, f"{value.name}/seen", axis=_KEYS)
+        nodes += cut.values()
+        return {value: node.outputs[0] for value, node in cut.items()}
+
+    def _seen(self, mask: ir.Value, nodes: list[ir.Node]) -> tuple[ir.Value, ir.Value]:
+        """The first key that any query of the block sees, and the place behind the last one."""
+        highest = self._highest(mask)
+        shown = new_node("Greater", [highest.outputs[0], self._least_shown()], self._of("seen/shown"))
+        counted = new_node("Cast", [shown.outputs[0]], self._of("seen/counted"), to=_INT32)
+        first = new_node("ArgMax", [counted.outputs[0]], self._of("seen/first"), axis=0, keepdims=1)
+        last = new_node("ArgMax", [counted.outputs[0]], self._of("seen/last"), axis=0, keepdims=1, select_last_index=1)
+        end = new_node("Add", [last.outputs[0], self._number(1)], self._of("seen/end"))
+        nodes += [highest, shown, counted, first, last, end]
+        return first.outputs[0], end.outputs[0]
+
+    def _highest(self, mask: ir.Value) -> ir.Node:
+        """The mask's largest number for each key. From opset 18 on, the operator takes its axes as an input."""
+        axes = list(range(_rank(self._attention.mask) or 0))[:_KEYS]
+        if self._graph.opset_imports[""] < 18:
+            return new_node("ReduceMax", [mask], self._of("seen/highest"), axes=axes, keepdims=0)
+        among = self._weight(f"axes/{len(axes)}", np.asarray(axes, np.int64))
+        return new_node("ReduceMax", [mask, among], self._of("seen/highest"), keepdims=0)
+
+    def _least_shown(self) -> ir.Value:
+        return self._weight("hidden below", np.asarray(_HIDDEN_BELOW, np.float32))
+
+    def _sliced(self, value: ir.Value, start: ir.Value, end: ir.Value, name: str, *, axis: int = _QUERIES) -> ir.Node:
+        return new_node("Slice", [value, start, end, self._numbers([axis])], self._of(name))
 
     def _number(self, number: int) -> ir.Value:
         return self._weight(str(number), np.asarray(number, np.int64))

@@ -6,7 +6,8 @@ import shutil
 from pathlib import Path
 
 from trimaran.core.artifact import Artifact
-from trimaran.quantize.attention_blocks import ATTENTION_BLOCKS, block_saved
+from trimaran.core.call_memory import ATTENTION_BLOCKS
+from trimaran.quantize.attention_blocks import block_saved
 from trimaran.quantize.int8.openvino_graph import save_openvino
 from trimaran.quantize.settings import MadeCandidate, MakerSettings
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from trimaran.core.artifact import Artifact, Draft, Recipe
 from trimaran.core.backends import backend
+from trimaran.core.call_memory import ATTENTION_BLOCKS
 from trimaran.core.corpus import digest_of_texts
 from trimaran.core.environment import tools
 from trimaran.core.errors import UnavailableError, UsageError
@@ -14,8 +15,8 @@ from trimaran.core.metrics import METRICS_VERSION
 from trimaran.core.progress import Progress
 from trimaran.core.spec import DType, Signature
 from trimaran.core.store import Store
-from trimaran.quantize.attention_blocks import ATTENTION_BLOCKS, LONG_FROM
 from trimaran.quantize.attention_blocks import FORM as BLOCKS_FORM
+from trimaran.quantize.attention_blocks import LONG_FROM
 from trimaran.quantize.candidates import Candidate
 from trimaran.quantize.int8.openvino_graph import FORM
 from trimaran.quantize.int8.search import SEARCH_VERSION

@@ -5,9 +5,10 @@ It travels with a deployed model beside `text.py`.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 # Pre-tokenizers and normalizers that look only at neighbouring characters: a cut changes only the words beside it.
@@ -116,9 +117,15 @@ def shortened(encoded: Callable[[Sequence[str]], list[Any]], text: str, before: 
 
 
 def encoded_batch(encode: Callable[..., Any], texts: Sequence[Any], **options: Any) -> list[Any]:
-    """Raises ValueError where the tokenizer panics, which is no Exception: it would end the whole batch."""
-    try:
+    with panics_as_errors():
         return list(encode(list(texts), **options))
+
+
+@contextlib.contextmanager
+def panics_as_errors() -> Iterator[None]:
+    """Raises ValueError where the tokenizer panics, which is no Exception: it would end more than its own request."""
+    try:
+        yield
     except BaseException as error:
         if isinstance(error, Exception | KeyboardInterrupt | SystemExit):
             raise

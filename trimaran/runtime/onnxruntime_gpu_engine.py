@@ -21,12 +21,15 @@ HEAVY = frozenset({
     "SimplifiedLayerNormalization", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization", "Softmax", "Tanh",
 })  # fmt: skip
 _SESSION_PREFIX = "session."
+_CUDA = "CUDAExecutionProvider"
+# It is on by default, and fp32 products would then keep ten bits of their inputs.
+_WITHOUT_TF32 = {"use_tf32": "0"}
 
 
 class CudaEngine:
     """Provider options are the row's; keys that begin with `session.` go to the session."""
 
-    providers: tuple[str, ...] = ("CUDAExecutionProvider",)
+    providers: tuple[str, ...] = (_CUDA,)
 
     def __init__(
         self, path: str, *, threads: int, options: Mapping[str, Any] | None = None, onnxruntime: Any = None
@@ -53,7 +56,12 @@ class CudaEngine:
         provider = {key: value for key, value in provider_options.items() if not key.startswith(_SESSION_PREFIX)}
         if "device" in provider:
             provider["device_id"] = provider.pop("device")
-        chosen = [(name, provider if name == wanted else {}) for name in self.providers]
+        # CUDA may stand behind another provider, and must then take the same GPU.
+        same_gpu = {key: value for key, value in provider.items() if key == "device_id"}
+        chosen = [
+            (name, {**(_WITHOUT_TF32 if name == _CUDA else {}), **(provider if name == wanted else same_gpu)})
+            for name in self.providers
+        ]
         self._session = onnxruntime.InferenceSession(path, settings, providers=chosen)
         # A provider that could not be loaded (no driver, no cuDNN) is dropped with a log line only.
         if (running := list(self._session.get_providers()))[:1] != [wanted]:
@@ -72,7 +80,7 @@ class CudaEngine:
 class TensorrtEngine(CudaEngine):
     """TensorRT for the subgraphs that it takes, CUDA for the rest; `trt_engine_cache_path` keeps built engines."""
 
-    providers = ("TensorrtExecutionProvider", "CUDAExecutionProvider")
+    providers = ("TensorrtExecutionProvider", _CUDA)
 
 
 def _load_cuda_libraries(onnxruntime: Any) -> None:

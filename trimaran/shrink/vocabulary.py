@@ -33,7 +33,7 @@ def ids_of(tokenizer: Any, texts: Sequence[str]) -> Iterator[list[int]]:
 def coverage(ids: Sequence[Sequence[int]], always: Iterable[int]) -> float:
     """The share of the tokens of every tenth text that `always` stay or that the other texts use.
 
-    It foretells how much of a text that nobody gave would be read as before.
+    It estimates how much of an unseen text would be read as before.
     """
     known = {*always, *(token for index, row in enumerate(ids) if index % 10 for token in row)}
     held_out = [token for row in ids[::10] for token in row]

@@ -16,7 +16,8 @@ from trimaran.quantize.int8.search import MOST_STRETCH, AnswersOf, SearchQuestio
 LOSSES = {"a": 0.001, "b": 0.02, "c": 0.002, "d": 0.015}
 WORK = {"a": 1.0, "b": 1.0, "c": 1.0, "d": 4.0}
 SPREAD = np.linspace(0.95, 1.05, 200)
-SCORE = np.zeros((200, 1))
+# As large as scores that are not compared relative to the largest.
+SCORE = np.ones((200, 1))
 
 
 def answer(kept: frozenset[str]) -> Outputs:
@@ -77,13 +78,13 @@ def test_the_worst_layers_stay_in_float_until_the_gates_keep(limit: float, expec
 
 
 def test_the_worst_kind_decides_although_the_mean_keeps_its_gate() -> None:
-    # Layer "a" moves one text in ten, of a kind of its own, and "b" moves all a little.
-    rare = np.arange(200) % 10 == 0
+    # Layer "a" moves the documents of one query in eight, of a kind of its own, and "b" moves all a little.
+    rare = np.arange(200) // 4 % 8 == 0
     kinds = ["rare" if index else "common" for index in rare]
 
     def moved(kept: frozenset[str]) -> Outputs:
-        loss = 0.03 * rare * ("a" not in kept) + 0.004 * SPREAD * ("b" not in kept)
-        return {"score": loss[:, None]}
+        loss = 0.02 * rare * ("a" not in kept) + 0.004 * SPREAD * ("b" not in kept)
+        return {"score": SCORE + loss[:, None]}
 
     def layers_in_float(kinds: list[str]) -> frozenset[str]:
         ticks = itertools.count()

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trimaran.quantize.int8.weight_rounding import compensated_levels
+from trimaran.quantize.int8.weight_rounding import compensated_levels, root_of_inverse
 
 GENERATOR = np.random.default_rng(9)
 
@@ -16,3 +16,10 @@ def test_compensated_rounding_loses_less_than_rounding_each_weight_alone() -> No
     lost = [float(np.square(activations @ (found - matrix)).mean()) for found in (plain, levels * scales)]
     assert lost[1] < 0.7 * lost[0]
     assert np.abs(levels).max() <= 15
+
+
+def test_the_triangle_is_that_of_the_whole_inverse() -> None:
+    tokens = GENERATOR.standard_normal((60, 24))
+    gram = tokens.T @ tokens
+    wanted = np.linalg.cholesky(np.linalg.inv(gram)).T
+    np.testing.assert_allclose(root_of_inverse(gram), wanted, atol=1e-12)

@@ -13,6 +13,12 @@ from trimaran.serving.client.question import Model
 WORDS = {"sport": "football", "money": ["banks", "prices"]}
 
 
+def test_a_model_that_somebody_else_made_is_described_whatever_it_lacks() -> None:
+    """Its configuration came as KeyError, and a gateway of a server with such a model knew no model at all."""
+    found = Model.from_config("theirs", {"output": [{"name": "COUNT"}]})
+    assert (found.inputs, found.outputs, found.task, found.max_batch_size) == (frozenset(), {"COUNT": ()}, "", 1)
+
+
 def masked(**parameters: str) -> Model:
     return Model("m", "fill-mask", 32, frozenset({"TEXT"}), {"FILLINGS": (1,)}, parameters)
 

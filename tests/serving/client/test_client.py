@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import trimaran
+from tests.serving.worlds import free_port
 from trimaran.core.errors import NotReady, Overloaded, RequestFailed, ServerError, TimedOut, UsageError
 from trimaran.serving.client import AsyncClient, Client, Model, failures
 
@@ -162,12 +163,6 @@ def models_of(kind: str, port: int, **options: Any) -> tuple[str, ...]:
             return await client.models()
 
     return asyncio.run(asked())
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])

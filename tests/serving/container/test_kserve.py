@@ -45,7 +45,7 @@ def test_the_container_is_one_that_kubernetes_runs(made: list[dict[str, Any]]) -
 def test_every_field_is_one_of_kserves_own_client(made: list[dict[str, Any]]) -> None:
     spec = importlib.util.find_spec("kserve")
     if spec is None:
-        pytest.skip("the package kserve, whose types are read, is not installed; pip install --no-deps kserve")
+        pytest.skip("the package kserve, whose types are read, is not installed: `make test` installs it")
     (folder,) = spec.submodule_search_locations or ()
     for item in made:
         check(item, KINDS[item["kind"]], Path(folder) / "models")

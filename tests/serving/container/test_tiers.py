@@ -96,6 +96,10 @@ def test_each_tier_grows_by_its_own_measure(repository: Path) -> None:
         "nv_inference_pending_request_count", "5",
     )  # fmt: skip
     assert texts["external"]["metric"]["name"] == "trimaran_gateway_texts_in_flight"
+    # Gateways of other models have the same metric. This is the label of our gateways' pods, as Prometheus writes it.
+    (gateways,) = texts["external"]["metric"]["selector"]["matchLabels"].items()
+    labels = pods(found)["trimaran-m"]["metadata"]["labels"]
+    assert gateways == ("app_kubernetes_io_name", labels["app.kubernetes.io/name"])
 
 
 def test_a_model_image_is_mounted_or_pulled_and_read_where_it_is(repository: Path) -> None:

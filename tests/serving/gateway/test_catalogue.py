@@ -111,6 +111,18 @@ def test_the_neighbour_of_a_loading_model_does_not_answer_for_it(repository: Pat
     asyncio.run(scenario())
 
 
+def test_a_model_of_another_repository_is_told_once(repository: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def refreshed_twice() -> list[str]:
+        models = of(FakeTriton(vectors=1, vectors_elsewhere=1), repository)
+        await models.refresh()
+        await models.refresh()
+        return [served.name for served in models.models]
+
+    assert asyncio.run(refreshed_twice()) == ["vectors"]
+    (said,) = caplog.messages
+    assert "Model vectors_elsewhere is not offered" in said and "Is this the repository that Triton serves?" in said
+
+
 def test_a_model_that_was_removed_is_unknown(repository: Path) -> None:
     async def scenario() -> None:
         triton = FakeTriton(vectors=1)

@@ -8,10 +8,8 @@ import os
 import signal
 import ssl
 import subprocess
-import threading
 import urllib.request
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ import pytest
 
 from tests.commands import COMMAND, environment, trimaran_here
 from tests.homes import home_at
-from tests.serving.gateway.worlds import HeldModel, Running, gateway, held_world, slow_world
+from tests.serving.gateway.worlds import HeldModel, Running, collecting, gateway, held_world, slow_world
 from tests.serving.worlds import eventually, processes_with
 from trimaran.serving.triton.server import Server, launch
 
@@ -286,23 +284,8 @@ def test_tls_when_given_a_certificate(server: Server, tmp_path: Path) -> None:
 
 @pytest.fixture
 def collector() -> Iterator[tuple[str, list[bytes]]]:
-    """An OpenTelemetry collector's address, and what it was sent."""
-    received: list[bytes] = []
-
-    class Collector(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            received.append(self.rfile.read(int(self.headers["Content-Length"])))
-            self.send_response(200)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        def log_message(self, *arguments: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Collector) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_address[1]}", received
-        server.shutdown()
+    with collecting("127.0.0.1") as collected:
+        yield collected
 
 
 def spans_of(received: list[bytes], trace: str) -> list[tuple[str, str, str]]:

@@ -8,8 +8,10 @@ import json
 import os
 import signal
 import subprocess
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -167,3 +169,24 @@ def slow_world(root: Path) -> Path:
         SLOW_CONFIG.replace("max_queue_size: 1 ", "max_queue_size: 64 ") + task
     )
     return repository
+
+
+@contextlib.contextmanager
+def collecting(host: str) -> Iterator[tuple[str, list[bytes]]]:
+    """The URL of an OpenTelemetry collector that listens at this address, and what it was sent."""
+    received: list[bytes] = []
+
+    class Collector(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            received.append(self.rfile.read(int(self.headers["Content-Length"])))
+            self.send_response(200)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *arguments: object) -> None:
+            pass
+
+    with ThreadingHTTPServer((host, 0), Collector) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://{host}:{server.server_address[1]}", received
+        server.shutdown()

@@ -75,7 +75,10 @@ def _wanted(folder: Path) -> Any:
     if not (folder / "config.json").is_file():
         from sentence_transformers import SentenceTransformer
 
-        return SentenceTransformer(str(folder), device="cpu").encode(TEXTS)
+        table = SentenceTransformer(str(folder), device="cpu")
+        # The library reads every token of a text. It was deployed for texts of so many.
+        table.tokenizer.enable_truncation(LONG.sequence.maximum)
+        return table.encode(TEXTS)
     return _theirs(folder, normalize_embeddings=not (folder / "modules.json").is_file())
 
 

@@ -44,6 +44,8 @@ class GpuFacts(Frozen):
     memory_bytes: int
     # Right after the calls; None where NVML does not tell it.
     state: GpuState | None = None
+    # Why a TensorRT plan runs without CUDA graphs, although it should have had them; empty where it has them.
+    capture_failure: str = ""
 
     def words(self, name: str, shape: str) -> str:
         """One sentence for a report."""

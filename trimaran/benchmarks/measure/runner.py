@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from pydantic import model_validator
 
+from trimaran.benchmarks.measure.contenders import opener_in_children
 from trimaran.benchmarks.measure.halving import Times, beaten, leaders
 from trimaran.benchmarks.measure.measurement import Measurement
 from trimaran.benchmarks.measure.quiet import CpuWatch
@@ -21,7 +22,6 @@ from trimaran.core.errors import TrimaranError, UsageError
 from trimaran.core.progress import Step
 from trimaran.core.samples import Round, Shape
 from trimaran.core.spec import Frozen
-from trimaran.judging.probe_process import ProbeProcess
 from trimaran.judging.stats import FEWEST_ROUNDS, median
 
 # A turn is repeated where the fixed computation beside it took longer than its quiet value by this share.
@@ -85,7 +85,7 @@ class Effort(Frozen):
     @model_validator(mode="before")
     @classmethod
     def _no_more_than_all(cls, settings: Any) -> Any:
-        """Whoever asks for few rounds in all needs not say that fewer are enough."""
+        """A limit of few rounds also lowers the minimum, unless the minimum is set too."""
         if isinstance(settings, dict) and "rounds" in settings and "minimum_rounds" not in settings:
             return {**settings, "minimum_rounds": min(FEWEST_ROUNDS, settings["rounds"])}
         return settings
@@ -181,18 +181,9 @@ def measure(
     if len(set(names)) != len(names) or not entries or not shapes:
         raise UsageError(f"Measuring wants contenders with distinct names and at least one shape, found {names}.")
     race = _Race(entries, shapes, threads, effort, step)
-    opener = open_probe or (
-        lambda entry: ProbeProcess(
-            entry.artifact,
-            threads=threads,
-            environment=entry.environment,
-            deadline_s=effort.deadline_s,
-            cores=cores,
-            options=entry.options,
-        )
-    )
     begun_s = clock_s()
     with ExitStack() as stack:
+        opener = open_probe or opener_in_children(entries, threads, cores, effort.deadline_s, stack)
         race.open_all(lambda entry: stack.enter_context(opener(entry)))
         watch = CpuWatch(cores)
         generator = np.random.default_rng(effort.seed)

@@ -142,7 +142,7 @@ def choose(
     ratios = {name: speedups(measurements, name, reference=reference.name) for name in scores}
     preference = preferred(rows, measurements, scores=scores, ratios=ratios, shapes=shapes)
     best = preference.best
-    losses = {row.name: loss(row) for row in rows}
+    losses = {row.name: loss(row.quality) for row in rows}
     judged = tuple(
         row.model_copy(
             update={

@@ -127,7 +127,7 @@ def _row_changes(old: Report, new: Report, before: CandidateRow, after: Candidat
 
 
 def _model_changes(name: str, old: Mapping[str, float], new: Mapping[str, float]) -> Iterator[ReportChange]:
-    """Metrics of labelled data, and those of a student against its teacher, which the teacher's report has not."""
+    """Metrics of labelled data, and those of a student against its teacher, which its report does not have."""
     for metric, value in new.items():
         if metric.startswith(TEACHER):
             yield ReportChange("quality", name, metric, "–", value, "", "same")

@@ -10,6 +10,7 @@ from trimaran.benchmarks.measure.measurement import Measurement
 from trimaran.benchmarks.report.figures import find
 from trimaran.benchmarks.report.report import CandidateRow
 from trimaran.core.samples import Shape
+from trimaran.judging.judgement import Quality
 from trimaran.judging.on_teacher import TEACHER
 from trimaran.judging.stats import MARGIN, Ratio
 
@@ -39,8 +40,8 @@ def preferred(
     if not left:
         left, slower = list(scores), {}
     fastest = max(left, key=lambda name: scores[name].median)
-    tied = _equally_fast(measurements, left, shapes, fastest)
-    losses = {row.name: loss(row) for row in rows if row.name in tied}
+    tied = equally_fast(measurements, left, shapes, fastest)
+    losses = {row.name: loss(row.quality) for row in rows if row.name in tied}
     best = min(tied, key=lambda name: (losses[name], -scores[name].median))
     return Preference(best, tuple(tied), slower)
 
@@ -48,17 +49,17 @@ def preferred(
 def truest(rows: Sequence[CandidateRow]) -> str | None:
     """Of the rows that keep their gates; the first of equally true ones."""
     passed = [row for row in rows if row.verdict == "passed"]
-    return min(passed, key=loss).name if passed else None
+    return min(passed, key=lambda row: loss(row.quality)).name if passed else None
 
 
-def loss(row: CandidateRow) -> float:
-    """The largest share of what a gate leaves that the candidate uses, in whole percent: 0 is as eager answers.
+def loss(quality: Quality | None) -> float:
+    """The largest share of what a gate leaves that a candidate uses, in whole percent: 0 is as eager answers.
 
     Candidates that differ by less are equally true: both are then a matter of the last digits.
     """
     shares = [
         abs(perfect - float(check.observed)) / (abs(perfect - float(check.limit)) or 1e-9)
-        for check in (row.quality.checks if row.quality else ())
+        for check in (quality.checks if quality else ())
         if check.name not in _NOT_TRUTH
         and not check.name.startswith(TEACHER)
         and not isinstance(check.observed, str)
@@ -72,9 +73,10 @@ def _slowest(ratios: Mapping[Shape, Ratio]) -> tuple[Shape, Ratio]:
     return min(ratios.items(), key=lambda pair: pair[1].median)
 
 
-def _equally_fast(
+def equally_fast(
     measurements: Sequence[Measurement], names: Sequence[str], shapes: Sequence[Shape], fastest: str
 ) -> list[str]:
+    """The fastest, and those whose speed at these shapes could not be told from its speed."""
     rounds = {
         name: {shape: measurement.rounds for shape in shapes if (measurement := find(measurements, name, shape))}
         for name in names

@@ -85,7 +85,7 @@ def number(value: float | int | str | None, *, digits: int = 3) -> str:
     if not math.isfinite(value):
         return "not finite"
     if 0.9 < value < 1:
-        # What is left to 1 is the news: 0.9988 and 0.9999 are not "0.999" and "1".
+        # Near 1 the distance to 1 is what matters: 0.9988 and 0.9999 are not "0.999" and "1".
         digits = min(7, max(digits, math.ceil(-math.log10(1 - value)) + 1))
     if 1e3 <= abs(value) < 1e7:
         return f"{value:,.0f}"

@@ -49,7 +49,7 @@ def _finish(output: Any, inputs: Mapping[str, Any], ref: ModelRef) -> Any:
     scores, ids = output.logits.softmax(dim=-1).topk(ref.top_k, dim=-1)
     if ref.mask_id is None:
         return scores, ids
-    # Of several masks the first; a text without one gets the scores of its first token, and nobody reads them.
+    # The first of several masks. A text without a mask gets the scores of its first token, which are never used.
     first = (inputs["input_ids"] == ref.mask_id).float().argmax(dim=1)
     at_mask = output.logits.gather(1, first[:, None, None].expand(-1, 1, output.logits.shape[-1]))
     return scores, ids, at_mask.squeeze(1).softmax(dim=-1)

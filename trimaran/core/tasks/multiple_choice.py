@@ -70,10 +70,10 @@ def _ask(library: Plain, item: tuple[str, Sequence[str]]) -> list[dict[str, Any]
 
 
 def _bulk_item(pair: tuple[str, str]) -> tuple[str, list[str]]:
-    """A row of a collection names its choices in one column, parted by `|||`."""
+    """A row of a collection names its choices in one column, separated by `|||`."""
     choices = [choice.strip() for choice in pair[1].split("|||")]
     if len(choices) < 2 or not all(choices):
-        raise ValueError("Multiple choice wants at least two choices, parted by |||.")
+        raise ValueError("Multiple choice wants at least two choices, separated by |||.")
     return pair[0], choices
 
 

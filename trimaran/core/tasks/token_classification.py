@@ -1,7 +1,7 @@
 """Token classification: entities with character offsets.
 
-Two sides agree on a text where all its entities have the same label, start and end, as the caller is told them. Runs of
-token labels would count what nobody is told (the "O" between entities), and miss what aggregation joins.
+Two sides agree on a text where all its entities have the same label, start and end. These entities are what a caller
+receives. Token labels would also count the "O" between entities, and would miss what aggregation joins.
 """
 
 from __future__ import annotations

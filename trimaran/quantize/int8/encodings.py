@@ -21,6 +21,7 @@ Three things are searched. None of them changes the result before rounding.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -48,8 +49,8 @@ LEAST_REACH_QUANTILE = 0.75
 COPIES = (32, 64)
 # Copies cost time. They are made only if they leave at most this share of the loss.
 WORTHWHILE_SHARE = 0.8
-# The search tries on so many tokens, and on about so many of the layer's weights: whole output channels, drawn evenly.
-# What it chose is then made with all of them.
+# The search uses this many tokens and about this many of the layer's weights: whole output channels, drawn evenly.
+# The chosen encoding is then made with all of them.
 SEARCH_ROWS = 320
 SEARCH_WEIGHTS = 600_000
 _STEEPEST = 256.0
@@ -128,13 +129,22 @@ def choose_encodings(
     weight_levels: int = WEIGHT_LEVELS,
     signed: bool = False,
     advance: Callable[[int, int, str], None] = lambda done, total, what: None,
+    threads: int = 1,
 ) -> dict[str, ChosenEncoding]:
-    """Return the best encoding of each layer, by its name. `signed` is for engines without zero points."""
-    encodings = {}
-    for done, layer in enumerate(layers):
-        advance(done, len(layers), f"scales of {layer.name}")
+    """Return the best encoding of each layer, by its name. `signed` is for engines without zero points.
+
+    As many layers are worked on at once as there are threads: most of the time goes into numpy, on one core.
+    """
+
+    def chosen(layer: LinearLayer) -> ChosenEncoding:
         matrix = np.concatenate([matrices[name] for name in layer.weights], axis=1)
-        encodings[layer.name] = choose_encoding(layer, matrix, samples, weight_levels=weight_levels, signed=signed)
+        return choose_encoding(layer, matrix, samples, weight_levels=weight_levels, signed=signed)
+
+    encodings = {}
+    with ThreadPoolExecutor(threads) as pool:
+        for done, (layer, encoding) in enumerate(zip(layers, pool.map(chosen, layers), strict=True)):
+            advance(done, len(layers), f"scales of {layer.name}")
+            encodings[layer.name] = encoding
     return encodings
 
 

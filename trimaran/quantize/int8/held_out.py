@@ -14,7 +14,7 @@ from trimaran.core.corpus import answer_context, digest_of_texts, kinds_of, spre
 from trimaran.core.distances import Answers, Outputs
 from trimaran.core.isolation import report_progress
 from trimaran.core.margins import narrowest_first
-from trimaran.core.proof_effort import USUAL, ProofEffort
+from trimaran.core.proof_effort import USUAL, ProofEffort, effort_for
 from trimaran.core.tasks import task
 from trimaran.judging.sensitivity import Sensitivity
 from trimaran.quantize.int8.search import Layers, SearchQuestion, search
@@ -83,6 +83,7 @@ def search_layers(
         budget_s=settings.budget_s,
         suspected=suspected,
         advance=report_progress,
+        reporting_s=effort_for(parent.details).reporting_s,
     )
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from trimaran.core.artifact import Artifact, Check
 from trimaran.core.backends import engine_class
+from trimaran.core.call_memory import ATTENTION_BLOCKS
 from trimaran.core.corpus import encoder_of
 from trimaran.core.distances import Outputs
 from trimaran.core.errors import ToolError
@@ -26,7 +27,7 @@ from trimaran.quantize.activations import (
     rows_within_memory,
     sampled_rows,
 )
-from trimaran.quantize.attention_blocks import ATTENTION_BLOCKS, block_saved
+from trimaran.quantize.attention_blocks import block_saved
 from trimaran.quantize.int8.embedding_tables import encoded_table, large_tables, write_tables
 from trimaran.quantize.int8.encodings import choose_encodings
 from trimaran.quantize.int8.held_out import search_layers, split_texts
@@ -80,7 +81,7 @@ def shortened(row: Row) -> Row:
 
 
 class _MixedGraph:
-    """A graph with the encodings of all its layers, of which any set can run in float."""
+    """A graph with the encodings of all its layers. Any set of them can run in float."""
 
     def __init__(self, parent: Artifact, settings: MakerSettings, *, backend: str, style: Style) -> None:
         import onnx_ir as ir
@@ -99,7 +100,12 @@ class _MixedGraph:
         weights = self._model.graph.initializers
         matrices = {name: array_of(weights[name]) for layer in self._layers for name in layer.weights}
         self._encodings = choose_encodings(
-            self._layers, matrices, samples, weight_levels=settings.weight_levels, advance=report_progress
+            self._layers,
+            matrices,
+            samples,
+            weight_levels=settings.weight_levels,
+            advance=report_progress,
+            threads=settings.threads,
         )
         # By attention: the steps of its queries and its keys.
         self._steps = {

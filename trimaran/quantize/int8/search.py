@@ -25,13 +25,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from trimaran.core.distances import Answers, Column
+from trimaran.core.proof_effort import USUAL
 from trimaran.core.tasks import Gate, task
 from trimaran.judging.evidence import Evidence, evidence_for, mean_interval
-from trimaran.judging.gate_check import KIND_SLACK
+from trimaran.judging.gate_check import KIND_SLACK, kinds_of_answers
 from trimaran.judging.sensitivity import LayerCost, SearchEnd, SearchStep, Sensitivity
 
 # Raise this when the search decides otherwise on the same texts: what an older one made is then made anew.
-SEARCH_VERSION = 4
+SEARCH_VERSION = 5
 # The names of the layers in float.
 Layers = frozenset[str]
 AnswersOf = Callable[[Layers], Answers]
@@ -46,8 +47,6 @@ MEASURING_SHARE = 0.6
 LAST_CHANCE = 0.7
 # On a busy machine the budget lasts longer, but at most this many times as long by the wall clock.
 MOST_STRETCH = 4.0
-# If every gate is kept with all layers in INT8, their costs are only reported, and measured for at most this long.
-REPORTING_S = 25.0
 # The mean of a kind with fewer held-out texts than this says too little of the kind.
 FEWEST_OF_KIND = 6
 # By metric: the power with which the loss follows it. Noise twice as large moves a probability twice as far, and has
@@ -179,10 +178,12 @@ def search(
     suspected: Mapping[str, float],
     advance: Advance,
     clock: SecondsClock | None = None,
+    reporting_s: float = USUAL.reporting_s,
 ) -> tuple[Layers, Sensitivity]:
     """Return the layers to keep in float, and how that was found.
 
-    `suspected` has how much each layer may cost, by its encoding alone: a short budget is spent on the worst.
+    `suspected` has how much each layer may cost, by its encoding alone: a short budget is spent on the worst. If every
+    gate is kept with all layers in INT8, their costs are only reported, and measured for at most `reporting_s`.
     """
     clock = clock or working_clock()
     begun_s = clock()
@@ -190,7 +191,8 @@ def search(
     kept: Layers = frozenset()
     evidence = state.attempt(kept)
     all_int8 = _all_hold(evidence)
-    state.measure(clock() + REPORTING_S if all_int8 else begun_s + MEASURING_SHARE * budget_s)
+    if not all_int8 or reporting_s > 0:
+        state.measure(clock() + reporting_s if all_int8 else begun_s + MEASURING_SHARE * budget_s)
     stopped: SearchEnd = "gates keep"
     if not all_int8:
         kept, evidence, stopped = _grow(state, evidence)
@@ -286,12 +288,12 @@ def _shrink(state: _Search, kept: Layers, evidence: tuple[Evidence, ...]) -> tup
 def kind_means(rows: Column, kinds: Sequence[str], *, less_errors: float = 0.0) -> dict[str, float]:
     """Return the mean of each kind that has enough texts, less so many standard errors.
 
-    There is none where rows are not texts.
+    There is none where a row is no text and no answer to several.
     """
-    if len(kinds) != len(rows):
+    column = kinds_of_answers(np.asarray(kinds), len(rows))
+    if len(column) != len(rows):
         return {}
-    column = np.asarray(kinds)
-    counts = {kind: count for kind, count in Counter(kinds).items() if count >= FEWEST_OF_KIND}
+    counts = {kind: count for kind, count in Counter(column.tolist()).items() if count >= FEWEST_OF_KIND}
     texts = {kind: rows[column == kind] for kind in counts}
     return {
         kind: float(rows.mean() - less_errors * rows.std(ddof=1) / np.sqrt(len(rows))) for kind, rows in texts.items()

@@ -26,7 +26,7 @@ def compensated_levels(matrix: Array, scales: Array, activations: Array, *, larg
     gram[diagonal, diagonal] += DAMPING * max(float(gram[diagonal, diagonal].mean()), 1e-12)
     # Inputs that matter most are rounded first, while most others can still make good for them.
     order = np.argsort(-gram[diagonal, diagonal], kind="stable")
-    upper = np.linalg.cholesky(np.linalg.inv(gram[np.ix_(order, order)])).T
+    upper = root_of_inverse(gram[np.ix_(order, order)])
     left = matrix[order].astype(np.float64)
     levels = np.empty(left.shape, np.int8)
     for begin in range(0, len(left), _BLOCK):
@@ -39,3 +39,16 @@ def compensated_levels(matrix: Array, scales: Array, activations: Array, *, larg
             left[index:end] -= np.outer(upper[index, index:end], errors[index - begin])
         left[end:] -= upper[begin:end, end:].T @ errors
     return levels
+
+
+def root_of_inverse(gram: Array) -> Array:
+    """The upper triangular U with U.T @ U = inv(gram), in a third of the time that the inverse itself takes.
+
+    Read backwards, gram is L @ L.T with a lower triangular L, so the inverse of L read backwards is U.
+    """
+    from scipy.linalg.lapack import dtrtri
+
+    inverse, singular = dtrtri(np.linalg.cholesky(gram[::-1, ::-1]), lower=1)
+    if singular:
+        raise np.linalg.LinAlgError(f"Row {singular} of the triangle is zero.")
+    return np.ascontiguousarray(inverse[::-1, ::-1])

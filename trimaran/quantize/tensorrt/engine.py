@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from trimaran.core.artifact import Artifact, Draft, Recipe
 from trimaran.core.backends import backend
+from trimaran.core.devices import builds_by_trtexec
 from trimaran.core.engine_identity import EngineIdentity, installed_version, machine_identity
 from trimaran.core.environment import driver_present
 from trimaran.core.errors import ToolError, UnavailableError, UsageError
@@ -28,6 +29,7 @@ from trimaran.quantize.tensorrt.engine_receipt import (
     receipt,
     refuse_shortfall,
 )
+from trimaran.quantize.tensorrt.trtexec import build_with_trtexec
 
 Runtime = Literal["tensorrt", "tensorrt_rtx"]
 ENTRY = "model.plan"
@@ -191,7 +193,8 @@ def _build(request: dict[str, Any], log: Path, step: Step, deadline_s: float) ->
     progress = log.with_suffix(".progress")
     try:
         with Worker(log=log) as worker, _watching(progress, step):
-            return dict(worker.call(build_plan, deadline_s, progress=str(progress), **request))
+            build = build_with_trtexec if request["runtime"] == "tensorrt" and builds_by_trtexec() else build_plan
+            return dict(worker.call(build, deadline_s, progress=str(progress), **request))
     except ToolError as error:
         error.log = str(log)
         error.hint = f"{error.hint} The builder's log is {log}.".strip()

@@ -22,7 +22,7 @@ from trimaran.runtime.cuda_driver import Driver
 LAYERS_PREFIX = "Layers:"
 _NO_BUILDER = "Is a GPU visible (nvidia-smi), and is its driver new enough for this TensorRT? `trimaran doctor` says."
 _MOST_ERRORS = 6
-_MOST_WARNINGS = 20
+MOST_WARNINGS = 20
 # How TensorRT warns of a kernel that needs more memory than there is.
 _MEMORY_REQUEST = re.compile(r"Tactic Device request: (\d+)MB Available: (\d+)MB")
 
@@ -74,7 +74,7 @@ def build_plan(
     if not parser.parse_from_file(graph):
         errors = [parser.get_error(index) for index in range(parser.num_errors)]
         words = [f"{error.node_operator()} {error.node_name()}: {_reason(error)}" for error in errors]
-        raise _refused(f"{runtime} cannot read the graph", words or logger.errors, runtime)
+        raise refused_build(f"{runtime} cannot read the graph", words or logger.errors, runtime)
     config = _made("builder config", builder.create_builder_config, runtime, logger)
     config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
     _set_options(trt, config, EngineOptions.model_validate(options))
@@ -85,14 +85,14 @@ def build_plan(
         _add_profile(builder, config, network, shapes)
     built = builder.build_serialized_network(network, config)
     if built is None:
-        raise _refused(f"{runtime} built no engine", logger.errors, runtime, warnings=logger.warnings)
+        raise refused_build(f"{runtime} built no engine", logger.errors, runtime, warnings=logger.warnings)
     Path(plan).write_bytes(memoryview(built))
     if cache is not None and timing_cache:
         _save(Path(timing_cache), memoryview(cache.serialize()))
     return {
         "version": str(trt.__version__),
         "layers": logger.layers or _inspected(trt, logger, built),
-        "warnings": list(dict.fromkeys(logger.warnings))[:_MOST_WARNINGS],
+        "warnings": list(dict.fromkeys(logger.warnings))[:MOST_WARNINGS],
         "plan_bytes": Path(plan).stat().st_size,
         "build_s": round(time.monotonic() - begun_s, 2),
     }
@@ -169,13 +169,15 @@ def _made(what: str, make: Callable[[], Any], runtime: str, logger: Any) -> Any:
     try:
         made = make()
     except TypeError as error:
-        raise _refused(f"{runtime} made no {what} ({error})", logger.errors, runtime, hint=_NO_BUILDER) from error
+        raise refused_build(f"{runtime} made no {what} ({error})", logger.errors, runtime, hint=_NO_BUILDER) from error
     if made is None:
-        raise _refused(f"{runtime} made no {what}", logger.errors, runtime, hint=_NO_BUILDER)
+        raise refused_build(f"{runtime} made no {what}", logger.errors, runtime, hint=_NO_BUILDER)
     return made
 
 
-def _refused(what: str, words: list[str], runtime: str, *, warnings: Sequence[str] = (), hint: str = "") -> ToolError:
+def refused_build(
+    what: str, words: list[str], runtime: str, *, warnings: Sequence[str] = (), hint: str = ""
+) -> ToolError:
     """The cause of an out-of-memory is in the warnings: which memory a kernel asked for, and what there was."""
     requests = [word for word in warnings if _MEMORY_REQUEST.search(word)]
     sentences = [*words[:_MOST_ERRORS], *requests[-1:]]

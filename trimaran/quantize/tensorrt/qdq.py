@@ -73,7 +73,7 @@ def tensorrt_int8_full(parent: Artifact, folder: Path, settings: MakerSettings) 
 
 
 class _QdqGraph:
-    """A graph with the encodings of all its layers, of which any set can stay in FP16."""
+    """A graph with the encodings of all its layers. Any set of them can stay in FP16."""
 
     def __init__(self, parent: Artifact, settings: MakerSettings, variant: Variant) -> None:
         if variant != "linear":
@@ -108,7 +108,9 @@ class _QdqGraph:
         width = sum(layer.inputs * len(layer.tensors) for layer in self._layers)
         rows = rows_within_memory(width)
         samples = sampled_rows(self._model, names, self._inputs, rows=rows, threads=settings.threads) if names else {}
-        self._encodings = choose_encodings(self._layers, matrices, samples, signed=True, advance=report_progress)
+        self._encodings = choose_encodings(
+            self._layers, matrices, samples, signed=True, advance=report_progress, threads=settings.threads
+        )
         # By attention, the linear layer that reads its result. Without that in INT8, attention is no INT8 kernel.
         self._projections = _projections(
             self._model, {name: layer.name for layer in self._layers for name in layer.tensors}
@@ -123,7 +125,9 @@ class _QdqGraph:
         parts = [name for name in self._parts if name not in in_half]
         if not linear:
             raise ToolError(
-                f"{self._parent.name} has no linear layer that can be quantised ({len(self._layers)} lose too much).",
+                f"All {len(self._layers)} linear layers of {self._parent.name} lose too much in INT8."
+                if self._layers
+                else f"{self._parent.name} has no linear layers; its products may be convolutions.",
                 hint="Use fp16.",
             )
         if self._variant != "linear" and not parts:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypedDict, Unpack
 
@@ -38,6 +39,7 @@ from trimaran.serving.client.results import (
     TokenWeights,
     token_vectors,
     token_weights,
+    without_padding,
 )
 
 Options = ParamSpec("Options")
@@ -61,7 +63,7 @@ def _asks(output: str, read: Callable[[Any], given.GivenRows]) -> Callable[[Buil
             _require(model, output)
             rows, alone = read(texts)
             ask = build(model, rows, *arguments, **options)
-            return Ask(ask.requests, ask.outputs, lambda parts: ask.join(parts)[0]) if alone else ask
+            return replace(ask, join=lambda parts: ask.join(parts)[0]) if alone else ask
 
         return checked
 
@@ -153,7 +155,7 @@ def classify_by_head(
                 "CANDIDATE_LABELS": np.repeat(column(candidates).T, len(chunk), axis=0),
                 **options_column(options, chunk),
             }
-            for chunk in portions(given.require_single(texts), rows)
+            for chunk in runs(given.require_single(texts), rows, times=len(candidates))
         )
     elif labels is not None or options:
         raise UsageError(f"Model {model.name} has labels of its own.", hint="Leave out labels, template, multi_label.")
@@ -296,7 +298,8 @@ def follows(model: Model, pairs: Sequence[tuple[str, str]]) -> Ask[list[float]]:
 @_asks("TOKEN_EMBEDDINGS", given.texts_or_pairs)
 def tokens(model: Model, texts: Sequence[Text], *, prompt: str | None = None) -> Ask[list[TokenVectors]]:
     options = given_options(prompt=known_prompt(model, prompt), outputs=_only(model, COLBERT))
-    return Ask(text_requests(model, texts, options), _tensors(model, COLBERT), lambda parts: [*token_vectors(parts)])
+    requests = text_requests(model, texts, options, bytes_a_token=_bytes_a_token(model))
+    return Ask(requests, _tensors(model, COLBERT), lambda parts: [*token_vectors(parts)], keep=without_padding)
 
 
 @_asks("WEIGHTS", given.single_texts)
@@ -344,7 +347,15 @@ def hybrid(
         ]
         return [HybridVectors(*row) for row in zip(*columns, strict=False)]
 
-    return Ask(text_requests(model, texts, options), names, join)
+    if COLBERT not in kinds:
+        return Ask(text_requests(model, texts, options), names, join)
+    requests = text_requests(model, texts, options, bytes_a_token=_bytes_a_token(model))
+    return Ask(requests, names, join, keep=without_padding)
+
+
+def _bytes_a_token(model: Model) -> int:
+    """Of the vector of a token."""
+    return 4 * max(1, model.outputs["TOKEN_EMBEDDINGS"][-1])
 
 
 def _only(model: Model, kind: str) -> list[str] | None:

@@ -59,7 +59,7 @@ class ClientCore:
 
     @property
     def truncated_texts(self) -> int:
-        """Texts of which a model read only a part, because they were longer than it reads: all since the beginning."""
+        """How many texts were cut since this client was made, because they were longer than a model reads."""
         return self._truncated.count
 
     @property
@@ -216,7 +216,7 @@ class ClientCore:
 
         A late-interaction model scores as `MultiVectorEncoder.similarity` of sentence-transformers does.
         """
-        return await self.ask(name, lambda model: late_interaction.score(model, query, documents))
+        return (await self.ask(name, lambda model: late_interaction.vectors(model, query, documents))).scores()
 
     @overload
     async def sparse(  # type: ignore[overload-overlap]
@@ -255,11 +255,12 @@ class ClientCore:
         # A promotion may come between the requests of a call, whose parts are then of two versions.
         for _ in range(_ATTEMPTS_AT_ONE_VERSION):
             release = self.release_in_use(name)
-            work = [functools.partial(self._infer, name, inputs, outputs, deadline, release) for inputs in ask.requests]
+            infer = functools.partial(self._infer, name, ask.keep, outputs, deadline, release)
+            work = [functools.partial(infer, inputs) for inputs in ask.requests]
             try:
                 # A single request starts no thread or task: that would be most of a fast model's latency.
                 if len(work) <= 1:
-                    return self._joined(name, ask, [await infer() for infer in work])
+                    return self._joined(name, ask, [await begin() for begin in work])
                 parts = await self._driver.together(work, within_s=max(0.0, deadline - time.monotonic()))
             except TimeoutError as error:
                 raise self._timed_out() from error
@@ -349,10 +350,16 @@ class ClientCore:
         raise NotImplementedError
 
     async def _infer(
-        self, name: str, inputs: NamedTensors, outputs: Sequence[str], deadline: float, release: Release | None
+        self,
+        name: str,
+        keep: Callable[[NamedTensors], NamedTensors],
+        outputs: Sequence[str],
+        deadline: float,
+        release: Release | None,
+        inputs: NamedTensors,
     ) -> _Part:
         result = await self._sent(deadline, "infer", name, inputs, outputs, model=name, release=release)
-        return _Part(answering_version(result), {output: result.as_numpy(output) for output in outputs})
+        return _Part(answering_version(result), keep({output: result.as_numpy(output) for output in outputs}))
 
     async def _sent(
         self, deadline: float, method: str, *arguments: Any, model: str = "", release: Release | None = None

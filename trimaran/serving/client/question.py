@@ -38,8 +38,9 @@ class Model:
             name=name,
             task=parameters.get("task", ""),
             max_batch_size=max(1, int(config.get("max_batch_size", 0))),
-            inputs=frozenset(str(item["name"]) for item in config["input"]),
-            outputs={item["name"]: tuple(int(dim) for dim in item["dims"]) for item in config["output"]},
+            # gRPC leaves out what is empty, such as the dimensions of one number a row.
+            inputs=frozenset(str(item["name"]) for item in config.get("input", ())),
+            outputs={item["name"]: tuple(map(int, item.get("dims", ()))) for item in config.get("output", ())},
             parameters=parameters,
         )
 
@@ -56,3 +57,5 @@ class Ask(Generic[Answer]):
     join: Callable[[Sequence[NamedTensors]], Answer]
     # Whether texts that the server cut are lost to the caller.
     counts_cuts: bool = True
+    # What is kept of the answer to one request until all answers are there.
+    keep: Callable[[NamedTensors], NamedTensors] = lambda tensors: tensors

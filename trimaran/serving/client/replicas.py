@@ -183,7 +183,7 @@ class Replicas:
         return any(now - seen_at < _AWAY_S and not any(map(release.is_same, had)) for had, seen_at in away)
 
     def _only_late(self, model: str, in_use: Release | None, offered: Sequence[Collection[Release]]) -> bool:
-        """Whether nobody offers the release in use, but a busy replica has it: going back would mix versions."""
+        """Whether no replica offers the release in use while a busy one has it: another release would mix versions."""
         if in_use is None or any(in_use.is_same(release) for releases in offered for release in releases):
             return False
         return any(replica.may_be_busy(model, in_use) for replica in self._members.values())

@@ -50,6 +50,17 @@ def embeddings(model: Model, parts: Sequence[NamedTensors]) -> Embeddings:
     return np.concatenate([none, *(part["EMBEDDING"] for part in parts)])
 
 
+def without_padding(part: NamedTensors) -> NamedTensors:
+    """The vectors of each text as an array of its own.
+
+    A part is padded to its longest text. Many parts with one long text each would fill the memory.
+    """
+    rows = np.empty(len(part["LENGTH"]), np.object_)
+    for index, (vectors, length) in enumerate(zip(part["TOKEN_EMBEDDINGS"], part["LENGTH"].ravel(), strict=True)):
+        rows[index] = vectors[: int(length)].copy()
+    return {**part, "TOKEN_EMBEDDINGS": rows}
+
+
 def token_vectors(parts: Sequence[NamedTensors]) -> Iterator[TokenVectors]:
     for part in parts:
         # A hybrid model's TOKENS are those with a weight.

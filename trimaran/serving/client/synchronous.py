@@ -117,7 +117,7 @@ class Client:
 
     @property
     def truncated_texts(self) -> int:
-        """Texts of which a model read only a part, because they were longer than it reads: all since the beginning."""
+        """How many texts were cut since this client was made, because they were longer than a model reads."""
         return self._core.truncated_texts
 
     @property

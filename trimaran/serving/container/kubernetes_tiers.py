@@ -33,6 +33,9 @@ from trimaran.serving.container.kubernetes_options import KubernetesOptions
 from trimaran.serving.triton.flags import EXIT_TIMEOUT_S
 
 TEXTS_METRIC = "trimaran_gateway_texts_in_flight"
+# The label of that metric that names the gateways of this model: the pods' `app.kubernetes.io/name`, as Prometheus
+# writes it. Gateways of other models in the namespace have the same metric.
+_GATEWAYS_LABEL = "app_kubernetes_io_name"
 # Where an image of `trimaran package` is mounted; the repository is inside.
 _IMAGE_FOLDER = "/image"
 _KEYS_FOLDER = "/etc/trimaran"
@@ -66,7 +69,11 @@ def _triton_tier(model: PackedModel, release: str, of: str, options: KubernetesO
     meta = _meta(name, of, options)
     ports = [{"name": kind, "port": PORTS[kind], "targetPort": kind} for kind in ("grpc", "metrics")]
     pods = {"metric": {"name": QUEUE_METRIC}, "target": _average(options.pending)}
-    texts = {"metric": {"name": TEXTS_METRIC}, "target": _average(options.texts_in_flight)}
+    of_our_gateways = {"matchLabels": {_GATEWAYS_LABEL: of}}
+    texts = {
+        "metric": {"name": TEXTS_METRIC, "selector": of_our_gateways},
+        "target": _average(options.texts_in_flight),
+    }
     network = {
         "ingress": [
             {"ports": _tcp(PORTS["grpc"]), "from": [{"podSelector": {"matchLabels": _chosen(of)}}]},

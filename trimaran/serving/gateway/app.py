@@ -18,6 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from trimaran.core.choices import MOST_TEXTS
 from trimaran.core.errors import TrimaranError
 from trimaran.core.remote_repository import RemoteRepository
 from trimaran.serving.client import AsyncClient
@@ -179,7 +180,9 @@ class AnswerEndpoint:
             call.body_was_read = True
             within_s = settings.timeouts.answer_s
             call.deadline = time.monotonic() + within_s
-            work = self._row.handle(call, reading.parsed(schema, body))
+            # Token ids are the most values of a request that can be answered.
+            most_values = settings.limits.tokens + MOST_TEXTS
+            work = self._row.handle(call, reading.parsed(schema, body, most_values=most_values))
             return await reading.while_connected(request, work, within_s=within_s)
 
 

@@ -92,13 +92,14 @@ class Call:
         whole: bool,
         times: int,
         prompt: str | None,
+        beside: int = 0,
         model_counts: bool = False,
     ) -> bool:
         """Count texts, characters and tokens. Raises Refusal (413, 429) above a limit.
 
-        With `whole`, long texts are read to their end. Each text is read `times` times, after the prompt. With
-        `model_counts`, the model says how many tokens it read: a short request is tokenised only there. Returns whether
-        the tokens are counted.
+        With `whole`, long texts are read to their end. Each text is read `times` times, after the prompt. `beside` are
+        the characters that are sent with each text, such as the words of labels. With `model_counts`, the model says
+        how many tokens it read: a short request is tokenised only there. Returns whether the tokens are counted.
         """
         self.check_count(len(texts) * times)
         self.gateway.text_rates.take(self.account, self.text_rate, count=self.texts)
@@ -107,9 +108,9 @@ class Call:
         if max(sizes) > limits.characters:
             raise too_large("The characters of a text", max(sizes), limits.characters)
         # A query is read with each document, a text with each label: a small body can mean much to read.
-        if sum(sizes) * times > _READ_A_BYTE * limits.body_bytes:
-            most = _READ_A_BYTE * limits.body_bytes
-            raise too_large("The characters to read, repeated ones included", sum(sizes) * times, most)
+        to_read, most = sum(sizes) * times + beside * len(texts), _READ_A_BYTE * limits.body_bytes
+        if to_read > most:
+            raise too_large("The characters to read, repeated ones included", to_read, most)
         if model_counts and sum(sizes) <= _SHORT_CHARACTERS:
             most_tokens = len(texts) * served.vocabulary.longest
             if most_tokens <= limits.tokens:
@@ -124,7 +125,7 @@ class Call:
         else:
             count = count_tokens()
         self.tokens, self.truncated = count.tokens * times, count.truncated
-        characters = count.characters * times
+        characters = count.characters * times + beside * len(texts)
         self.work = max(self.texts, -(-self.tokens // _TOKENS_A_TEXT), -(-characters // _CHARACTERS_A_TEXT))
         if self.tokens > limits.tokens:
             raise too_large("The tokens of the request", self.tokens, limits.tokens)
@@ -135,13 +136,13 @@ class Call:
         if size_bytes > self.gateway.settings.limits.answer_bytes:
             raise too_large("The bytes of the answer", size_bytes, self.gateway.settings.limits.answer_bytes)
 
-    async def in_thread(self, read: Callable[..., Answer]) -> Answer:
+    async def in_thread(self, read: Callable[..., Answer], *, has_begun: bool = False) -> Answer:
         """What `read` gives for a large request, in its turn. It is called with `is_over`, which says whether the
-        caller has hung up. Raises Refusal (503).
+        caller has hung up. Raises Refusal (503), but not for a request that `has_begun`.
         """
         is_over = threading.Event()
         try:
-            async with self.gateway.counting.room(1, self.account):
+            async with self.gateway.counting.room(1, self.account, has_begun=has_begun):
                 return await asyncio.to_thread(read, is_over=is_over.is_set)
         finally:
             is_over.set()
@@ -155,13 +156,15 @@ class Call:
         whole: bool = False,
         times: int = 1,
         prompt: str | None = None,
+        beside: int = 0,
         model_counts: bool = False,
         bytes_a_token: int = 0,
     ) -> Answer:
         """The model's answer. A large request is sent in parts, and each waits for a turn of its own.
 
-        `model_counts`: the model reads each text once, so what it counts is what the request has. `bytes_a_token`: what
-        each token that is read adds to the answer. Raises Refusal.
+        `beside`: the characters that are sent with each text. `model_counts`: the model reads each text once, so what
+        it counts is what the request has. `bytes_a_token`: what each token that is read adds to the answer. Raises
+        Refusal.
         """
         is_counted = await self.check_size(
             served,
@@ -169,6 +172,7 @@ class Call:
             whole=whole,
             times=times,
             prompt=prompt,
+            beside=beside,
             model_counts=model_counts and served.counts_tokens,
         )
         self.check_answer(self.tokens * bytes_a_token)

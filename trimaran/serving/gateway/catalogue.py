@@ -159,7 +159,7 @@ class Catalogue:
         try:
             vocabulary = await asyncio.to_thread(Vocabulary, folder)
             created = int(tokenizer_file(folder).stat().st_mtime)
-        except (OSError, ValueError, KeyError, TrimaranError) as error:
+        except (OSError, ValueError, KeyError, TypeError, TrimaranError) as error:
             if (name, version) not in self._not_offered:
                 log.warning(
                     "Model %s is not offered: its tokenizer in %s cannot be read (%s). Is this the repository that "
@@ -172,7 +172,7 @@ class Catalogue:
             return None
         unproven = model.parameters.get(PROOF) == UNPROVEN
         counts_tokens = set(COUNTS) <= model.outputs.keys()
-        width = model.outputs.get("TOKEN_EMBEDDINGS", (0,))[-1]
+        width = (0, *model.outputs.get("TOKEN_EMBEDDINGS", ()))[-1]
         return ServedModel(
             name, model.task, version, created, model.max_batch_size, vocabulary, unproven, counts_tokens, max(0, width)
         )

@@ -105,12 +105,18 @@ class AnyRerankResponse(RootModel[RerankResponse | list[TeiRanked]]):
     """As it was asked: `documents` gives `results`, TEI's `texts` a list."""
 
 
+class Document(BaseModel):
+    """Of its fields, only the text is kept."""
+
+    text: str | None = None
+
+
 class ServedRerankRequest(CompatibleRequest):
     """Cohere's and Jina's."""
 
     example = {"query": "What floats?", "documents": ["A stone sinks.", "A boat floats."], "top_n": 1}
     query: str
-    documents: Annotated[Several[str | dict[str, Any]], Field(description="Texts, or objects with `text`.")]
+    documents: Annotated[Several[str | Document], Field(description="Texts, or objects with `text`.")]
     model: ModelName
     top_n: TopK
     return_documents: bool = False

@@ -125,10 +125,10 @@ async def rerank_v2(call: Call, body: messages.ServedRerankRequest) -> Reply:
 
 async def _ranked(call: Call, body: messages.ServedRerankRequest, *, version: str) -> Reply:
     served = await call.pick(body.model)
-    documents = [document if isinstance(document, str) else document.get("text") for document in body.documents]
-    if not all(isinstance(document, str) for document in documents):
+    documents = [document if isinstance(document, str) else document.text for document in body.documents]
+    texts = [document for document in documents if document is not None]
+    if len(texts) < len(documents):
         raise invalid("A document is a text, or an object with `text`.", param="documents")
-    texts = [str(document) for document in documents]
     ranking = await call.ask(
         served,
         [(body.query, text) for text in texts],

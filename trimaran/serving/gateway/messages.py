@@ -30,7 +30,7 @@ TextsOrIds = Annotated[
 # What the model reads with every text of the request: each has a limit of its own, because it is multiplied.
 LabelName = Annotated[str, Field(max_length=1000)]
 Word = Annotated[str, Field(max_length=128)]
-Instruction = Annotated[
+InstructionWords = Annotated[
     str | None,
     Field(
         default=None,
@@ -121,7 +121,7 @@ class RerankRequest(RequestBody):
     model: ModelName
     top_n: TopK
     return_documents: bool = False
-    instruction: Instruction
+    instruction: InstructionWords
     # As text-embeddings-inference is asked.
     texts: Annotated[Several[str] | None, Field(default=None, description="TEI's name of `documents`.")]
     return_text: bool = False

@@ -16,6 +16,29 @@ _UPGRADE = re.compile(rb"(?<=\r\n)upgrade(?=[ \t]*:)", re.I)
 _SLOWEST_READ_BYTES = 4096
 
 
+class UnreadAnswers:
+    """The connections whose answers wait to be read. If they take too much memory, the one that waits longest ends."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        # In the order in which they began to wait.
+        self._transports: dict[asyncio.Transport, None] = {}
+
+    def add(self, transport: asyncio.Transport) -> None:
+        self._transports.setdefault(transport)
+        sizes = {waiting: waiting.get_write_buffer_size() for waiting in self._transports}
+        total = sum(sizes.values())
+        for waiting, size in sizes.items():
+            if total <= self._most_bytes or waiting is transport:
+                return
+            waiting.abort()
+            self.remove(waiting)
+            total -= size
+
+    def remove(self, transport: asyncio.Transport) -> None:
+        self._transports.pop(transport, None)
+
+
 def guarded(limits: RequestLimits, timeouts: Timeouts) -> type[HttpToolsProtocol]:
     """The protocol class; uvicorn makes one instance for each connection.
 
@@ -26,6 +49,9 @@ def guarded(limits: RequestLimits, timeouts: Timeouts) -> type[HttpToolsProtocol
     A body of unknown length is never read, and the connection ends with the answer. The parser would find the end of
     such a body by itself: it would keep every line of its trailer, and read the heads behind it without these limits.
     """
+
+    # A caller that reads slowly, but not too slowly, would keep its answers in memory for hours.
+    unread = UnreadAnswers(2 * limits.answer_bytes)
 
     class GuardedProtocol(HttpToolsProtocol):
         def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -48,6 +74,7 @@ def guarded(limits: RequestLimits, timeouts: Timeouts) -> type[HttpToolsProtocol
         def connection_lost(self, exc: Exception | None) -> None:
             self._disarm()
             self._stop_watching_reader()
+            unread.remove(self.transport)
             super().connection_lost(exc)
 
         def data_received(self, data: bytes) -> None:
@@ -112,9 +139,11 @@ def guarded(limits: RequestLimits, timeouts: Timeouts) -> type[HttpToolsProtocol
         def pause_writing(self) -> None:
             super().pause_writing()
             self._watch_reader()
+            unread.add(self.transport)
 
         def resume_writing(self) -> None:
             self._stop_watching_reader()
+            unread.remove(self.transport)
             super().resume_writing()
 
         def timeout_keep_alive_handler(self) -> None:

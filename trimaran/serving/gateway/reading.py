@@ -7,6 +7,8 @@ import contextlib
 from collections.abc import Awaitable, Mapping
 from typing import TypeVar
 
+import numpy as np
+import numpy.typing as npt
 from pydantic import BaseModel
 from pydantic import ValidationError as SchemaError
 from starlette.requests import ClientDisconnect, Request
@@ -21,6 +23,8 @@ Result = TypeVar("Result")
 _LINGER_BYTES = 256 << 20
 _LINGER_S = 5.0
 _MOST_ERRORS = 100
+# The largest bodies are token ids.
+MOST_VALUES = 1 << 19
 
 
 def body_size(headers: Mapping[bytes, bytes], *, limit: int) -> int:
@@ -44,11 +48,15 @@ async def body_of(request: Request, *, within_s: float) -> bytes:
         raise Refusal(408, "too_slow", f"The body did not arrive within {within_s:g} s.") from error
 
 
-def parsed(schema: type[BaseModel], body: bytes) -> BaseModel:
-    """Raises Refusal: 400 if the body is not JSON, 413 for a list without end, 422 if it breaks the schema.
+def parsed(schema: type[BaseModel], body: bytes, *, most_values: int = MOST_VALUES) -> BaseModel:
+    """Raises Refusal: 400 if the body is not JSON, 413 for more values than `most_values` or a list without end, 422 if
+    it breaks the schema.
 
     Never repeats what was sent.
     """
+    # A value of the wrong type becomes Python objects before it is refused, which takes longer than to read it.
+    if len(body) > most_values and (values := _value_count(body, most_values)) > most_values:
+        raise too_large("The values in the body", values, most_values)
     try:
         return schema.model_validate_json(body)
     except SchemaError as error:
@@ -67,6 +75,20 @@ def parsed(schema: type[BaseModel], body: bytes) -> BaseModel:
     known = [str(part) for part in first["loc"] if isinstance(part, int) or part in schema.model_fields]
     field = ".".join(known[:3])
     raise invalid(f"{field or 'The body'}: {first['msg']}.", param=field or None)
+
+
+def _value_count(body: bytes, limit: int) -> int:
+    """An upper bound of the values: commas and opening brackets. Those in strings are left out if that matters."""
+    marks = _marks(np.frombuffer(body, np.uint8))
+    if marks <= limit:
+        return marks
+    plain = np.frombuffer(body.replace(rb"\\", b"  ").replace(rb"\"", b"  "), np.uint8)
+    # Inside of a string, an odd number of quotes stands before.
+    return _marks(plain[np.cumsum(plain == ord('"'), dtype=np.uint8) % 2 == 0])
+
+
+def _marks(body: npt.NDArray[np.uint8]) -> int:
+    return sum(int(np.count_nonzero(body == ord(mark))) for mark in ",[{")
 
 
 async def while_connected(request: Request, work: Awaitable[Result], *, within_s: float) -> Result:

@@ -16,10 +16,11 @@ from trimaran.core.errors import UsageError
 from trimaran.core.model_config import UNPROVEN
 from trimaran.core.small_vectors import VectorPrecision
 from trimaran.core.tasks import TASKS
+from trimaran.runtime.label_words import MASK_MARK
 from trimaran.runtime.tasks.fill_mask import WORDS_A_MASK
 from trimaran.runtime.tasks.hybrid_embedding import COLBERT
 from trimaran.runtime.text import Text
-from trimaran.serving.client import Embeddings, HybridVectors
+from trimaran.serving.client import Embeddings, HybridVectors, late_interaction
 from trimaran.serving.gateway import compatible_messages, messages
 from trimaran.serving.gateway.call import Call, Reply
 from trimaran.serving.gateway.catalogue import ServedModel
@@ -51,6 +52,8 @@ class GatewayRoute:
 ROUTES: dict[str, GatewayRoute] = {}
 # In memory, and as digits with a comma.
 _FLOAT_BYTES, _WRITTEN_FLOAT_BYTES = 4, 12
+# They take some milliseconds; more would delay other requests, so a thread computes them.
+_FEW_PRODUCTS = 1 << 24
 # Of all labels of a request together: they are sent with every text.
 _MOST_LABEL_WORDS = 1024
 # Models that give one vector a text.
@@ -165,13 +168,15 @@ async def score(call: Call, body: messages.ScoreRequest) -> Reply:
     """Scores of documents for a query by late interaction: the best cosine of each token of the query, added up."""
     served = await call.pick(body.model)
     texts = [body.query, *body.documents]
-    results = await call.ask(
+    read = functools.partial(late_interaction.vectors, query=body.query, documents=body.documents)
+    vectors = await call.ask(
         served,
         texts,
-        lambda client: client.score(served.name, body.query, body.documents),
+        lambda client: client.ask(served.name, read),
         bytes_a_token=_FLOAT_BYTES * served.token_width,
     )
-    return call.reply(results=results)
+    is_small = vectors.products <= _FEW_PRODUCTS
+    return call.reply(results=vectors.scores() if is_small else await call.in_thread(vectors.scores, has_begun=True))
 
 
 @route("/hybrid", messages.HybridRequest, messages.HybridResponse, tasks=("hybrid-embedding",))
@@ -221,6 +226,7 @@ async def classify(call: Call, body: messages.ClassifyRequest) -> Reply:
             label_words=body.label_words,
         ),
         times=len(body.labels or ()) if zero_shot else 1,
+        beside=_characters(body.template, body.labels, *(body.label_words or {}).items()),
     )
     return call.reply(
         results=[[{"label": label, "score": score} for label, score in ranking[: body.top_k]] for ranking in rankings]
@@ -262,12 +268,19 @@ async def fill(call: Call, body: messages.FillRequest) -> Reply:
     """The most probable words for each mask."""
     served = await call.pick(body.model)
     texts = listed(body.inputs)
-    if body.targets is None:
-        # Each word for a mask comes with the whole text.
-        places = sum(served.vocabulary.masks(text) * len(text) for text in texts)
-        call.check_answer(places * min(body.top_k or WORDS_A_MASK, FILLINGS_A_MASK))
+    template, masks = body.template or "", served.vocabulary.masks
+    in_template = masks(template) + template.count(MASK_MARK)
+    # Each word for a mask comes with the whole text.
+    places = sum((masks(text) + in_template) * (len(text) + len(template)) for text in texts)
+    words = FILLINGS_A_MASK if body.targets is None else len(body.targets)
+    call.check_answer(places * min(body.top_k or WORDS_A_MASK, words))
     options: dict[str, Any] = {"top_k": body.top_k, "targets": body.targets, "template": body.template}
-    results = await call.ask(served, texts, lambda client: client.fill(served.name, texts, **options))
+    results = await call.ask(
+        served,
+        texts,
+        lambda client: client.fill(served.name, texts, **options),
+        beside=_characters(body.template, body.targets),
+    )
     return call.reply(results=results)
 
 
@@ -315,9 +328,11 @@ async def embedding_texts(call: Call, served: ServedModel, inputs: Any) -> list[
     call.check_count(len(inputs))
     if isinstance(inputs[0], str):
         return list(inputs)
-    longest, limit = max(len(ids) for ids in inputs), served.vocabulary.longest
-    if longest > limit:
-        raise too_large("The token ids of an input", longest, limit, param="input")
+    sizes, limits = [len(ids) for ids in inputs], call.gateway.settings.limits
+    if max(sizes) > served.vocabulary.longest:
+        raise too_large("The token ids of an input", max(sizes), served.vocabulary.longest, param="input")
+    if sum(sizes) > limits.tokens:
+        raise too_large("The tokens of the request", sum(sizes), limits.tokens, param="input")
     # Each is decoded and encoded again to be sure. A full batch of them takes seconds.
     return await call.in_thread(functools.partial(served.vocabulary.texts_of_ids, inputs))
 
@@ -348,13 +363,12 @@ async def embedded(
             served,
             texts,
             lambda client: client.embed(served.name, texts, prompt=prompt, **options),
+            whole=overflow != "cut",
             prompt=prompt,
             model_counts=overflow == "cut",
         )
     except UsageError as error:
         raise invalid(error.message, param="output_dtype" if dimensions is None else "dimensions") from error
-    if overflow != "cut":
-        call.truncated = 0
     return vectors
 
 
@@ -375,6 +389,13 @@ def _hybrid_result(row: HybridVectors) -> Reply:
 def _base64(row: Embeddings) -> str:
     plain = row.astype("<f4", copy=False) if row.dtype == np.float32 else row
     return base64.b64encode(np.ascontiguousarray(plain).data).decode("ascii")
+
+
+def _characters(*options: Any) -> int:
+    """The characters of strings, and of all strings in lists."""
+    return sum(
+        len(option) if isinstance(option, str) else _characters(*option) for option in options if option is not None
+    )
 
 
 def listed(inputs: Any) -> list[Any]:

@@ -27,17 +27,25 @@ def serve(settings: GatewaySettings, *, on_ready: Callable[[int], None] = lambda
     _require_readable_tls(settings)
     _allow_connections(settings.limits.connections)
     with contextlib.ExitStack() as stack:
-        listener = stack.enter_context(_listener(settings))
+        listener = stack.enter_context(_listener(settings.host, settings.port))
         if settings.workers == 1:
             run(settings, listener, on_ready=on_ready)
             return
         from trimaran.serving.gateway.workers import supervise
 
         # A port that others use was refused above: the workers' sockets would share it with another gateway's.
-        chosen = settings.model_copy(update={"port": listener.getsockname()[1]})
+        port = listener.getsockname()[1]
         listener.close()
-        listeners = [stack.enter_context(_listener(chosen, is_shared=True)) for _ in range(settings.workers)]
+        listeners = [
+            stack.enter_context(_listener(settings.host, port, is_shared=True)) for _ in range(settings.workers)
+        ]
         supervise(settings, listeners, on_ready=on_ready)
+
+
+def require_possible(host: str, port: int) -> None:
+    """Raise now what `serve` would: UnavailableError without its libraries, UsageError for a port in use."""
+    _require_libraries()
+    _listener(host, port).close()
 
 
 def run(
@@ -92,20 +100,20 @@ def _require_libraries() -> None:
         raise UnavailableError(f"The gateway needs its libraries: {error}.", hint=install_hint("gateway")) from error
 
 
-def _listener(settings: GatewaySettings, *, is_shared: bool = False) -> socket.socket:
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+def _listener(host: str, port: int, *, is_shared: bool = False) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # asyncio sets TCP_NODELAY only on sockets that name their protocol; without it keep-alive requests wait 40 ms.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if is_shared:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
-        listener.bind((settings.host, settings.port))
+        listener.bind((host, port))
         listener.listen(2048)
     except OSError as error:
         listener.close()
         raise UsageError(
-            f"{settings.host}:{settings.port} cannot be listened on: {error.strerror}.",
+            f"{host}:{port} cannot be listened on: {error.strerror}.",
             hint="Stop what listens there, or give another --port or --host.",
         ) from error
     return listener

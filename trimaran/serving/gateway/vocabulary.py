@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from trimaran.core.errors import first_line
 from trimaran.core.serving_json import read_serving
-from trimaran.runtime.cutting import TextCutter, encoded_batch
+from trimaran.runtime.cutting import TextCutter, encoded_batch, panics_as_errors
 from trimaran.runtime.prompts import prompt_words, prompted
 from trimaran.runtime.tasks.question_answering import STRIDE
 from trimaran.runtime.text import Text
@@ -40,11 +42,8 @@ class TokenCount(NamedTuple):
 class Vocabulary:
     def __init__(self, version: Path) -> None:
         """`version` is a model's version folder. Raises OSError, ValueError or TrimaranError when it is not ours."""
-        from tokenizers import Tokenizer
-
-        # Read here, so that a missing file is an OSError: the tokenizer raises a bare Exception.
         text = tokenizer_file(version).read_text(encoding="utf-8")
-        self._tokenizer = Tokenizer.from_str(text)
+        self._tokenizer = _tokenizer_from(text)
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
         self._cutter = TextCutter(self._tokenizer)
@@ -74,11 +73,9 @@ class Vocabulary:
         words = prompt_words(self.prompts, self._default_prompt, prompt)
         tokens = truncated = characters = 0
         for portion in _portions([prompted(text, words) for text in texts] if words else texts):
-            try:
+            with _unreadable_refused():
                 inputs = self._read_part(portion, whole=whole)
                 encodings = encoded_batch(self._tokenizer.encode_batch_fast, inputs)
-            except ValueError as error:
-                raise invalid(str(error)) from error
             lengths = [len(encoding.ids) for encoding in encodings]
             characters += sum(map(_characters, inputs))
             truncated += 0 if whole else sum(length > self.longest for length in lengths)
@@ -126,10 +123,11 @@ class Vocabulary:
     ) -> list[list[dict[str, Any]]]:
         """The tokens of each text after the prompt, as /tokenize answers them."""
         words = prompt_words(self.prompts, self._default_prompt, prompt)
-        encodings = [
-            self._tokenizer.encode(prompted(text, words) if words else text, add_special_tokens=special)
-            for text in itertools.takewhile(lambda _: not is_over(), texts)
-        ]
+        with _unreadable_refused():
+            encodings = [
+                self._tokenizer.encode(prompted(text, words) if words else text, add_special_tokens=special)
+                for text in itertools.takewhile(lambda _: not is_over(), texts)
+            ]
         return [
             [
                 {"id": identity, "text": token, "special": bool(mark), "start": start, "stop": stop}
@@ -146,9 +144,9 @@ class Vocabulary:
 
     def texts_of_ids(self, rows: Sequence[Sequence[int]], *, is_over: Callable[[], bool] = lambda: False) -> list[str]:
         """The text of each row. Raises Refusal (422) for ids that no text has."""
-        return [
-            self.text_of_ids(ids, index) for index, ids in itertools.takewhile(lambda _: not is_over(), enumerate(rows))
-        ]
+        waited_for = itertools.takewhile(lambda _: not is_over(), enumerate(rows))
+        with _unreadable_refused():
+            return [self.text_of_ids(ids, index) for index, ids in waited_for]
 
     def text_of_ids(self, ids: Sequence[int], index: int) -> str:
         """The text that the model reads as exactly these ids, with or without its special tokens around them."""
@@ -171,6 +169,27 @@ class Vocabulary:
     def text_of_tokens(self, tokens: Sequence[str]) -> str:
         joined = " ".join(tokens)
         return joined.replace(f" {self._subword_prefix}", "") if self._subword_prefix else joined
+
+
+def _tokenizer_from(text: str) -> Any:
+    """Raises ValueError: the library raises bare exceptions, which would hide the other models too."""
+    from tokenizers import Tokenizer
+
+    try:
+        with panics_as_errors():
+            return Tokenizer.from_str(text)
+    except Exception as error:
+        raise ValueError(f"it is damaged: {first_line(error)}") from error
+
+
+@contextlib.contextmanager
+def _unreadable_refused() -> Iterator[None]:
+    """Raises Refusal (422) where the tokenizer cannot read a text."""
+    try:
+        with panics_as_errors():
+            yield
+    except ValueError as error:
+        raise invalid(str(error)) from error
 
 
 def _portions(texts: Sequence[Text]) -> Iterator[Sequence[Text]]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 EXIT_TIMEOUT_S = 10
 # The header that opens the restricted APIs.
 SECRET_HEADER = "trimaran-control"  # noqa: S105  (a name)
-# What nobody needs to infer. `load` accepts the files of a model, so whoever may call it runs code as the server.
+# APIs that inference does not need. `load` accepts the files of a model, so its callers run code as the server.
 _RESTRICTED = "model-repository,shared-memory,trace,logging"
 
 

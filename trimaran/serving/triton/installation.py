@@ -122,6 +122,15 @@ def find() -> Installation:
     return _checked(installation, f"nvidia-pytriton for Python {version}", "Use Python 3.11 or 3.12.")
 
 
+def has_backend(name: str) -> bool:
+    """Whether the Triton here has the real backend of this name, not one that Python stands in for."""
+    try:
+        folder = find().python_backend.parent / name
+    except UnavailableError:
+        return False
+    return (folder / f"libtriton_{name}.so").is_file()
+
+
 def _other(root: Path) -> Installation:
     python = root / "backends" / "python"
     return Installation(

@@ -97,10 +97,14 @@ def make_private(shm_prefix: str) -> None:
     """
     for path in SHARED_MEMORY.glob(f"{shm_prefix}*"):
         with contextlib.suppress(OSError):
-            # Anybody may put a link here, with the name of a file that is ours.
-            mode = path.lstat().st_mode
-            if stat.S_ISREG(mode) and mode & 0o077:
-                path.chmod(0o600)
+            # Anybody may put a link here, also between two looks at a name: what is opened is what is changed.
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            try:
+                status = os.fstat(descriptor)
+                if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and status.st_mode & 0o077:
+                    os.fchmod(descriptor, 0o600)
+            finally:
+                os.close(descriptor)
 
 
 def _started(command: list[str]) -> subprocess.Popen[bytes]:

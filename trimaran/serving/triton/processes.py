@@ -54,7 +54,7 @@ def kill_stubs(keeper: int, model: str) -> None:
 
 
 def kill_other_versions(keeper: int, model: str, version: int) -> None:
-    """Kills stubs of versions that were unloaded. Triton keeps those of a version of which another stub had died."""
+    """Kills stubs of versions that were unloaded. Triton leaves some running if another stub of theirs had died."""
     stubs = stubs_of(keeper)
     kill(keeper, [pid for pid, stub in stubs.items() if stub.model == model and stub.version not in ("", str(version))])
 

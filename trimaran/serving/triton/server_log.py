@@ -16,7 +16,7 @@ _FAILURE = re.compile(
 
 
 def new_log() -> Path:
-    """In the home's `logs`, of which the last few are kept."""
+    """A new file in `logs` of the home. Only the last few files are kept there."""
     folder = default_home() / "logs"
     logs = sorted(folder.glob("triton-*.log"), key=lambda path: path.stat().st_mtime)
     for path in logs[: -_KEPT_LOGS + 1]:

@@ -1,10 +1,11 @@
-"""Which models of a repository may be loaded: undamaged, and proven with the instructions of this CPU."""
+"""Which models of a repository may be loaded: undamaged, proven with the CPU's instructions, and not too large."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from trimaran.core.call_memory import require_memory_here
 from trimaran.core.config_pbtxt import CONFIG_FILE, pbtxt_from_config, read_config
 from trimaran.core.digests import compile_code, require_undamaged
 from trimaran.core.errors import IntegrityError
@@ -22,7 +23,8 @@ _OF_A_MODEL = {CONFIG_FILE, "warmup", "promotions.json"}
 def require_loadable(repository: Path, name: str, trust_key: Path | None = None) -> None:
     """Raises IntegrityError if a served version of the model, or of a model that it calls, is damaged.
 
-    Also raised if its INT8 proof was made with other instructions than this CPU has.
+    Also raised if its INT8 proof was made with other instructions than this CPU has, or if its longest text would never
+    fit into the memory.
 
     With a `trust_key`, all of it must be signed with that key. Settings that trimaran does not write are refused too:
     they may come from a stranger. What may be loaded is compiled, unless it must be signed.
@@ -47,6 +49,7 @@ def _require_loadable(models: Sequence[RepositoryModel], name: str, trust_key: P
                 require_undamaged(folder, model.config)
                 if (folder / SERVING_FILE).is_file():
                     require_proof_here(folder)
+                    require_memory_here(folder)
                 if trust_key is None:
                     compile_code(folder)
             _require_few_instances(model.name, model.config)
@@ -70,7 +73,7 @@ def _require_trusted(model: RepositoryModel, key: Path) -> None:
     ]
     if model.config is None or not model.served or strangers:
         reason = f"holds {', '.join(strangers)}" if strangers else "has no configuration that can be read"
-        raise IntegrityError(f"{model.folder} {reason}, which nobody signed.", path=str(model.folder))
+        raise IntegrityError(f"{model.folder} {reason}, which is not signed.", path=str(model.folder))
     for version in model.served:
         require_signed(model.folder / str(version), key)
     published = read_config(model.folder / str(model.served[-1]) / CONFIG_FILE)
