@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.tiny import tiny_artifact
-from trimaran.core.errors import IntegrityError
+from trimaran.core.errors import IntegrityError, UnavailableError
 from trimaran.model_repository.layout import lay_out
 from trimaran.model_repository.seal import seal
 from trimaran.pipeline.package import pull
@@ -135,6 +135,12 @@ class Hostile(BaseHTTPRequestHandler):
                 self.send_header("Location", f"{kind.elsewhere}{self.path}")
             self.end_headers()
             return
+        if "guarded" in self.path:
+            self.send_response(401)
+            realm = f"http://{self.headers['Host']}/endless-token"
+            self.send_header("WWW-Authenticate", f'Bearer realm="{realm}",service="a"')
+            self.end_headers()
+            return
         self.send_response(200)
         self.end_headers()
         if "/manifests/" in self.path and "endless" not in self.path:
@@ -167,10 +173,11 @@ def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[
         server.shutdown()
 
 
-@pytest.mark.parametrize("name", ["endless", "m"])
+@pytest.mark.parametrize("name", ["endless", "m", "guarded"])
 def test_a_registry_cannot_fill_memory_or_disk(registry: tuple[str, type[Hostile]], tmp_path: Path, name: str) -> None:
+    """By a manifest, a blob or a token without end."""
     address, handler = registry
-    with pytest.raises(IntegrityError):
+    with pytest.raises(UnavailableError if name == "guarded" else IntegrityError):
         pull(f"{address}/{name}:1", tmp_path / "r", trust_key=None)
     assert handler.sent_bytes < 64 << 20
     assert not list((tmp_path / "r").iterdir())
