@@ -58,6 +58,20 @@ def sparse(tar: tarfile.TarFile) -> None:
     tar.addfile(info)
 
 
+def long_head(tar: tarfile.TarFile) -> None:
+    """A note of 2 MB at a file; tarfile would read one of 20 GB into memory, too."""
+    info = tarfile.TarInfo("models/m/config.pbtxt")
+    info.pax_headers = {"comment": "a" * (2 << 20)}
+    tar.addfile(info)
+
+
+def long_name(tar: tarfile.TarFile) -> None:
+    head = tarfile.TarInfo("././@LongLink")
+    head.type, head.size = tarfile.GNUTYPE_LONGNAME, 2 << 20
+    tar.addfile(head, io.BytesIO(b"a" * head.size))
+    add(tar, ("x", tarfile.REGTYPE, ""))
+
+
 HOSTILE: dict[str, Callable[[tarfile.TarFile], None]] = {
     "a chain of links": chain_of_links,
     "a link inside": lambda tar: add(tar, ("models/m/1/model.onnx", tarfile.SYMTYPE, "../../x")),
@@ -68,6 +82,8 @@ HOSTILE: dict[str, Callable[[tarfile.TarFile], None]] = {
     "a pipe": lambda tar: add(tar, ("models/m/config.pbtxt", tarfile.FIFOTYPE, "")),
     "a device": lambda tar: add(tar, ("models/m/config.pbtxt", tarfile.CHRTYPE, "")),
     "a sparse file": sparse,
+    "a head of pax": long_head,
+    "a long name": long_name,
 }
 
 
@@ -209,7 +225,7 @@ def test_nothing_but_what_was_signed_is_published(tmp_path: Path) -> None:
         (source / model / "1" / "__pycache__").mkdir()
         (source / model / "1" / "__pycache__" / "model.cpython-311.pyc").touch()
     tar_file = io.BytesIO()
-    with tarfile.open(fileobj=tar_file, mode="w") as tar:
+    with tarfile.open(fileobj=tar_file, mode="w", format=tarfile.GNU_FORMAT) as tar:
         tar.add(tmp_path / "unpacked", arcname=".")
     layout = layout_of(tmp_path / "image", tar_file.getvalue())
     pull(str(layout), tmp_path / "r", trust_key=public)
