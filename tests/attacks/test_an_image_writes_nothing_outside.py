@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.tiny import tiny_artifact
-from trimaran.core.errors import IntegrityError
+from trimaran.core.errors import IntegrityError, UnavailableError
 from trimaran.model_repository.layout import lay_out
 from trimaran.model_repository.seal import seal
 from trimaran.pipeline.package import pull
@@ -58,6 +58,20 @@ def sparse(tar: tarfile.TarFile) -> None:
     tar.addfile(info)
 
 
+def long_head(tar: tarfile.TarFile) -> None:
+    """A note of 2 MB at a file; tarfile would read one of 20 GB into memory, too."""
+    info = tarfile.TarInfo("models/m/config.pbtxt")
+    info.pax_headers = {"comment": "a" * (2 << 20)}
+    tar.addfile(info)
+
+
+def long_name(tar: tarfile.TarFile) -> None:
+    head = tarfile.TarInfo("././@LongLink")
+    head.type, head.size = tarfile.GNUTYPE_LONGNAME, 2 << 20
+    tar.addfile(head, io.BytesIO(b"a" * head.size))
+    add(tar, ("x", tarfile.REGTYPE, ""))
+
+
 HOSTILE: dict[str, Callable[[tarfile.TarFile], None]] = {
     "a chain of links": chain_of_links,
     "a link inside": lambda tar: add(tar, ("models/m/1/model.onnx", tarfile.SYMTYPE, "../../x")),
@@ -68,6 +82,8 @@ HOSTILE: dict[str, Callable[[tarfile.TarFile], None]] = {
     "a pipe": lambda tar: add(tar, ("models/m/config.pbtxt", tarfile.FIFOTYPE, "")),
     "a device": lambda tar: add(tar, ("models/m/config.pbtxt", tarfile.CHRTYPE, "")),
     "a sparse file": sparse,
+    "a head of pax": long_head,
+    "a long name": long_name,
 }
 
 
@@ -135,6 +151,12 @@ class Hostile(BaseHTTPRequestHandler):
                 self.send_header("Location", f"{kind.elsewhere}{self.path}")
             self.end_headers()
             return
+        if "guarded" in self.path:
+            self.send_response(401)
+            realm = f"http://{self.headers['Host']}/endless-token"
+            self.send_header("WWW-Authenticate", f'Bearer realm="{realm}",service="a"')
+            self.end_headers()
+            return
         self.send_response(200)
         self.end_headers()
         if "/manifests/" in self.path and "endless" not in self.path:
@@ -167,10 +189,11 @@ def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[
         server.shutdown()
 
 
-@pytest.mark.parametrize("name", ["endless", "m"])
+@pytest.mark.parametrize("name", ["endless", "m", "guarded"])
 def test_a_registry_cannot_fill_memory_or_disk(registry: tuple[str, type[Hostile]], tmp_path: Path, name: str) -> None:
+    """By a manifest, a blob or a token without end."""
     address, handler = registry
-    with pytest.raises(IntegrityError):
+    with pytest.raises(UnavailableError if name == "guarded" else IntegrityError):
         pull(f"{address}/{name}:1", tmp_path / "r", trust_key=None)
     assert handler.sent_bytes < 64 << 20
     assert not list((tmp_path / "r").iterdir())
@@ -202,7 +225,7 @@ def test_nothing_but_what_was_signed_is_published(tmp_path: Path) -> None:
         (source / model / "1" / "__pycache__").mkdir()
         (source / model / "1" / "__pycache__" / "model.cpython-311.pyc").touch()
     tar_file = io.BytesIO()
-    with tarfile.open(fileobj=tar_file, mode="w") as tar:
+    with tarfile.open(fileobj=tar_file, mode="w", format=tarfile.GNU_FORMAT) as tar:
         tar.add(tmp_path / "unpacked", arcname=".")
     layout = layout_of(tmp_path / "image", tar_file.getvalue())
     pull(str(layout), tmp_path / "r", trust_key=public)

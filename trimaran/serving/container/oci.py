@@ -27,6 +27,8 @@ LAYER_TYPE = "application/vnd.oci.image.layer.v1.tar"
 _TAG = "org.opencontainers.image.ref.name"
 # Go's names, which OCI uses.
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+# Of the name of a file in a tar.
+_NAME_BYTES = 1 << 16
 _NOT_A_MANIFEST = (ValueError, KeyError, TypeError, RecursionError)
 _HINT = "Get the image again from where it is sound."
 
@@ -133,11 +135,31 @@ def unpack(image: Image, folder: Path) -> None:
             )
         blob = image.blob(layer["digest"])
         try:
+            _require_short_heads(blob)
             with tarfile.open(blob, "r:") as tar:
                 _require_plain(tar, blob.stat().st_size)
                 tar.extractall(folder, filter="data")
         except (tarfile.TarError, ValueError, OSError) as error:
             raise IntegrityError(f"A layer of {image.digest} cannot be unpacked: {error}.", hint=_HINT) from error
+
+
+def _require_short_heads(blob: Path) -> None:
+    """Raises ValueError for what `write_layout` does not write. tarfile reads a head into memory as a whole, such as
+    one of pax, which can be as large as the layer.
+    """
+    with blob.open("rb") as tar:
+        while block := tar.read(tarfile.BLOCKSIZE):
+            try:
+                entry = tarfile.TarInfo.frombuf(block, tarfile.ENCODING, "surrogateescape")
+            except tarfile.EOFHeaderError:  # type: ignore[attr-defined]
+                return
+            is_name = entry.type in (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
+            if not (is_name or entry.type in (tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.LNKTYPE)):
+                raise ValueError(f"{entry.name[:200]!r} is neither a file nor a folder")
+            if entry.size < 0 or (is_name and entry.size > _NAME_BYTES):
+                raise ValueError(f"an entry has {entry.size} bytes")
+            if is_name or entry.isreg():
+                tar.seek(-(-entry.size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE, 1)
 
 
 def _require_plain(tar: tarfile.TarFile, most_bytes: int) -> None:

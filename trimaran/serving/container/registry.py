@@ -21,6 +21,7 @@ from trimaran.serving.container.oci import MANIFEST_TYPE, Image, manifest_of, re
 _TIMEOUT_S = 300.0
 # The most that registries themselves take.
 _MANIFEST_BYTES = 4 << 20
+_TOKEN_BYTES = 1 << 20
 _REFERENCE = re.compile(
     r"(?P<registry>[\w.-]+(?::\d+)?)/(?P<repository>[a-z0-9._/-]+?)(?::(?P<tag>[\w.-]+))?(?:@(?P<digest>sha256:[0-9a-f]{64}))?"
 )
@@ -190,8 +191,12 @@ class _Session:
             )
         request = urllib.request.Request(f"{realm}?{urllib.parse.urlencode(facts)}", headers=basic)  # noqa: S310
         with _OPENER.open(request, timeout=_TIMEOUT_S) as answer:
-            token = json.load(answer)
-        return f"Bearer {token.get('token') or token.get('access_token', '')}"
+            text = answer.read(_TOKEN_BYTES)
+        try:
+            token = json.loads(text)
+            return f"Bearer {token.get('token') or token.get('access_token', '')}"
+        except (ValueError, AttributeError, RecursionError) as error:
+            raise UnavailableError(f"{self._reference.registry} gave no token that can be read.") from error
 
 
 def _stored_password(registry: str) -> str:
