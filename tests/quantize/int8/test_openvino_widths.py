@@ -70,6 +70,20 @@ def test_other_widths_and_several_texts_run_on_the_graph_itself(tmp_path: Path) 
         assert next(iter(engine.infer(inputs).values())).shape[:2] == shape
 
 
+def test_an_engine_that_compiles_its_copies_later_answers_the_same_before_and_after(tmp_path: Path) -> None:
+    path = tmp_path / save_openvino(layer(), tmp_path)
+    pack_saved(path)
+    inputs = {"input_ids": np.full((1, WIDTHS[0]), 3), MASK: np.ones((1, WIDTHS[0]), np.int64)}
+    (wanted,) = Engine(str(path), threads=1).infer(inputs).values()
+    engine = Engine(str(path), threads=1, copies_later=True)
+    answers = [*engine.infer(inputs).values()]
+    engine._copying.join()
+    assert sorted(engine._by_width) == sorted(WIDTHS)
+    for answer in (*answers, *engine.infer(inputs).values()):
+        np.testing.assert_array_equal(answer, wanted)
+    engine.close()
+
+
 def test_a_graph_whose_copy_answers_otherwise_gets_none(monkeypatch: pytest.MonkeyPatch) -> None:
     def moved(model: Any, width: int) -> Any:
         """A copy that reads the mask as if every place held a token."""
