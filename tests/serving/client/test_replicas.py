@@ -59,6 +59,8 @@ class FakeServer:
         self.error: ServerError | None = None
         self.is_away = False
         self.late, self.lists = False, True
+        # A version whose stub is dead.
+        self.dead = 0
         self.calls = 0
 
     def statistics(self, endpoint: Any, *, within_s: float) -> Any:
@@ -83,6 +85,8 @@ class FakeServer:
             raise RequestFailed("unknown model: m, version is not found", status="NOT_FOUND")
         if self.late:
             raise TimedOut("late")
+        if int(endpoint.version) == self.dead:
+            raise RequestFailed("Stub process 'm_0_0' is not healthy", status="INTERNAL")
         if not endpoint.priority:
             self.calls += 1
         if self.error is not None:
@@ -254,6 +258,32 @@ def test_a_rollback_is_not_undone_while_the_server_that_began_it_restarts() -> N
     gone.had["m"] = gone.had["m"][0], gone.had["m"][1] - 120.0
     run(watch.look())
     assert watch.replicas.in_use("m") == Release(2), "a server that is away for good holds up no release"
+
+
+def test_a_dead_stub_of_the_version_in_use_on_one_server_is_no_rollback() -> None:
+    servers = [FakeServer(1, 2) for _ in range(3)]
+    core, watch = world(*servers)
+    assert version(core) == {2.0}
+    servers[0].dead = 2
+    run(watch.look())
+    assert {value for _ in range(9) for value in version(core)} == {2.0}
+    for server in servers:
+        server.dead = 2
+    run(watch.look())
+    assert version(core) == {1.0}, "nobody answers with version 2 any more"
+
+
+def test_a_server_that_unloads_its_versions_as_it_stops_is_no_rollback() -> None:
+    servers = [FakeServer(1, 2) for _ in range(3)]
+    core, watch = world(*servers)
+    servers[0].versions = (1,)
+    assert {value for _ in range(9) for value in version(core)} == {2.0}
+    servers[0].is_away = True
+    run(watch.look())
+    assert {value for _ in range(9) for value in version(core)} == {2.0}
+    servers[0].is_away = False
+    run(watch.look())
+    assert version(core) == {1.0}, "it came back with version 1 alone: that is a rollback"
 
 
 def test_the_next_version_waits_for_a_server_that_restarts_with_it() -> None:

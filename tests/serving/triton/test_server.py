@@ -134,6 +134,35 @@ def test_a_model_that_answers_zeros_does_not_pass_for_ready(tmp_path: Path, alre
     assert traces() <= already_there
 
 
+@pytest.mark.parametrize("deaths", [1, 2])
+def test_a_stub_that_dies_in_its_first_canary_is_forgiven_once(
+    tmp_path: Path, already_there: set[int | str], deaths: int
+) -> None:
+    """Callers reach the ports before the start is over, so it can die of anything."""
+    repository = slow_repository(tmp_path)
+    model, marks = repository / "slow" / "1" / "model.py", tmp_path / "deaths"
+    marks.touch()
+    dies = f"""
+        import os
+        with open({str(marks)!r}, "a+") as marks:
+            if marks.tell() < {deaths}:
+                marks.write("x")
+                marks.flush()
+                os._exit(1)
+"""
+    head = "    def execute(self, requests):\n"
+    assert head in model.read_text()
+    model.write_text(model.read_text().replace(head, head + dies))
+    if deaths == 1:
+        with launch(repository, drain=False) as server:
+            assert server.models == ("slow",)
+    else:
+        with pytest.raises(ToolError, match="refused a canary request"):
+            launch(repository, drain=False)
+    assert marks.read_text() == "x" * deaths
+    assert traces() <= already_there
+
+
 def test_a_start_that_hangs_ends_at_its_deadline(tmp_path: Path, already_there: set[int | str]) -> None:
     repository = slow_repository(tmp_path)
     model = repository / "slow" / "1" / "model.py"

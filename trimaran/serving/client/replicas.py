@@ -158,11 +158,11 @@ class Replicas:
         with self._lock:
             members = [replica for replica in self._members.values() if replica.reachable]
             for model in {model for replica in members for model in replica.releases}:
-                offering = [replica for replica in members if replica.releases.get(model)]
+                in_use = self._in_use.get(model)
+                offering = _counted(model, in_use, [replica for replica in members if replica.releases.get(model)])
                 for replica in offering:
                     replica.had[model] = replica.releases[model], time.monotonic()
                 offered = [replica.releases[model] for replica in offering]
-                in_use = self._in_use.get(model)
                 release = agreed(offered, in_use)
                 if release is None or self._only_late(model, in_use, offered):
                     continue
@@ -242,8 +242,12 @@ class Replicas:
             return
         with self._lock:
             if release is not None and _names_no_such_version(failure):
+                # While others have it, the next look must tell what else this one has: a server that stops unloads one
+                # version after the other, and that is no rollback.
+                others = [member for member in self._members.values() if member is not replica and member.reachable]
+                is_elsewhere = any(member.has(model, release) for member in others)
                 kept = {own for own in replica.releases.get(model, ()) if not own.is_same(release)}
-                replica.releases[model] = frozenset(kept)
+                replica.releases[model] = frozenset() if is_elsewhere else frozenset(kept)
             elif isinstance(failure, NotReady) and failure.reloading:
                 replica.releases[model] = frozenset()
             elif isinstance(failure, NotReady):
@@ -251,6 +255,17 @@ class Replicas:
             else:
                 return
         self.agree()
+
+
+def _counted(model: str, in_use: Release | None, offering: Sequence[Replica]) -> Sequence[Replica]:
+    """The replicas that have a say in which release answers.
+
+    One whose release in use fails, while others answer with it, has none: a dead stub, or a server that stops, is no
+    rollback to the other version that it still has.
+    """
+    if in_use is None or not any(replica.has(model, in_use) for replica in offering):
+        return offering
+    return [replica for replica in offering if replica.has(model, in_use) or model not in replica.silent]
 
 
 def _gone_for_a_moment(model: str, release: Release | None) -> NotReady:

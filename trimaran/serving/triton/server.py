@@ -21,7 +21,7 @@ from typing import Unpack, cast
 import psutil
 from typing_extensions import TypedDict  # pydantic reads this one on Python 3.11
 
-from trimaran.core.errors import ServerError, ToolError, UsageError
+from trimaran.core.errors import NotReady, ServerError, ToolError, UsageError
 from trimaran.core.repository import model_folders, models_in, stages_among
 from trimaran.core.store import remove_unless_locked, sweep
 from trimaran.runtime import shadow
@@ -34,6 +34,8 @@ from trimaran.serving.triton.undamaged import damaged, require_loadable
 
 DEADLINE_S = 120.0
 _PORT_ATTEMPTS = 5
+# Triton's HTTP status when a model fails, as one whose stub died.
+_ERROR = 500
 _POLL_S = 0.05
 _FOLDER_PREFIX = "trimaran-triton-"
 
@@ -196,7 +198,8 @@ def launch(repository: Path, **options: Unpack[LaunchOptions]) -> Server:
     Raises UsageError (a given port in use, no models), UnavailableError (no Triton here) or ToolError (it did not
     start; its log stays). The server ends when this process does.
 
-    A model whose files are damaged is left out and named in the log; IntegrityError if all of them are.
+    A model whose files are damaged is left out and named in the log; IntegrityError if all of them are. If a model
+    answers its first canary with an error, Triton is started once more: its stub may have died by then.
     """
     repository = repository.absolute()
     if not model_folders(repository):
@@ -213,10 +216,10 @@ def launch(repository: Path, **options: Unpack[LaunchOptions]) -> Server:
         log.error("Model %s is not served: %s", name, error)
     flags = _flags(repository, [name for name in wanted if name not in refused], options)
     wanted_ports = {kind: cast(int | None, options.get(f"{kind}_port")) for kind in ports.Ports._fields}
-    for _ in range(_PORT_ATTEMPTS):
+    for attempt in range(_PORT_ATTEMPTS):
         server = _start(triton, repository, ports.choose(**wanted_ports), log_file, flags, options)
         try:
-            if _wait(server, options.get("deadline_s", DEADLINE_S)):
+            if _wait(server, options.get("deadline_s", DEADLINE_S), forgives_error=attempt == 0):
                 server.trust_key = trust_key
                 server.refused = {name: str(error) for name, error in refused.items()}
                 log.info("Triton serves %s on http %s, grpc %s", repository, server.http_url, server.grpc_url)
@@ -224,7 +227,8 @@ def launch(repository: Path, **options: Unpack[LaunchOptions]) -> Server:
         except BaseException:
             server.close()
             raise
-        server.close()
+        # A dead stub cannot finish anything, and Triton would wait for it.
+        server.close(drain=False)
     raise server.failure(f"found no free ports in {_PORT_ATTEMPTS} attempts")
 
 
@@ -343,8 +347,10 @@ def _hidden(arguments: Sequence[str]) -> dict[str, str]:
     return {f"TRIMARAN_ARGUMENT_{number}": argument for number, argument in enumerate(arguments)}
 
 
-def _wait(server: Server, deadline_s: float) -> bool:
-    """Whether the server came up; False when another process took one of its ports."""
+def _wait(server: Server, deadline_s: float, *, forgives_error: bool) -> bool:
+    """Whether the server came up. False when another start may succeed: another process took one of its ports, or a
+    model answered its canary with an error, and that is forgiven.
+    """
     end = time.monotonic() + deadline_s
     while not readiness.is_ready(server.ports.http):
         if not server.alive():
@@ -357,5 +363,8 @@ def _wait(server: Server, deadline_s: float) -> bool:
     try:
         server.prove()
     except ServerError as error:
+        if forgives_error and isinstance(error, NotReady) and error.status == _ERROR:
+            log.warning("%s Triton is started once more.", error.message)
+            return False
         raise server.failure(f"started, but {error.message}") from error
     return True
