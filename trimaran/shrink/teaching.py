@@ -119,9 +119,10 @@ class TeacherAnswers:
         with torch.inference_mode():
             forward = self._teacher([self._rows[index] for index in batch])
             self._answers[batch] = forward.answers.numpy()
-            # Values beyond the range of half floats are rare, and no vector to learn from.
-            if self._states is not None and forward.states is not None and forward.states.abs().max() < _LARGEST_HALF:
-                self._states[self._tokens(batch)] = forward.states.to(torch.float16).numpy()
+            if self._states is not None and forward.states is not None:
+                # Values beyond the range of half floats are rare. Vectors left out would be learnt as zeros.
+                kept = forward.states.clamp(-_LARGEST_HALF, _LARGEST_HALF)
+                self._states[self._tokens(batch)] = kept.to(torch.float16).numpy()
         self._known[batch] = 1
 
     def _tokens(self, batch: Sequence[int]) -> np.ndarray[Any, Any]:
