@@ -15,13 +15,17 @@ from tests.export import zoo
 from trimaran.core.corpus import shipped_texts
 from trimaran.core.errors import UsageError
 from trimaran.core.progress import SilentProgress, Step
+from trimaran.core.tasks import task
 from trimaran.export.locate import locate
 from trimaran.pipeline import shrink_layers as pipeline
 from trimaran.pipeline.distilled_report import DISTILLED_REPORT, DistilledReport
 from trimaran.pipeline.shrink_layers import shrink_layers
-from trimaran.shrink import training
+from trimaran.pipeline.teacher import load_teacher
+from trimaran.runtime.text import Row
+from trimaran.shrink import teaching, training
 from trimaran.shrink.batches import by_length, shuffled
-from trimaran.shrink.layers import NoLayerList, choose_layers, trials_of, with_layers
+from trimaran.shrink.layers import NoLayerList, choose_layers, learnt_layers, trials_of, with_layers
+from trimaran.shrink.teaching import Runner, layers_that_fit
 from trimaran.shrink.training import LearningSettings, Training
 
 TEXTS = shipped_texts("calibration")[:160]
@@ -69,6 +73,41 @@ def test_the_layers_whose_absence_moves_answers_least_are_left_out() -> None:
     assert choose_layers(5, 2, distance) == (0, 4)
     assert len(asked) == trials_of(5, 2)
     assert choose_layers(5, 2, distance, fixed=frozenset({1})) == (0, 1)
+
+
+def test_every_layer_of_a_student_learns_a_layer_of_its_teacher_and_the_last_one_learns_the_last() -> None:
+    assert learnt_layers(6, 3) == (1, 3, 5)
+    assert learnt_layers(12, 5) == (1, 3, 6, 8, 11)
+    assert learnt_layers(4, 1) == (3,)
+
+
+def test_token_vectors_of_all_layers_are_kept_or_of_the_last_or_none_as_far_as_there_is_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = [Row((1, 2, 3), (0, 0, 0)), Row((1,), (0,))]
+    a_layer = 4 * 32 * 2
+    for room, kept in ((3 * a_layer, (1, 3, 5)), (3 * a_layer - 1, (5,)), (a_layer - 1, ())):
+        monkeypatch.setattr(teaching, "_MOST_STATE_BYTES", room)
+        assert layers_that_fit((1, 3, 5), rows, 32) == kept
+    assert layers_that_fit((), rows, 32) == (), "a BiLSTM has no layers"
+
+
+def test_noted_layers_give_the_token_vectors_of_transformers_without_padding(tmp_path: Path) -> None:
+    import torch
+
+    model = zoo.saved_model(tmp_path / "model", "bert", "embedding", num_hidden_layers=3)
+    teacher = load_teacher(locate(str(model)), task("embedding"), tmp_path, seed=0)
+    rows = teacher.tokenised(["the cat sat on the mat", "the dog"])
+    runner = Runner(teacher.runner.module, teacher.runner.encoder, noted=(0, 2))
+    states = runner(rows).states
+    assert states is not None
+    wanted = []
+    for row in rows:
+        ids = torch.tensor([row.ids])
+        with torch.inference_mode():
+            layers = runner.model(ids, output_hidden_states=True).hidden_states
+        wanted.append(torch.stack([layers[1][0], layers[3][0]], dim=1))
+    torch.testing.assert_close(states, torch.cat(wanted), atol=1e-5, rtol=0)
 
 
 def test_every_text_is_in_one_batch_of_like_lengths_and_the_seed_decides_which() -> None:
@@ -196,6 +235,14 @@ def test_a_run_killed_after_its_last_step_learns_no_step_again(tmp_path: Path, m
     monkeypatch.setattr(Training, "_learn", learnt_again)
     report = shrunk(tmp_path / "model", tmp_path, layers=1, resume=True, settings=SHORT)
     assert report.steps > 0 and report.distance_after < report.distance_before
+
+
+def test_learning_stops_where_held_out_texts_get_no_better(tmp_path: Path) -> None:
+    zoo.saved_model(tmp_path / "model", "bert", "embedding", num_hidden_layers=2, **LARGE)
+    nothing_moves = SETTINGS.model_copy(update={"learning_rate": 1e-30, "patience": 2, "epochs": 100})
+    report = shrunk(tmp_path / "model", tmp_path, layers=1, settings=nothing_moves)
+    assert report.epochs < 5, "two evaluations without progress ended it"
+    assert report.distance_after == report.distance_before
 
 
 def test_a_classifier_learns_soft_targets_and_labels_and_a_script_is_told_what_is_not_proven(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from trimaran.pipeline.lesson_texts import LessonText, SplitTexts, read_lessons,
 from trimaran.pipeline.shrinking_run import ShrinkingRun, opened_run
 from trimaran.pipeline.student_folder import CARD, common_facts, free_folder
 from trimaran.pipeline.teacher import Teacher, load_teacher
-from trimaran.shrink.teaching import Runner, TeacherAnswers
+from trimaran.shrink.teaching import Runner, TeacherAnswers, layers_that_fit
 from trimaran.shrink.training import Learned, LearningSettings, Lessons, Training, TrainingClock
 
 BUDGET_S = 1200.0
@@ -41,19 +41,23 @@ class Lesson(NamedTuple):
     resume: bool = False
 
 
+class Beginner(NamedTuple):
+    """A student before it learns."""
+
+    student: Runner
+    # Fields of the report that are its own.
+    facts: dict[str, Any]
+    # For each of its layers, in order: the teacher's layer whose token vectors it learns.
+    learns: tuple[int, ...] = ()
+
+
 class StudentKind(Protocol):
     """What differs between kinds of students."""
 
     # What of the request decides the student, beside its teacher, texts and settings.
     facts: dict[str, Any]
-    # Whether it learns the token vectors of the teacher's last layer as well.
-    learns_states: bool
 
-    def begin(
-        self, teacher: Teacher, texts: SplitTexts, run: ShrinkingRun, progress: Progress
-    ) -> tuple[Runner, dict[str, Any]]:
-        """The student before it learns, and fields of the report that are its own."""
-        ...
+    def begin(self, teacher: Teacher, texts: SplitTexts, run: ShrinkingRun, progress: Progress) -> Beginner: ...
 
     def write(self, teacher: Teacher, student: Runner, folder: Path) -> int:
         """Writes everything that the student's folder needs. Returns the bytes of its weights."""
@@ -88,9 +92,10 @@ def distill(
     with opened_run(output, key, resume=course.resume) as run:
         texts = split(lessons, settings.seed)
         teacher = load_teacher(ref, row, run.folder, seed=settings.seed)
-        student, own_facts = kind.begin(teacher, texts, run, progress)
+        beginner = kind.begin(teacher, texts, run, progress)
+        student = beginner.student
         clock = TrainingClock(run.spent_s, course.budget_s, run.save)
-        learned = _learn(kind, teacher, student, texts, settings, run.folder, clock, progress)
+        learned = _learn(beginner, teacher, texts, settings, run.folder, clock, progress)
         with temporary_sibling(output) as folder:
             with progress.stage("write") as step:
                 size = kind.write(teacher, student, folder)
@@ -102,7 +107,7 @@ def distill(
                 report = DistilledReport(
                     **common_facts(ref, size),
                     task=ref.task,
-                    **own_facts,
+                    **beginner.facts,
                     texts_learnt=len(texts.learnt),
                     texts_choosing=len(texts.choosing),
                     texts_judging=len(texts.judging),
@@ -131,9 +136,8 @@ def _labelled_data(lesson: Lesson) -> LabelledData | None:
 
 
 def _learn(
-    kind: StudentKind,
+    beginner: Beginner,
     teacher: Teacher,
-    student: Runner,
     texts: SplitTexts,
     settings: LearningSettings,
     folder: Path,
@@ -142,8 +146,13 @@ def _learn(
 ) -> Learned:
     rows = teacher.tokenised([lesson.text for lesson in texts.learnt], longest=settings.sequence)
     [output] = teacher.row.outputs(teacher.ref)
-    hidden = teacher.ref.hidden if kind.learns_states else None
-    answers = TeacherAnswers(folder, teacher.runner, rows, width=int(output.dims[-1]), hidden=hidden)
+    student, learns = beginner.student, beginner.learns
+    kept = layers_that_fit(learns, rows, teacher.ref.hidden)
+    student.note(range(len(learns) - len(kept), len(learns)))
+    asked = Runner(teacher.runner.module, teacher.runner.encoder, noted=kept)
+    answers = TeacherAnswers(
+        folder, asked, rows, width=int(output.dims[-1]), layers=len(kept), hidden=teacher.ref.hidden
+    )
     labels: list[int] = []
     if settings.label_weight:
         names = label_names("--texts", [lesson.label for lesson in texts.learnt], teacher.ref.labels)

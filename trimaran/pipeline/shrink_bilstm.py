@@ -14,7 +14,7 @@ from trimaran.core.families import STATIC, family
 from trimaran.core.progress import Progress
 from trimaran.core.spec import ModelRef
 from trimaran.export.locate import locate
-from trimaran.pipeline.distill import BUDGET_S, Lesson, distill
+from trimaran.pipeline.distill import BUDGET_S, Beginner, Lesson, distill
 from trimaran.pipeline.distilled_report import DistilledReport
 from trimaran.pipeline.lesson_texts import SplitTexts
 from trimaran.pipeline.shrinking_run import ShrinkingRun
@@ -55,17 +55,14 @@ def shrink_to_bilstm(
 class BiLstmStudent:
     """A BiLSTM with the teacher's tokens."""
 
-    learns_states = False
     facts: dict[str, Any] = {"to": "bilstm"}
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
 
-    def begin(
-        self, teacher: Teacher, texts: SplitTexts, run: ShrinkingRun, progress: Progress
-    ) -> tuple[Runner, dict[str, Any]]:
+    def begin(self, teacher: Teacher, texts: SplitTexts, run: ShrinkingRun, progress: Progress) -> Beginner:
         student = untaught(_config(teacher), teacher.runner.model, seed=self._seed)
-        return _runner(student, teacher.artifact), {"student": "bilstm", "layers_before": teacher.ref.layers}
+        return Beginner(_runner(student, teacher.artifact), {"student": "bilstm", "layers_before": teacher.ref.layers})
 
     def write(self, teacher: Teacher, student: Runner, folder: Path) -> int:
         from trimaran.core.bilstm import write_bilstm
@@ -117,4 +114,4 @@ def _unit_length(ref: ModelRef) -> bool:
 def _runner(student: BiLstm, artifact: Artifact) -> Runner:
     """Reads texts as the teacher does, but feeds no segments and pads on the right."""
     spec = artifact.tokenizer.model_copy(update={"inputs": _INPUTS, "pad_side": "right"})
-    return Runner(student, encoder_of(artifact.model_copy(update={"tokenizer": spec})), layered=False)
+    return Runner(student, encoder_of(artifact.model_copy(update={"tokenizer": spec})), complete=False)

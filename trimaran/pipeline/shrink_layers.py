@@ -14,13 +14,13 @@ from trimaran.core.spec import ModelRef
 from trimaran.core.tasks import TASKS, task
 from trimaran.export.locate import locate
 from trimaran.export.reference import model_ref_of
-from trimaran.pipeline.distill import BUDGET_S, Lesson, distill
+from trimaran.pipeline.distill import BUDGET_S, Beginner, Lesson, distill
 from trimaran.pipeline.distilled_report import DistilledReport
 from trimaran.pipeline.lesson_texts import LessonText, SplitTexts
 from trimaran.pipeline.shrinking_run import ShrinkingRun
 from trimaran.pipeline.student_folder import copy_rest, weight_bytes
 from trimaran.pipeline.teacher import Teacher, runner_of
-from trimaran.shrink.layers import choose_layers, fixed_layers, trials_of, with_layers
+from trimaran.shrink.layers import choose_layers, fixed_layers, learnt_layers, trials_of, with_layers
 from trimaran.shrink.teaching import Runner
 from trimaran.shrink.training import LearningSettings
 
@@ -55,19 +55,16 @@ def shrink_layers(
 class FewerLayers:
     """A student that begins as some of its teacher's layers."""
 
-    learns_states = True
-
     def __init__(self, layers: int) -> None:
         self._layers = layers
-        self.facts: dict[str, Any] = {"layers": layers}
+        # The teacher's answers on disk have this form.
+        self.facts: dict[str, Any] = {"layers": layers, "learns": "every layer"}
 
-    def begin(
-        self, teacher: Teacher, texts: SplitTexts, run: ShrinkingRun, progress: Progress
-    ) -> tuple[Runner, dict[str, Any]]:
+    def begin(self, teacher: Teacher, texts: SplitTexts, run: ShrinkingRun, progress: Progress) -> Beginner:
         kept = run.state.layers or _choose(teacher, self._layers, texts.choosing, run, progress)
         run.save(layers=kept)
         facts = {"student": "layers", "layers_before": teacher.ref.layers, "layers": kept}
-        return _student(teacher, kept), facts
+        return Beginner(_student(teacher, kept), facts, learnt_layers(teacher.ref.layers, len(kept)))
 
     def write(self, teacher: Teacher, student: Runner, folder: Path) -> int:
         body = copy_rest(teacher.ref, folder)

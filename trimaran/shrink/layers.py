@@ -88,6 +88,15 @@ def choose_layers(
     return kept
 
 
+def learnt_layers(count: int, wanted: int) -> tuple[int, ...]:
+    """For each of the student's layers: the teacher's layer whose output it learns. Each does the work of as many.
+
+    They do not depend on the layers that stayed: of those, the first may be the teacher's first one, and would have
+    nothing to learn.
+    """
+    return tuple((place + 1) * count // wanted - 1 for place in range(wanted))
+
+
 def trials_of(count: int, wanted: int, fixed: frozenset[int] = frozenset()) -> int:
     """How often `choose_layers` asks for a distance."""
     return sum(size - len(fixed) for size in range(wanted + 1, count + 1))

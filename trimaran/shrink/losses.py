@@ -50,6 +50,14 @@ def relative_error(student: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor
     return (student - teacher).square().mean() / teacher.square().mean().clamp(min=_TINY)
 
 
+def layer_errors(student: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
+    """The relative errors of all layers, added; token vectors are `[tokens, layers, width]`."""
+    import torch
+
+    pairs = zip(student.unbind(1), teacher.unbind(1), strict=True)
+    return torch.stack([relative_error(mine, wanted) for mine, wanted in pairs]).sum()
+
+
 # By the name of the model's output.
 LOSSES: Mapping[str, AnswerLoss] = {
     "embedding": _vectors,

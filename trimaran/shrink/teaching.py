@@ -15,7 +15,7 @@ from trimaran.shrink.layers import layer_list
 if TYPE_CHECKING:
     import torch
 
-# Beyond this, the vectors of all tokens are not kept, and the student learns from the answers alone.
+# Of the token vectors that are kept on disk.
 _MOST_STATE_BYTES = 2 << 30
 _LARGEST_HALF = 6e4
 
@@ -25,39 +25,54 @@ class Forward(NamedTuple):
 
     # One row for each text.
     answers: torch.Tensor
-    # What the last layer gave for each token, texts one after the other; None if it gave something else.
+    # What the noted layers gave for each token, texts one after the other: `[tokens, layers, width]`. None where no
+    # layer is noted, or where one gave something else.
     states: torch.Tensor | None
 
 
 class Runner:
     """Runs a module on tokenised texts, with or without gradients.
 
-    `layered`: it is a complete module whose `model` is one of transformers, and what its last layer gives is noted.
+    `complete`: it is a complete module whose `model` is one of transformers. What its layers `noted` give is kept.
     """
 
-    def __init__(self, module: torch.nn.Module, encoder: TextEncoder, *, layered: bool = True) -> None:
+    def __init__(
+        self, module: torch.nn.Module, encoder: TextEncoder, *, complete: bool = True, noted: Sequence[int] = ()
+    ) -> None:
         self.module, self.encoder = module, encoder
         # What learns; what follows it in a complete module, such as Dense layers, stays.
-        self.model = cast("torch.nn.Module", module.model) if layered else module
-        self._last_layer = layer_list(self.model)[1][-1] if layered else None
+        self.model = cast("torch.nn.Module", module.model) if complete else module
+        self._noted: list[torch.nn.Module] = []
+        self.note(noted)
+
+    def note(self, layers: Sequence[int]) -> None:
+        """Keep what these layers give, in every call from now on."""
+        self._noted = [layer_list(self.model)[1][index] for index in layers]
 
     def __call__(self, rows: Sequence[Row]) -> Forward:
         import torch
 
         inputs = self.encoder.batch(rows)
-        if self._last_layer is None:
-            return Forward(self.module(*(torch.from_numpy(array) for array in inputs.values())), None)
         outputs: list[Any] = []
-        # Only for this call: a copy of the module must not copy the hook.
-        hook = self._last_layer.register_forward_hook(lambda layer, arguments, output: outputs.append(output))
+        # Only for this call: a copy of the module must not copy the hooks.
+        hooks = [
+            layer.register_forward_hook(lambda layer, arguments, output: outputs.append(output))
+            for layer in self._noted
+        ]
         try:
             answers = self.module(*(torch.from_numpy(array) for array in inputs.values()))
         finally:
-            hook.remove()
-        states = outputs[-1][0] if isinstance(outputs[-1], tuple) else outputs[-1]
+            for hook in hooks:
+                hook.remove()
+        if not hooks:
+            return Forward(answers, None)
         mask = torch.from_numpy(mask_of(inputs, rows).astype(bool))
-        aligned = isinstance(states, torch.Tensor) and states.shape[:-1] == mask.shape
-        return Forward(answers, states[mask] if aligned else None)
+        states = [output[0] if isinstance(output, tuple) else output for output in outputs]
+        # A layer may be called more than once, or with the texts in another form.
+        aligned = len(states) == len(hooks) and all(
+            isinstance(each, torch.Tensor) and each.shape[:-1] == mask.shape for each in states
+        )
+        return Forward(answers, torch.stack([each[mask] for each in states], dim=1) if aligned else None)
 
     def answers(self, rows: Sequence[Row]) -> np.ndarray[Any, Any]:
         """The answers to all rows, in their order."""
@@ -73,17 +88,18 @@ class Runner:
 class TeacherAnswers:
     """The teacher's answers to the texts of a run, in files of `folder`. Each is computed when it is first needed."""
 
-    def __init__(self, folder: Path, teacher: Runner, rows: Sequence[Row], *, width: int, hidden: int | None) -> None:
-        """`hidden` is the width of the token vectors of the last layer; None keeps none of them."""
+    def __init__(
+        self, folder: Path, teacher: Runner, rows: Sequence[Row], *, width: int, layers: int, hidden: int
+    ) -> None:
+        """`layers`: how many of its layers the teacher notes. `hidden`: the width of their token vectors."""
         self._teacher, self._rows = teacher, rows
         self.lengths = [len(row.ids) for row in rows]
         self._ends = np.cumsum(self.lengths)
-        tokens = int(self._ends[-1])
         self._known = _array(folder / "known.u8", np.uint8, (len(rows), 1))
         self._answers = _array(folder / "answers.f32", np.float32, (len(rows), width))
         self._states: np.memmap[Any, Any] | None = None
-        if hidden is not None and tokens * hidden * np.dtype(np.float16).itemsize <= _MOST_STATE_BYTES:
-            self._states = _array(folder / "states.f16", np.float16, (tokens, hidden))
+        if layers:
+            self._states = _array(folder / "states.f16", np.float16, (int(self._ends[-1]), layers, hidden))
 
     def of(self, batch: Sequence[int]) -> Forward:
         import torch
@@ -94,7 +110,7 @@ class TeacherAnswers:
         if self._states is None:
             return Forward(answers, None)
         states = torch.from_numpy(self._states[self._tokens(batch)]).float()
-        # An array begins as zeros: the teacher's last layer gave no vector for each token.
+        # An array begins as zeros: a layer of the teacher gave no vector for each token.
         return Forward(answers, states if bool(states.any()) else None)
 
     def _ask(self, batch: Sequence[int]) -> None:
@@ -103,9 +119,10 @@ class TeacherAnswers:
         with torch.inference_mode():
             forward = self._teacher([self._rows[index] for index in batch])
             self._answers[batch] = forward.answers.numpy()
-            # Values beyond the range of half floats are rare, and no vector to learn from.
-            if self._states is not None and forward.states is not None and forward.states.abs().max() < _LARGEST_HALF:
-                self._states[self._tokens(batch)] = forward.states.to(torch.float16).numpy()
+            if self._states is not None and forward.states is not None:
+                # Values beyond the range of half floats are rare. Vectors left out would be learnt as zeros.
+                kept = forward.states.clamp(-_LARGEST_HALF, _LARGEST_HALF)
+                self._states[self._tokens(batch)] = kept.to(torch.float16).numpy()
         self._known[batch] = 1
 
     def _tokens(self, batch: Sequence[int]) -> np.ndarray[Any, Any]:
@@ -120,6 +137,13 @@ class TeacherAnswers:
                 array.flush()
 
 
-def _array(path: Path, kind: Any, shape: tuple[int, int]) -> np.memmap[Any, Any]:
+def layers_that_fit(layers: Sequence[int], rows: Sequence[Row], hidden: int) -> tuple[int, ...]:
+    """The layers whose token vectors are kept: all, only the last one, or none, as far as there is room."""
+    a_layer = sum(len(row.ids) for row in rows) * hidden * np.dtype(np.float16).itemsize
+    kept = tuple(layers) if len(layers) * a_layer <= _MOST_STATE_BYTES else tuple(layers[-1:])
+    return kept if len(kept) * a_layer <= _MOST_STATE_BYTES else ()
+
+
+def _array(path: Path, kind: Any, shape: tuple[int, ...]) -> np.memmap[Any, Any]:
     """A file that begins as zeros, or as it was left."""
     return np.memmap(path, kind, "r+" if path.is_file() else "w+", shape=shape)

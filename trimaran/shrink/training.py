@@ -15,7 +15,7 @@ from trimaran.core.progress import Step, about
 from trimaran.core.spec import Frozen
 from trimaran.runtime.text import Row
 from trimaran.shrink.batches import shuffled
-from trimaran.shrink.losses import LOSSES, label_loss, relative_error
+from trimaran.shrink.losses import LOSSES, label_loss, layer_errors
 from trimaran.shrink.teaching import Runner, TeacherAnswers
 
 if TYPE_CHECKING:
@@ -45,8 +45,9 @@ class LearningSettings(Frozen):
     # Tokens at which texts are cut for learning.
     sequence: int = 128
     seed: int = 0
-    # Evaluations without progress after which learning stops.
-    patience: int = 6
+    # Evaluations without progress after which learning stops: those of three epochs. While the learning rate is high,
+    # one epoch or two may bring none, and the best weights come when it falls.
+    patience: int = 12
 
 
 class Lessons(NamedTuple):
@@ -162,7 +163,7 @@ class Training:
         student = self._student([self._lessons.rows[index] for index in batch])
         loss = LOSSES[self._lessons.output](student.answers, teacher.answers, self._settings.temperature)
         if teacher.states is not None and student.states is not None:
-            loss = loss + relative_error(student.states, teacher.states)
+            loss = loss + layer_errors(student.states, teacher.states)
         if self._lessons.labels:
             labels = torch.tensor([self._lessons.labels[index] for index in batch])
             weight = self._settings.label_weight
