@@ -40,7 +40,7 @@ def test_only_a_short_request_within_every_limit_is_tokenised_by_the_model_alone
     gateway: Any = SimpleNamespace(
         settings=SimpleNamespace(limits=limits),
         text_rates=RateLimiter(None),
-        counting=SimpleNamespace(room=lambda *asked: Room()),
+        counting=SimpleNamespace(room=lambda *asked, **options: Room()),
     )
     served: Any = SimpleNamespace(vocabulary=SimpleNamespace(longest=512, count=count))
     call = Call(gateway, "id", {}, 0.0)
