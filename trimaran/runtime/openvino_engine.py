@@ -73,8 +73,9 @@ class Engine:
             shared = core.compile_model(model, "CPU", {**settings, "NUM_STREAMS": streams})
             self._side_by_side = [shared.create_infer_request() for _ in range(streams)]
         self._by_width: dict[int, Any] = {}
-        self._copying = threading.Thread(target=self._compile_copies, args=(core, plain, settings))
+        self._copying: threading.Thread | None = None
         if copies_later:
+            self._copying = threading.Thread(target=self._compile_copies, args=(core, plain, settings))
             self._copying.start()
         else:
             self._compile_copies(core, plain, settings)
@@ -130,7 +131,7 @@ class Engine:
         return {name: request.get_tensor(name).data.copy() for name in self._outputs}
 
     def close(self) -> None:
-        if self._copying.is_alive():
+        if self._copying:
             self._copying.join()
         self._request, self._packed, self._side_by_side, self._by_width = None, None, [], {}
 
